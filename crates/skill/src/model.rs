@@ -1,0 +1,177 @@
+//! One skill as a value, whatever dialect its SKILL.md was written in.
+//!
+//! Everything downstream (scoring, planning, calling) reads these types; nobody reads frontmatter again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+/// Namespace and name: the identity of a skill (`metadata.namespace`, `metadata.name`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SkillRef {
+    /// Kubernetes namespace; `default` for bare folders.
+    pub namespace: String,
+    /// Object name, or the folder's name for bare folders.
+    pub name: String,
+}
+
+/// The dialect a SKILL.md was recognised as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// agentskills.io: name and description, body is instructions.
+    AgentSkills,
+    /// Agent Flow Lite: inputs, `{{placeholders}}`, model settings.
+    AgentFlow,
+    /// HUSK: mode, tools with command and parameters.
+    Husk,
+}
+
+/// When a skill reaches the model. The order is that of `maxActivation`: `Never < OnRequest < Listed < Auto < Always`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActivationMode {
+    /// Never injected, never executed.
+    Never,
+    /// Only when a request names it.
+    OnRequest,
+    /// One line in the system text; loaded on demand.
+    Listed,
+    /// Scored against the request.
+    Auto,
+    /// Body and tools in every request.
+    Always,
+}
+
+/// One valid skill.
+#[derive(Debug, Clone)]
+pub struct Skill {
+    /// Identity.
+    pub id: SkillRef,
+    /// Shown name: frontmatter `display_name`, else the frontmatter name, else the object's name.
+    pub title: String,
+    /// One paragraph; never empty (defaults to the name).
+    pub description: String,
+    /// Semantic version, if declared.
+    pub version: Option<String>,
+    /// The dialect that SKILL.md was read as.
+    pub dialect: Dialect,
+    /// SKILL.md without frontmatter, trimmed.
+    pub body: String,
+    /// SKILL.md as it came.
+    pub document: String,
+    /// When it reaches the model.
+    pub activation: ActivationMode,
+    /// Tags for AUTO scoring, lower case, in declared order, duplicates kept.
+    pub tags: Vec<String>,
+    /// `metadata.installCount`, else 0: breaks AUTO ties.
+    pub install_count: u64,
+    /// Template inputs; empty when the body is not a template.
+    pub inputs: Vec<Input>,
+    /// Declared tools.
+    pub tools: Vec<Tool>,
+    /// Environment names that any tool or run of this skill asks for. Requests only: values come from grants.
+    pub env: Vec<String>,
+    /// Model settings of the dialects that have them.
+    pub model: ModelSettings,
+    /// Frontmatter keys that nothing here gives a meaning to.
+    pub extra: Map<String, Value>,
+    /// Every file but nothing else, SKILL.md included, by path relative to the skill's folder (`/` separated).
+    pub files: BTreeMap<String, SkillFile>,
+    /// Hex SHA-256 of the canonical file tree.
+    pub digest: String,
+    /// Limits that the skill asks for; a runtime may only tighten them.
+    pub sandbox: SandboxRequest,
+}
+
+/// One file of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillFile {
+    /// Content, shared between revisions and executions.
+    pub bytes: Arc<[u8]>,
+    /// Whether the owner may execute it.
+    pub executable: bool,
+}
+
+/// A template input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// Name used in `{{name}}`, 1 to 64 characters of `[a-zA-Z0-9_-]`.
+    pub name: String,
+    /// Shown name; defaults to `name`.
+    pub label: String,
+    /// `text` or `textarea`.
+    pub kind: InputKind,
+    /// Whether a value must be given.
+    pub required: bool,
+    /// Value used when none is given.
+    pub default: Option<String>,
+    /// Help text.
+    pub description: Option<String>,
+}
+
+/// Widget type of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputKind {
+    /// One line.
+    Text,
+    /// Several lines.
+    Textarea,
+}
+
+/// A declared tool: a command of the skill that the model calls by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// Name as declared; the wire name is made by `plan`.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// Argv; `command[0]` is an interpreter on PATH or a path in the skill's folder. Never a shell line.
+    pub command: Vec<String>,
+    /// HUSK parameters in declared order, or empty when `input_schema` alone is given.
+    pub parameters: Vec<Parameter>,
+    /// JSON Schema of the arguments: as declared and repaired, or made from `parameters`.
+    pub input_schema: Value,
+    /// Environment names this tool asks for, besides the skill's.
+    pub env: Vec<String>,
+    /// Callable through `run_skill_tool` only, never injected by itself.
+    pub hidden: bool,
+}
+
+/// A HUSK parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// Name in the model's arguments.
+    pub name: String,
+    /// Text for the model.
+    pub description: String,
+    /// Defaults to true, as in HUSK.
+    pub required: bool,
+}
+
+/// Model settings of Agent Flow (`temperature`, `max_tokens`) and HUSK (`provider`, `model`, rounds).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelSettings {
+    /// Model id.
+    pub name: Option<String>,
+    /// Provider word of HUSK.
+    pub provider: Option<String>,
+    /// Sampling temperature, 0 to 2.
+    pub temperature: Option<f64>,
+    /// Output token cap.
+    pub max_tokens: Option<u64>,
+    /// HUSK's `max_tool_rounds`.
+    pub max_tool_rounds: Option<u64>,
+}
+
+/// What a skill asks of its sandbox. `None` = the runtime's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxRequest {
+    /// Container image.
+    pub image: Option<String>,
+    /// Wall-clock limit of one run, seconds.
+    pub timeout_seconds: Option<u64>,
+    /// Cap of stdout and stderr each, bytes.
+    pub max_output_bytes: Option<u64>,
+    /// Memory limit, bytes.
+    pub memory_bytes: Option<u64>,
+}
