@@ -1,1 +1,3 @@
 //! Knack.
+
+pub mod execution;
