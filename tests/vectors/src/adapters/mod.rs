@@ -1,0 +1,30 @@
+//! One adapter per op, by subject. Each file has a table `OPS`; this one only lists them.
+
+mod args;
+mod at_skill;
+mod autoscore;
+mod injection;
+#[cfg(feature = "pyschema")]
+mod pyschema;
+mod semver;
+mod skillmd;
+mod sse;
+mod template;
+mod toolcalls;
+
+use crate::registry::Op;
+
+/// Every adapter table.
+pub(crate) const TABLES: &[&[Op]] = &[
+    args::OPS,
+    at_skill::OPS,
+    autoscore::OPS,
+    injection::OPS,
+    #[cfg(feature = "pyschema")]
+    pyschema::OPS,
+    semver::OPS,
+    skillmd::OPS,
+    sse::OPS,
+    template::OPS,
+    toolcalls::OPS,
+];

@@ -1,0 +1,123 @@
+//! The checked-in list of cases that are deliberately not followed, each with its reason.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::case::{Case, VectorFile};
+use crate::registry::Registry;
+
+/// What a reason for a whole op or file must begin with.
+const NOT_OURS: &str = "op not ours";
+
+/// One entry: an id, or an op of a file, or a whole file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    id: Option<String>,
+    file: Option<String>,
+    op: Option<String>,
+    reason: String,
+}
+
+/// The list, checked against the copies and the registry.
+#[derive(Debug)]
+pub(crate) struct Exceptions {
+    ids: HashMap<String, String>,
+    ops: BTreeMap<(String, Option<String>), String>,
+    copies: BTreeSet<String>,
+}
+
+impl Exceptions {
+    /// Reads the list and refuses entries that could hide something: without a reason, twice, for an id that no copy has,
+    /// or for an op that has an adapter.
+    pub(crate) fn load(
+        path: &Path,
+        copies: &[VectorFile],
+        registry: &Registry,
+    ) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let entries: Vec<Entry> =
+            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let copies = copies
+            .iter()
+            .flat_map(|file| file.cases.iter().map(|case| case.id.clone()))
+            .collect();
+        let mut list = Self {
+            ids: HashMap::new(),
+            ops: BTreeMap::new(),
+            copies,
+        };
+        for entry in entries {
+            list.add(entry, registry)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(list)
+    }
+
+    fn add(&mut self, entry: Entry, registry: &Registry) -> Result<(), String> {
+        let Entry {
+            id,
+            file,
+            op,
+            reason,
+        } = entry;
+        if reason.trim().is_empty() {
+            return Err(format!("an entry without a reason: {id:?} {file:?} {op:?}"));
+        }
+        match (id, file, op) {
+            (Some(id), None, None) => {
+                if !self.copies.contains(&id) {
+                    return Err(format!("{id}: no such case among the copies"));
+                }
+                match self.ids.insert(id.clone(), reason) {
+                    Some(_) => Err(format!("{id}: listed twice")),
+                    None => Ok(()),
+                }
+            }
+            (None, Some(file), op) => {
+                if !reason.starts_with(NOT_OURS) {
+                    return Err(format!(
+                        "{file} {op:?}: the reason of an op must begin with \"{NOT_OURS}\""
+                    ));
+                }
+                if let Some(op) = &op
+                    && registry.get(&file, op).is_some()
+                {
+                    return Err(format!(
+                        "{file}/{op}: has an adapter, so its cases are listed by id"
+                    ));
+                }
+                match self.ops.insert((file.clone(), op.clone()), reason) {
+                    Some(_) => Err(format!("{file} {op:?}: listed twice")),
+                    None => Ok(()),
+                }
+            }
+            _ => Err("an entry has either an id, or a file and perhaps an op".to_owned()),
+        }
+    }
+
+    /// The reason why a case need not hold.
+    pub(crate) fn reason(&self, file: &str, case: &Case) -> Option<&str> {
+        let by_op = (file.to_owned(), Some(case.op().to_owned()));
+        let by_file = (file.to_owned(), None);
+        let found = self
+            .ids
+            .get(&case.id)
+            .or_else(|| self.ops.get(&by_op))
+            .or_else(|| self.ops.get(&by_file));
+        found.map(String::as_str)
+    }
+
+    /// Whether the list names this very id.
+    pub(crate) fn names(&self, id: &str) -> bool {
+        self.ids.contains_key(id)
+    }
+
+    /// Whether the id belongs to the checked-in copies.
+    pub(crate) fn is_copy(&self, id: &str) -> bool {
+        self.copies.contains(id)
+    }
+}

@@ -1,0 +1,148 @@
+//! Runs cases and tells what holds.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::case::{Case, Strength, VectorFile};
+use crate::exceptions::Exceptions;
+use crate::matching;
+use crate::registry::Registry;
+
+/// What became of one case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// As expected.
+    Holds,
+    /// Not as expected, and the list says why. Grouped by reason in the report.
+    Excepted(String),
+    /// Not as expected: an odd upstream behaviour outside the copies, which nobody demands and no list can name.
+    ForeignQuirk(String),
+    /// Not as expected and not listed: a failure.
+    Fails(String),
+    /// As expected, but listed: a failure, since the list would lie.
+    Stale,
+}
+
+/// The verdicts of one file, in case order.
+#[derive(Debug)]
+struct FileReport {
+    stem: String,
+    verdicts: Vec<(Case, Verdict)>,
+}
+
+/// The verdicts of all files.
+#[derive(Debug)]
+pub(crate) struct Report {
+    files: Vec<FileReport>,
+}
+
+impl Report {
+    /// Runs every case.
+    pub(crate) fn of(files: &[VectorFile], registry: &Registry, exceptions: &Exceptions) -> Self {
+        let files = files.iter().map(|file| FileReport {
+            stem: file.stem.clone(),
+            verdicts: file
+                .cases
+                .iter()
+                .map(|case| {
+                    (
+                        case.clone(),
+                        verdict(&file.stem, case, registry, exceptions),
+                    )
+                })
+                .collect(),
+        });
+        Self {
+            files: files.collect(),
+        }
+    }
+
+    /// Whether nothing failed that is not listed and nothing listed holds.
+    pub(crate) fn ok(&self) -> bool {
+        self.count(|verdict| matches!(verdict, Verdict::Fails(_) | Verdict::Stale)) == 0
+    }
+
+    fn count(&self, wanted: impl Fn(&Verdict) -> bool) -> usize {
+        self.files
+            .iter()
+            .flat_map(|file| &file.verdicts)
+            .filter(|(_, verdict)| wanted(verdict))
+            .count()
+    }
+
+    /// Prints one line per file, the ids that do not hold, and the counts.
+    pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        for file in &self.files {
+            print_file(file, out)?;
+        }
+        let excepted = self.count(|verdict| matches!(verdict, Verdict::Excepted(_)));
+        let foreign = self.count(|verdict| matches!(verdict, Verdict::ForeignQuirk(_)));
+        writeln!(
+            out,
+            "excepted by exceptions.json: {excepted}; quirks outside the copies that do not hold: {foreign}"
+        )?;
+        let passed = self.count(|verdict| *verdict == Verdict::Holds);
+        let failed = self.count(|verdict| matches!(verdict, Verdict::Fails(_) | Verdict::Stale));
+        writeln!(out, "{passed} passed, {failed} failed")
+    }
+}
+
+fn verdict(stem: &str, case: &Case, registry: &Registry, exceptions: &Exceptions) -> Verdict {
+    let named = exceptions.names(&case.id);
+    match (run(stem, case, registry), exceptions.reason(stem, case)) {
+        (Ok(()), _) if named => Verdict::Stale,
+        (Ok(()), _) => Verdict::Holds,
+        (Err(_), Some(reason)) => Verdict::Excepted(reason.to_owned()),
+        (Err(why), None) if case.strength == Strength::Quirk && !exceptions.is_copy(&case.id) => {
+            Verdict::ForeignQuirk(why)
+        }
+        (Err(why), None) => Verdict::Fails(why),
+    }
+}
+
+fn run(stem: &str, case: &Case, registry: &Registry) -> Result<(), String> {
+    let op = registry
+        .get(stem, case.op())
+        .ok_or_else(|| format!("no adapter for op {}", case.op()))?;
+    // A panic in one adapter must not hide the other cases.
+    let outcome = catch_unwind(AssertUnwindSafe(|| (op.run)(&case.input)))
+        .map_err(|_| "panicked".to_owned())?;
+    matching::check(op.compare, &case.expected, &outcome)
+}
+
+fn print_file(file: &FileReport, out: &mut impl Write) -> io::Result<()> {
+    let holding = file
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| matches!(verdict, Verdict::Holds | Verdict::Stale))
+        .count();
+    writeln!(
+        out,
+        "vectors {} {holding}/{}",
+        file.stem,
+        file.verdicts.len()
+    )?;
+    let mut excepted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (case, verdict) in &file.verdicts {
+        let (id, strength) = (&case.id, format!("{:?}", case.strength).to_lowercase());
+        match verdict {
+            Verdict::Holds => {}
+            Verdict::Excepted(reason) => excepted.entry(reason).or_default().push(id),
+            Verdict::ForeignQuirk(why) => writeln!(
+                out,
+                "  {id} ({strength}, not demanded) {}: {why}",
+                case.op()
+            )?,
+            Verdict::Fails(why) => writeln!(out, "  {id} ({strength}) {}: {why}", case.op())?,
+            Verdict::Stale => writeln!(
+                out,
+                "  {id} ({strength}) holds but is in exceptions.json: take it out"
+            )?,
+        }
+    }
+    for (reason, ids) in excepted {
+        writeln!(out, "  not followed: {} [{reason}]", ids.join(", "))?;
+    }
+    Ok(())
+}
