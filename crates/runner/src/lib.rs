@@ -1,1 +1,10 @@
-//! knack-runner.
+//! The sandbox runner: it locks itself down, runs one execution, reports frames, exits.
+//!
+//! The library has two halves. [`protocol`] is the frame protocol: the types, the line encoder and the incremental
+//! decoder. It is plain data, compiles everywhere and is what executors use to talk to the binary. The other half is
+//! Linux only: the locks, the supervision of the child and the collection of files, used by the binary and its tests.
+//!
+//! What it does not do: it opens no socket, reads no configuration file, resolves no names, and talks to nothing but
+//! its own stdin and stdout. `docs/runner-protocol.md` is the one page about the frames and the command line.
+
+pub mod protocol;

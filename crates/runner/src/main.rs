@@ -1,1 +1,3 @@
+//! The binary `knack-runner`.
+
 fn main() {}

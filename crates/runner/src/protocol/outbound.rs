@@ -1,0 +1,244 @@
+//! Frames from the runner to the owner.
+
+use serde::{Deserialize, Serialize};
+
+use super::Data;
+
+/// A frame from the runner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromRunner {
+    /// The runner lives (no nonce yet), or stands started (answer to `start`).
+    Ready(Ready),
+    /// Answers `claim`.
+    Claimed(Claimed),
+    /// The run begins; only from here on the execution counts as run.
+    Started(Started),
+    /// Bytes of stdout or stderr.
+    Output(Output),
+    /// A file, or one piece of it.
+    File(FilePiece),
+    /// A file that was not collected.
+    FileError(FileError),
+    /// The end of the execution; the last frame.
+    Result(RunResult),
+    /// A line of the owner that was not acted on; nothing else changed.
+    Rejected(Rejected),
+}
+
+/// `ready`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Empty at boot; the bound nonce when it answers `start`.
+    #[serde(default)]
+    pub nonce: String,
+    /// [`super::PROTOCOL`] of the runner.
+    pub protocol: u32,
+    /// The runner's version.
+    pub version: String,
+    /// The state of the locks of the interpreter that stands ready; absent at boot and without an interpreter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Locks>,
+}
+
+/// The locks of a run as they were reached. There is no report of a run without seccomp, for there is no such run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locks {
+    /// Always true: both filters loaded.
+    pub seccomp: bool,
+    /// The state of Landlock.
+    pub landlock: LandlockState,
+    /// The ABI that the kernel gave, at most the newest that the runner knows; 0: none.
+    pub landlock_abi: u32,
+}
+
+/// How much of the Landlock rules the kernel enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LandlockState {
+    /// All that the runner asked for.
+    FullyEnforced,
+    /// An older ABI: some rights or scopes are missing.
+    PartiallyEnforced,
+    /// No Landlock at all.
+    NotEnforced,
+}
+
+/// `claimed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claimed {
+    /// The nonce the runner is bound to; another one than you sent: it belongs to somebody else.
+    pub nonce: String,
+}
+
+/// `started`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The bound nonce.
+    pub nonce: String,
+    /// The id of `run`.
+    pub id: String,
+    /// SHA-256 (hex) of the program as received: of the source text, or of the argv joined by NUL.
+    pub digest: String,
+}
+
+/// A stream of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// `output`: sent when 4 KiB are together or 50 ms have passed since the first byte.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// The bound nonce.
+    pub nonce: String,
+    /// Which stream.
+    pub stream: OutputStream,
+    /// The bytes; a character may be cut between two frames.
+    pub data: Data,
+}
+
+/// `file`: pieces of one file follow each other; the last one has `last`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePiece {
+    /// The bound nonce.
+    pub nonce: String,
+    /// Path relative to the work directory.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Size of the whole file in bytes.
+    pub size: u64,
+    /// SHA-256 (hex) of the whole file.
+    pub sha256: String,
+    /// Where this piece begins.
+    pub offset: u64,
+    /// The bytes of this piece.
+    pub data: Data,
+    /// No piece of this file follows.
+    pub last: bool,
+}
+
+/// `file_error`: something in the work directory that was not collected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileError {
+    /// The bound nonce.
+    pub nonce: String,
+    /// Path relative to the work directory (invalid UTF-8 replaced); empty for a summary of many.
+    pub path: String,
+    /// What stood in the way.
+    pub kind: FileErrorKind,
+    /// The same in a sentence.
+    pub message: String,
+}
+
+/// Why a file was not collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileErrorKind {
+    /// A symbolic link; links are never followed.
+    Symlink,
+    /// A file with more than one name.
+    Hardlink,
+    /// A pipe, socket or device.
+    Special,
+    /// Over `result_bytes`, alone or with those before it.
+    TooLarge,
+    /// More than `result_files`.
+    TooMany,
+    /// Deeper than the walk goes.
+    TooDeep,
+    /// The name is not UTF-8.
+    Name,
+    /// It could not be read.
+    Unreadable,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Exit {
+    /// The main process exited with this code.
+    Code {
+        /// 0 to 255.
+        code: i32,
+    },
+    /// The main process died of a signal that nobody of us sent.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Killed at the deadline.
+    Timeout,
+    /// Used up its CPU time.
+    CpuLimit,
+    /// Killed by the kernel for memory, or over the watched memory.
+    OutOfMemory,
+    /// Killed for writing more output than allowed.
+    OutputLimit,
+    /// Killed for having more processes than the watched number.
+    ProcessLimit,
+    /// Killed for filling the work directory over the watched numbers.
+    FileLimit,
+    /// Killed by `cancel` or the end of the runner's stdin.
+    Cancelled,
+    /// The program never ran. Fail closed: a lock that did not hold is told here too.
+    NotStarted {
+        /// What went wrong, in one line.
+        reason: String,
+    },
+}
+
+/// What was read from one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamReport {
+    /// Bytes sent in `output` frames.
+    pub bytes: u64,
+    /// The run wrote more than `output_bytes`.
+    pub truncated: bool,
+}
+
+/// `result`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The bound nonce.
+    pub nonce: String,
+    /// The id of `run`; empty if `start` failed before it came.
+    pub id: String,
+    /// How it ended.
+    pub exit: Exit,
+    /// Standard output.
+    pub stdout: StreamReport,
+    /// Standard error.
+    pub stderr: StreamReport,
+    /// From `run` to the end of the main process, in microseconds.
+    pub wall_us: u64,
+    /// User and system time of all processes of the run, in microseconds; an interpreter's start-up is included.
+    pub cpu_us: u64,
+    /// Largest resident set of one process, in bytes.
+    pub max_rss_bytes: u64,
+    /// Processes that were still alive after the main process and were killed.
+    pub killed: u64,
+    /// Files sent.
+    pub files: u64,
+    /// Files not collected.
+    pub file_errors: u64,
+    /// The locks; absent if none was reached because nothing ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Locks>,
+}
+
+/// `rejected`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// The bound nonce, or empty.
+    #[serde(default)]
+    pub nonce: String,
+    /// Which frame and why, in one line.
+    pub message: String,
+}
