@@ -1,0 +1,181 @@
+//! What a tool call of ours becomes: a text, or a run and the way to tell its outcome.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::catalog::Catalog;
+use crate::model::{SandboxRequest, Skill, SkillRef};
+use crate::plan::Plan;
+
+/// Checks arguments against a JSON Schema; the error is one line for the model.
+pub type Validate<'a> = &'a dyn Fn(&Value, &Value) -> Result<(), String>;
+
+/// What a call is resolved against. Both the plan and the catalog are the snapshot that the request began with.
+#[expect(missing_debug_implementations, reason = "holds a closure")]
+#[derive(Clone, Copy)]
+pub struct CallContext<'a> {
+    /// The request's plan; its tool table is the only way back from a wire name.
+    pub plan: &'a Plan,
+    /// The catalog the plan was made from.
+    pub catalog: &'a Catalog,
+    /// Everything loaded so far: by earlier rounds and by expanded turns.
+    pub loaded: &'a [LoadRecord],
+    /// The schema validator.
+    pub validate: Validate<'a>,
+}
+
+/// One answered `load_skill`, small enough to remember; [`super::reload`] makes the text again.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LoadRecord {
+    /// `namespace/name`.
+    pub skill: String,
+    /// The skill's digest when it was loaded.
+    pub digest: String,
+    /// The file that was read; `None`: the instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Values of the template inputs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// What to do about a call.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    /// The answer is known.
+    Text {
+        /// For the model.
+        text: String,
+        /// Whether the format's error mark is set.
+        is_error: bool,
+        /// What was loaded, to be remembered instead of the text.
+        loaded: Option<LoadRecord>,
+    },
+    /// A program has to run.
+    Run(Box<RunSpec>),
+}
+
+/// Language of model-written code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// CPython 3.
+    Python,
+    /// JavaScript.
+    Node,
+}
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// Source text for an interpreter.
+    Code {
+        /// Which one.
+        language: Language,
+        /// The source.
+        source: String,
+    },
+    /// Program and arguments; no shell.
+    Argv(Vec<String>),
+}
+
+/// Where it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cwd {
+    /// The writable work directory.
+    Work,
+    /// A mounted skill's folder: the mount path of one of `RunSpec::mounts`.
+    Mount(String),
+}
+
+/// A skill's files, read-only below the work directory.
+#[derive(Debug, Clone)]
+pub struct Mount {
+    /// `skills/<handle>`.
+    pub path: String,
+    /// Whose files.
+    pub skill: Arc<Skill>,
+}
+
+/// How the outcome is told to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Render {
+    /// `run_code`.
+    Code,
+    /// A declared tool: HUSK's texts.
+    Declared,
+    /// `litellm_code_execution`.
+    Litellm,
+}
+
+/// One run, as asked for. Limits, grants and queueing are the executor's business.
+#[derive(Debug, Clone)]
+pub struct RunSpec {
+    /// The skill it is recorded under; `None`: model-written code that names no skill.
+    pub skill: Option<SkillRef>,
+    /// What runs.
+    pub program: Program,
+    /// Where.
+    pub cwd: Cwd,
+    /// Skill files that it sees.
+    pub mounts: Vec<Mount>,
+    /// Skill files that are copied into the work directory itself (`litellm_code_execution` only), writable, not outputs unless changed.
+    pub staged: Vec<(String, Arc<[u8]>)>,
+    /// Environment names asked for by the skill and tool; values come from grants to `skill` only.
+    pub env: Vec<String>,
+    /// Limits that the skill asks for.
+    pub sandbox: SandboxRequest,
+    /// How to tell the outcome: pass it to [`super::render`].
+    pub render: Render,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It exited.
+    Exit(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// The time limit.
+    Timeout {
+        /// The limit, seconds.
+        seconds: u64,
+    },
+    /// The memory limit.
+    OutOfMemory,
+    /// It could not be started, or the executor refused: one line for the model.
+    NotStarted(String),
+}
+
+/// A file that a run left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputFile {
+    /// Relative path.
+    pub path: String,
+    /// MIME type.
+    pub mime: String,
+    /// Bytes.
+    pub size: u64,
+    /// Where a person can fetch it, if the gateway has a public URL.
+    pub url: Option<String>,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// Wall-clock milliseconds.
+    pub duration_ms: u64,
+    /// Standard output, as far as kept.
+    pub stdout: String,
+    /// Standard error, as far as kept.
+    pub stderr: String,
+    /// Whether the sandbox cut `stdout` or `stderr`.
+    pub truncated: bool,
+    /// Files for the user.
+    pub files: Vec<OutputFile>,
+    /// One line for each file that was not taken.
+    pub file_errors: Vec<String>,
+}

@@ -1,0 +1,63 @@
+//! What a runtime says about the skills it serves, as a value.
+
+use std::collections::BTreeMap;
+
+use crate::model::{ActivationMode, SkillRef};
+
+/// Whether the model may run programs that it wrote itself (`spec.sandbox.modelCode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelCode {
+    /// `run_code` is offered where a skill has files.
+    Allow,
+    /// Declared tools only.
+    Deny,
+}
+
+/// Whether `run_code` offers JavaScript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    /// The runtime has a node interpreter.
+    Present,
+    /// Python only.
+    Absent,
+}
+
+/// One entry of `spec.skills`: a skill chosen by name, with its own mode and inputs. A pin wins over the skill and over the cap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// The skill.
+    pub skill: SkillRef,
+    /// Mode here; may be higher than `max_activation`. `None` keeps the skill's own, capped.
+    pub mode: Option<ActivationMode>,
+    /// Values for the skill's template inputs.
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// The runtime's side of a catalog. There is no `Default`: every member is a decision of the caller.
+#[derive(Debug, Clone)]
+pub struct CatalogSettings {
+    /// Shown in `x-knack: revision=`; changes with every change of skills or settings.
+    pub revision: String,
+    /// A skill that asks for more is served at this mode.
+    pub max_activation: ActivationMode,
+    /// Permission for model-written code.
+    pub model_code: ModelCode,
+    /// Whether node exists.
+    pub node: Node,
+    /// Size of the Listed block in tokens (bytes / 4, rounded up); [`DEFAULT_LISTING_TOKENS`] unless the runtime says otherwise.
+    pub max_listing_tokens: usize,
+    /// Models that skills are injected for, `*` standing for any run of characters. Empty: every model.
+    pub models: Vec<String>,
+    /// A request whose `max_tokens` is below this is left alone; [`DEFAULT_MIN_MAX_TOKENS`] unless the runtime says otherwise.
+    pub min_max_tokens: u64,
+    /// Pinned skills.
+    pub pins: Vec<Pin>,
+    /// Skills API ids, and what they stand for.
+    pub ids: BTreeMap<String, SkillRef>,
+}
+
+/// 4,000 tokens hold about 60 skills with descriptions of 200 bytes and cost about one page of context (conversation.md section 1).
+pub const DEFAULT_LISTING_TOKENS: usize = 4_000;
+
+/// Requests for fewer tokens are titles, labels and probes, in which a skill cannot be used (conversation.md section 1).
+pub const DEFAULT_MIN_MAX_TOKENS: u64 = 64;

@@ -1,0 +1,178 @@
+//! The values that go into a plan and the plan itself.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::autoscore::AutoContext;
+use crate::model::{ActivationMode, Skill, SkillRef};
+
+/// What a request says about tools, as far as it decides whether anything may be injected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// Absent, `auto`, `any`, `required` or a forced tool: injection is allowed.
+    Free,
+    /// `none`.
+    None,
+    /// OpenAI `allowed_tools`.
+    AllowedTools,
+    /// The legacy `functions` member.
+    LegacyFunctions,
+}
+
+/// One entry of `container.skills`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerSkill<'a> {
+    /// `type`; `anthropic` is always native.
+    pub kind: Option<&'a str>,
+    /// `skill_id` as it came.
+    pub id: &'a str,
+}
+
+/// One request, reduced to the values that selection and collision rules read.
+#[expect(missing_debug_implementations, reason = "holds a closure")]
+#[derive(Clone, Copy)]
+pub struct PlanRequest<'a> {
+    /// `openai`, `anthropic`, `google`, or anything else: for the AUTO hints in tags.
+    pub provider: &'a str,
+    /// Model id as the client wrote it.
+    pub model: &'a str,
+    /// Texts of the user messages, in order. Texts that do not start with `@` may be left out.
+    pub user_texts: &'a [&'a str],
+    /// Makes the AUTO context; called only if the catalog has an AUTO skill.
+    pub auto: &'a dyn Fn() -> AutoContext,
+    /// Names of the client's own tools.
+    pub client_tools: &'a [&'a str],
+    /// What the request says about tool use.
+    pub tool_choice: ToolChoice,
+    /// `container.skills` in order.
+    pub container: &'a [ContainerSkill<'a>],
+    /// The header `x-knack-skills`, values joined by commas.
+    pub header: Option<&'a str>,
+    /// The request's cap of output tokens.
+    pub max_tokens: Option<u64>,
+}
+
+/// Why no plan could be made: the request names something that is not here. The gateway answers 404 in the client's error shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A skill id in `container.skills` or in the header is ours by form but unknown (or switched off).
+    #[error(
+        "no skill \"{id}\" is available here; check the id, or ask GET /v1/skills for the list"
+    )]
+    UnknownSkill {
+        /// The id as the request wrote it.
+        id: String,
+    },
+}
+
+/// How an active skill came in, which is also the order in the system text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// Mode Always.
+    Always,
+    /// `@name` in a user message.
+    Mention,
+    /// The header.
+    Header,
+    /// `container.skills` by a name, without the `litellm:` prefix.
+    Container,
+    /// `container.skills` by `litellm:<id>` or by a stored id.
+    Litellm,
+    /// Scored.
+    Auto,
+}
+
+/// One skill whose body is in the system text.
+#[derive(Debug, Clone)]
+pub struct Active {
+    /// The skill.
+    pub skill: Arc<Skill>,
+    /// What a model and the log call it: its name, or `namespace/name` where two have the same name.
+    pub handle: Arc<str>,
+    /// Its mode here.
+    pub mode: ActivationMode,
+    /// What brought it in.
+    pub why: Why,
+}
+
+/// What a call of a planned tool means.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// `load_skill`.
+    LoadSkill,
+    /// `run_skill_tool`.
+    RunSkillTool,
+    /// `run_code`.
+    RunCode,
+    /// A declared tool: index into `skill.tools`.
+    Declared {
+        /// Its skill.
+        skill: Arc<Skill>,
+        /// The tool's place in `skill.tools`.
+        tool: usize,
+    },
+    /// The tool that stands for a `litellm:` skill; answers like `load_skill` of that skill.
+    LitellmSkill {
+        /// The skill.
+        skill: Arc<Skill>,
+    },
+    /// `litellm_code_execution`.
+    LitellmCode,
+}
+
+/// One tool to put into the request, after the client's.
+#[derive(Debug, Clone)]
+pub struct PlannedTool {
+    /// Legal in every format: `^[a-zA-Z][a-zA-Z0-9_-]{0,63}$`.
+    pub name: String,
+    /// For the model.
+    pub description: String,
+    /// JSON Schema of the arguments, an object.
+    pub schema: Value,
+    /// The same, minified.
+    pub schema_json: String,
+    /// What a call means.
+    pub action: Action,
+}
+
+/// Something that the log and the `x-knack` header should say about this request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The skill it is about, if one.
+    pub skill: Option<SkillRef>,
+    /// One line.
+    pub text: String,
+}
+
+/// What becomes of `container.skills`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerPlan {
+    /// Places in `container.skills` of the entries that are ours: to be removed before the request goes upstream.
+    pub ours: Vec<usize>,
+    /// Places of the entries that stay.
+    pub native: Vec<usize>,
+}
+
+/// The injection for one request. `Default` is "nothing": empty texts, no tools.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Text to add to the system prompt; empty: none.
+    pub system: Arc<str>,
+    /// Tools to add after the client's.
+    pub tools: Arc<[Arc<PlannedTool>]>,
+    /// Skills whose body is in `system`, in that order.
+    pub active: Arc<[Active]>,
+    /// Whether `system` and `tools` are the catalog's own, the same allocation for every such request: a caller may cache what it makes of them by pointer.
+    pub shared: bool,
+    /// What happened that was not asked for.
+    pub notes: Vec<Note>,
+    /// What becomes of `container.skills`.
+    pub container: ContainerPlan,
+    /// Whether a `litellm:` skill is active: generated files then go into `_litellm_generated_files`.
+    pub litellm: bool,
+    /// Whether injection was switched off (header `none`, tool choice, model or token limits). Hidden turns are still expanded.
+    pub off: bool,
+    /// Bytes of `system` and of each tool's name, description and schema, divided by 4, rounded up.
+    pub added_tokens: usize,
+}
