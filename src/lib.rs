@@ -1,3 +1,7 @@
-//! Knack.
+//! Knack: LLM skills as Kubernetes objects.
+//!
+//! One binary: the gateway that injects skills into LLM traffic and runs the tool loop, the executors that run what
+//! the model calls, and the command line. ARCHITECTURE.md has the map.
 
+pub mod api;
 pub mod execution;

@@ -1,0 +1,217 @@
+//! The soft cache of hidden turns: opaque records under opaque keys, bounded in bytes and time.
+//!
+//! What a record means is knack-wire's matter (`knack_wire::history`). Losing one is never an error: the next
+//! request goes upstream as the client sent it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+/// A key or a caller's identity: an HMAC, so that the store never holds a credential.
+pub type Key = [u8; 32];
+
+/// A record nobody asked for in this time is dropped: a person who pauses a chat for longer starts afresh.
+pub const RECORD_IDLE: Duration = Duration::from_secs(60 * 60);
+/// Bytes of all records in `knack dev`.
+pub const RECORDS_DEV_BYTES: usize = 64 << 20;
+/// One record's cap: larger turns are not remembered.
+pub const RECORD_MAX_BYTES: usize = 256 << 10;
+
+/// Records of all callers.
+#[derive(Debug)]
+pub struct RecordStore {
+    capacity_bytes: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_key: HashMap<(Key, Key), u64>,
+    entries: HashMap<u64, Entry>,
+    /// Least recently used first: use number to entry.
+    order: BTreeMap<u64, u64>,
+    callers: HashMap<Key, usize>,
+    bytes: usize,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    caller: Key,
+    keys: Vec<Key>,
+    record: Bytes,
+    used: u64,
+    last_used: Instant,
+}
+
+impl Entry {
+    /// What an entry costs: its bytes, its keys and the maps' overhead, rounded up.
+    fn cost(&self) -> usize {
+        self.record.len() + 96 * self.keys.len() + 160
+    }
+}
+
+impl RecordStore {
+    /// An empty store that holds at most `capacity_bytes`.
+    pub fn new(capacity_bytes: usize) -> Self {
+        Self { capacity_bytes, inner: Mutex::default() }
+    }
+
+    /// Whether this caller has any record: without one, histories need not be hashed.
+    pub fn has_caller(&self, caller: &Key) -> bool {
+        self.lock().callers.contains_key(caller)
+    }
+
+    /// The record under a key of this caller, if it is still there; counts as a use.
+    pub fn get(&self, caller: &Key, key: &Key) -> Option<Bytes> {
+        let mut inner = self.lock();
+        let id = *inner.by_key.get(&(*caller, *key))?;
+        let now = Instant::now();
+        if inner.entries.get(&id).is_some_and(|entry| now.duration_since(entry.last_used) > RECORD_IDLE) {
+            inner.remove(id);
+            return None;
+        }
+        let used = inner.tick();
+        let entry = inner.entries.get_mut(&id)?;
+        let before = std::mem::replace(&mut entry.used, used);
+        entry.last_used = now;
+        let record = entry.record.clone();
+        inner.order.remove(&before);
+        inner.order.insert(used, id);
+        Some(record)
+    }
+
+    /// Remembers one record under several keys; an older record under one of them is replaced.
+    /// A record over [`RECORD_MAX_BYTES`] is not kept, which is answered with false.
+    pub fn put(&self, caller: Key, keys: Vec<Key>, record: Bytes) -> bool {
+        if record.len() > RECORD_MAX_BYTES || keys.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        let mut inner = self.lock();
+        for key in &keys {
+            if let Some(id) = inner.by_key.get(&(caller, *key)).copied() {
+                inner.remove(id);
+            }
+        }
+        let id = inner.tick();
+        let entry = Entry { caller, keys, record, used: id, last_used: now };
+        inner.bytes += entry.cost();
+        for key in &entry.keys {
+            inner.by_key.insert((caller, *key), id);
+        }
+        *inner.callers.entry(caller).or_default() += 1;
+        inner.order.insert(id, id);
+        inner.entries.insert(id, entry);
+        inner.evict(self.capacity_bytes, now);
+        true
+    }
+
+    /// Drops everything, as a restart would.
+    pub fn clear(&self) {
+        *self.lock() = Inner::default();
+    }
+
+    /// Number of records and their bytes, for metrics.
+    pub fn usage(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.entries.len(), inner.bytes)
+    }
+
+    /// A poisoned lock holds a consistent-enough cache: the worst case is a miss.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn tick(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn remove(&mut self, id: u64) {
+        let Some(entry) = self.entries.remove(&id) else { return };
+        self.bytes -= entry.cost();
+        self.order.remove(&entry.used);
+        for key in &entry.keys {
+            if self.by_key.get(&(entry.caller, *key)) == Some(&id) {
+                self.by_key.remove(&(entry.caller, *key));
+            }
+        }
+        if let Some(count) = self.callers.get_mut(&entry.caller) {
+            *count -= 1;
+            if *count == 0 {
+                self.callers.remove(&entry.caller);
+            }
+        }
+    }
+
+    fn evict(&mut self, capacity: usize, now: Instant) {
+        while let Some((_, &id)) = self.order.first_key_value() {
+            let idle = self.entries.get(&id).is_none_or(|entry| now.duration_since(entry.last_used) > RECORD_IDLE);
+            if !idle && self.bytes <= capacity {
+                break;
+            }
+            self.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Key = [1; 32];
+    const B: Key = [2; 32];
+
+    fn key(n: u8) -> Key {
+        [n; 32]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_is_found_under_each_key_by_its_caller_only() {
+        let store = RecordStore::new(1 << 20);
+        assert!(!store.has_caller(&A));
+        assert!(store.put(A, vec![key(1), key(2)], Bytes::from_static(b"x")));
+        assert_eq!(store.get(&A, &key(2)).as_deref(), Some(&b"x"[..]));
+        assert_eq!(store.get(&B, &key(2)), None);
+        assert!(store.has_caller(&A) && !store.has_caller(&B));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_least_recently_used_goes_first_and_the_bound_holds() {
+        let store = RecordStore::new(3 * 1300);
+        for n in 1..=3 {
+            store.put(A, vec![key(n)], Bytes::from(vec![0; 1000]));
+        }
+        store.get(&A, &key(1));
+        store.put(A, vec![key(4)], Bytes::from(vec![0; 1000]));
+        let left: Vec<bool> = (1..=4).map(|n| store.get(&A, &key(n)).is_some()).collect();
+        assert_eq!(left, [true, false, true, true]);
+        assert!(store.usage().1 <= 3 * 1300);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_records_and_records_over_the_cap_are_not_kept() {
+        let store = RecordStore::new(1 << 20);
+        store.put(A, vec![key(1)], Bytes::from_static(b"x"));
+        tokio::time::advance(RECORD_IDLE + Duration::from_secs(1)).await;
+        assert_eq!(store.get(&A, &key(1)), None);
+        assert!(!store.has_caller(&A));
+        assert!(!store.put(A, vec![key(1)], Bytes::from(vec![0; RECORD_MAX_BYTES + 1])));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_record_leaves_nothing_behind() {
+        let store = RecordStore::new(1 << 20);
+        store.put(A, vec![key(1), key(2)], Bytes::from_static(b"x"));
+        store.put(A, vec![key(2)], Bytes::from_static(b"y"));
+        assert_eq!(store.get(&A, &key(1)), None);
+        assert_eq!(store.get(&A, &key(2)).as_deref(), Some(&b"y"[..]));
+        assert_eq!(store.usage().0, 1);
+    }
+}
