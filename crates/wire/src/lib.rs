@@ -1,1 +1,17 @@
-//! knack-wire.
+//! LLM wire formats without I/O: spans over JSON, frames, formats, and the tool loop as a state machine.
+//!
+//! The way of a request: [`route()`], [`Request::parse`], [`Request::view`], then whatever the caller decides to add
+//! ([`Injection`]), then [`Drive`] until [`drive::Out::Finish`]. Nothing here knows clocks, sockets or skills.
+
+pub mod drive;
+pub mod fault;
+mod format;
+pub mod frame;
+pub mod json;
+pub mod request;
+pub mod route;
+
+pub use drive::{Call, CallOutcome, In, Out, Record, Settings, Summary};
+pub use fault::Fault;
+pub use request::{Injection, Request, Tool, View};
+pub use route::{Format, Kind, ModelRoute, Route, route};

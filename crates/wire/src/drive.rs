@@ -1,0 +1,324 @@
+//! The tool loop as a state machine without I/O: values in, values out.
+//!
+//! The caller owns sockets, sandboxes, stores and the clock. Times are durations since the request began.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::fault::Fault;
+use crate::json::Edits;
+use crate::request::{Injection, Request};
+
+/// What the caller tells the loop.
+#[derive(Debug)]
+pub enum In {
+    /// The answer to [`Out::Lookup`]: changes inside the conversation (hidden turns put back, ours of the native form
+    /// expanded). No changes: `Edits::new()`.
+    Expanded(Edits),
+    /// The head of the upstream's answer to the last [`Out::Send`].
+    Head(Head),
+    /// Bytes of the upstream's body, decompressed, in any pieces.
+    Body(Bytes),
+    /// The upstream's body is complete.
+    End,
+    /// The upstream failed: no connection, or it broke off.
+    Failed(Failure),
+    /// The result of a call that [`Out::Run`] asked for. Results may come in any order.
+    Result(CallOutcome),
+    /// Time has passed: keep-alives, silence, deadline. See [`Drive::wake`].
+    Tick,
+}
+
+/// The head of an upstream answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// HTTP status.
+    pub status: u16,
+    /// True if the content type is `text/event-stream`.
+    pub stream: bool,
+    /// `retry-after` (or `retry-after-ms`), if present and parsable.
+    pub retry_after: Option<Duration>,
+}
+
+/// How an upstream exchange failed without an HTTP status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// No connection, or it ended before a head came.
+    Connect,
+    /// The connection broke after the head.
+    Broken,
+}
+
+/// What the loop wants done, in order.
+#[derive(Debug)]
+pub enum Out {
+    /// Look for hidden turns of this request and answer with [`In::Expanded`]. Comes first, once.
+    Lookup,
+    /// Send this body upstream (same URL, same credentials), after waiting `delay`.
+    Send {
+        /// The body.
+        body: Bytes,
+        /// 1 for the first; `Idempotency-Key` goes out on round 1 only.
+        round: u32,
+        /// How long to wait first (internal retries).
+        delay: Duration,
+    },
+    /// Run a call of ours and answer with [`In::Result`]. Several may be asked for at once; they may run in parallel.
+    Run(Call),
+    /// Store this before anything that follows in the same list is sent.
+    Remember(Record),
+    /// Begin the answer to the client.
+    ClientHead(ClientHead),
+    /// Bytes for the client.
+    ClientBytes(Bytes),
+    /// The answer is complete (or broken off on purpose): close it. Nothing follows. An upstream exchange or calls
+    /// that still run are of no use any more: cancel them.
+    Finish(Summary),
+}
+
+/// A call of an injected tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Goes back in [`CallOutcome::token`].
+    pub token: u32,
+    /// Skill round, from 1.
+    pub round: u32,
+    /// Tool name as injected.
+    pub name: String,
+    /// The provider's id of the call.
+    pub id: String,
+    /// Arguments as the model wrote them: text that should be a JSON object, `{}` if the model sent nothing. May be
+    /// broken: the caller answers with an error text then.
+    pub arguments: String,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Default)]
+pub struct CallOutcome {
+    /// From [`Call::token`].
+    pub token: u32,
+    /// What the model reads.
+    pub text: String,
+    /// True for a failure.
+    pub is_error: bool,
+    /// Stored instead of the text in [`Record`]s, so that a load result is made anew from the skill (the caller's own
+    /// notation, as in `{"skill":…,"digest":…}`).
+    pub reference: Option<String>,
+    /// How the run is shown in the native form; without it `text` is shown as its output.
+    pub native: Option<NativeRun>,
+    /// Files that the run made.
+    pub files: Vec<GeneratedFile>,
+}
+
+/// A run in the terms of the vendor's own code execution.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NativeRun {
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// Exit code.
+    pub return_code: i32,
+    /// Ids under which the files can be fetched.
+    pub file_ids: Vec<String>,
+}
+
+/// A file made by a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeneratedFile {
+    /// Name relative to the work directory.
+    pub name: String,
+    /// Media type.
+    pub media_type: String,
+    /// Content.
+    pub bytes: Bytes,
+}
+
+/// A result as it goes into the conversation.
+#[derive(Debug, Clone, Default)]
+pub struct CallResult {
+    /// The provider's id of the call.
+    pub id: String,
+    /// Tool name.
+    pub name: String,
+    /// Arguments of the call.
+    pub arguments: String,
+    /// What the model reads.
+    pub text: String,
+    /// True for a failure.
+    pub is_error: bool,
+    /// See [`CallOutcome::reference`].
+    pub reference: Option<String>,
+    /// See [`CallOutcome::native`].
+    pub native: Option<NativeRun>,
+}
+
+/// The head of the answer to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientHead {
+    /// HTTP status.
+    pub status: u16,
+    /// What the body is.
+    pub body: BodyKind,
+    /// True if the headers of round 1's upstream answer belong to it; false for an error of ours.
+    pub upstream_headers: bool,
+    /// True if code has run: `x-should-retry: false`.
+    pub no_retry: bool,
+}
+
+/// What an answer's body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyKind {
+    /// As the upstream says (its own content type).
+    AsUpstream,
+    /// `text/event-stream`.
+    Stream,
+    /// `application/json`.
+    Json,
+}
+
+/// A loop to remember: what the client has not seen of it. Its place in the history is told by
+/// [`Record::visible`] and [`Record::client_calls`]; `history` makes the keys.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// The raw upstream messages of the whole loop, in order.
+    pub entries: Vec<Entry>,
+    /// The assistant message(s) as the client sees them, in the form in which it sends them back.
+    pub visible: Vec<Bytes>,
+    /// Ids of the client's calls that the answer ends with; their results come with the next request.
+    pub client_calls: Vec<String>,
+    /// The id of the response that the client sees.
+    pub response_id: String,
+}
+
+/// One step of a remembered loop.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// Conversation elements of an assistant turn, whole, as upstream sent them.
+    Turn(Vec<Bytes>),
+    /// Our results for it. If the turn has calls of the client too, its results are merged in behind them.
+    Results(Vec<CallResult>),
+}
+
+/// What happened, for logs and metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Upstream rounds begun, retries not counted.
+    pub rounds: u32,
+    /// Calls of ours that were run.
+    pub calls: u32,
+    /// How it ended.
+    pub end: EndKind,
+    /// The summed usage object of the format, as JSON.
+    pub usage: Option<Vec<u8>>,
+    /// Id of the response that the client saw.
+    pub response_id: String,
+}
+
+/// How a loop ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum EndKind {
+    /// With an answer of the model.
+    #[default]
+    Answer,
+    /// With an upstream error passed through.
+    Upstream(u16),
+    /// With an error of ours.
+    Fault(String),
+    /// With the limit of skill rounds.
+    Limit,
+    /// Proxied without being looked into.
+    Passed,
+}
+
+/// Numbers and texts that the caller chooses.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Most rounds of skill calls in one request; default 10.
+    pub max_rounds: u32,
+    /// The whole loop must end within this time.
+    pub deadline: Duration,
+    /// Appended, behind a line feed, to each result of the last allowed round.
+    pub last_note: String,
+    /// The result of a call that was not run because the limit was reached.
+    pub limit_text: String,
+    /// Show our calls as the vendor's server tools (Messages, if the client asked for code execution).
+    pub native: bool,
+    /// The response's `container` member as JSON, if it is ours to give.
+    pub container: Option<String>,
+    /// Give generated files as `_litellm_generated_files`.
+    pub litellm: bool,
+    /// Ask for hidden turns ([`Out::Lookup`]); if false the loop goes on at once.
+    pub lookup: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_rounds: 10,
+            deadline: Duration::from_secs(540),
+            last_note: String::new(),
+            limit_text: "limit reached".to_owned(),
+            native: false,
+            container: None,
+            litellm: false,
+            lookup: false,
+        }
+    }
+}
+
+/// The loop of one request. Feed it until it says [`Out::Finish`].
+#[derive(Debug)]
+pub struct Drive {
+    request: Request,
+    injection: Injection,
+    head: Option<Head>,
+    finished: bool,
+}
+
+impl Drive {
+    /// A loop over a request and what is injected into it. Errors: the format forbids it (`n > 1` with active skills).
+    pub fn new(request: Request, injection: Injection, settings: Settings) -> Result<Self, Fault> {
+        drop(settings);
+        Ok(Self { request, injection, head: None, finished: false })
+    }
+
+    /// The request as parsed; `history` reads it.
+    pub const fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The first wishes: [`Out::Lookup`] or the first [`Out::Send`].
+    pub fn start(&mut self, out: &mut Vec<Out>) {
+        let body = self.request.apply(&self.injection, Edits::new());
+        out.push(Out::Send { body, round: 1, delay: Duration::ZERO });
+    }
+
+    /// Takes in what happened at `now` (since the request began) and appends what is to be done.
+    pub fn feed(&mut self, input: In, _now: Duration, out: &mut Vec<Out>) {
+        match input {
+            In::Head(head) => {
+                self.head = Some(head);
+                let head = ClientHead { status: head.status, body: BodyKind::AsUpstream, upstream_headers: true, no_retry: false };
+                out.push(Out::ClientHead(head));
+            }
+            In::Body(bytes) => out.push(Out::ClientBytes(bytes)),
+            In::End | In::Failed(_) => {
+                self.finished = true;
+                out.push(Out::Finish(Summary { rounds: 1, end: EndKind::Passed, ..Summary::default() }));
+            }
+            In::Expanded(_) | In::Result(_) | In::Tick => {}
+        }
+    }
+
+    /// When [`In::Tick`] is wanted next, since the request began; `None` if finished.
+    pub fn wake(&self) -> Option<Duration> {
+        (!self.finished).then_some(Duration::from_secs(3600))
+    }
+
+    /// True once [`Out::Finish`] was given.
+    pub const fn finished(&self) -> bool {
+        self.finished
+    }
+}

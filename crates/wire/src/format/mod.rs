@@ -1,0 +1,192 @@
+//! The wire formats. A format is a [`Dialect`] (requests, errors) and a [`Codec`] (one response being rewritten).
+//!
+//! The loop (`drive`) knows none of them: it sees [`Part`]s and decides which are shown.
+
+mod opaque;
+mod openai_error;
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+
+use crate::drive::{CallResult, GeneratedFile};
+use crate::fault::Fault;
+use crate::frame::SseEvent;
+use crate::json::{Edits, Span};
+use crate::request::{Attachment, Injection, MessageText, Request, View};
+use crate::route::Format;
+
+/// The dialect of a format.
+pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
+    match format {
+        Format::Chat | Format::Responses | Format::Gemini | Format::Messages => &opaque::Opaque,
+    }
+}
+
+/// Everything about a format that needs no state.
+pub(crate) trait Dialect: Sync {
+    /// The routed leaves of a request.
+    fn view(&self, request: &Request) -> Result<View, Fault>;
+    /// All texts, in order.
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>>;
+    /// Inline files of user messages.
+    fn attachments(&self, request: &Request) -> Vec<Attachment>;
+    /// `messages`, `input` or `contents`.
+    fn conversation_key(&self) -> &'static str;
+    /// Adds the edits of an injection.
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits);
+    /// Replaces a forced tool choice of a body that goes upstream by the free one.
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8>;
+    /// The results of calls as conversation elements: what [`Codec::append`] puts behind the assistant's turn.
+    fn results(&self, results: &[CallResult]) -> Vec<Bytes>;
+    /// A new response of this request.
+    fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec>;
+    /// A whole error body.
+    fn error_body(&self, fault: &Fault) -> Vec<u8>;
+    /// A stream error frame.
+    fn error_frame(&self, fault: &Fault) -> Vec<u8>;
+    /// An upstream error body as a stream error frame.
+    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8>;
+    /// What keeps an idle stream open.
+    fn keep_alive(&self) -> &'static [u8];
+}
+
+/// What a codec must know from the start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CodecOptions {
+    /// Our calls and results are shown as the vendor's own server tools (Messages only).
+    pub native: bool,
+    /// The member `container` of the response, as JSON, if it is ours to give.
+    pub container: Option<String>,
+    /// Generated files go into `_litellm_generated_files`.
+    pub litellm: bool,
+}
+
+/// One piece of a frame, as far as the loop needs to know it. The codec knows where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The round's start. Rendered for round 1 only.
+    Start,
+    /// A unit opens; its first bytes are in the same part.
+    Unit {
+        /// Number of the unit within this round; never used twice in a round.
+        id: u32,
+        /// What it is.
+        kind: UnitKind,
+    },
+    /// More of an open unit.
+    UnitBytes {
+        /// The unit.
+        id: u32,
+    },
+    /// A unit closes.
+    UnitEnd {
+        /// The unit.
+        id: u32,
+    },
+    /// A usage object. The codec has stored it; it is rendered by [`Codec::finish`] only.
+    Usage,
+    /// The turn ends. The codec has stored it; it is rendered by [`Codec::finish`] only.
+    Stop {
+        /// True if calls of this turn are complete and may run.
+        runnable: bool,
+    },
+    /// The end marker of the stream.
+    End,
+    /// The upstream reports an error inside the stream; the frame goes to the client as the end of it all.
+    Error,
+    /// Anything else: passes through.
+    Other,
+}
+
+/// What a unit is, as far as showing it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnitKind {
+    /// Answer text: held if the client asked for structured output.
+    Text,
+    /// A function call; [`Codec::call`] tells more.
+    Call,
+    /// Held until the next unit opens, then shown or hidden with it (Responses `reasoning`).
+    Paired,
+    /// Thinking, refusal, hosted tools, unknown: live.
+    Live,
+}
+
+/// A frame and its pieces. Frames of a stream, or a whole body.
+#[derive(Debug, Clone)]
+pub(crate) struct Decoded {
+    /// The data of the frame (one JSON value).
+    pub raw: Bytes,
+    /// The pieces in order.
+    pub parts: Vec<Part>,
+    /// What the codec wants to remember of the frame.
+    pub layout: Layout,
+}
+
+/// A codec's own notes on a frame.
+#[derive(Debug, Clone)]
+pub(crate) enum Layout {
+    /// None.
+    None,
+}
+
+/// A call of the current turn, as far as it has arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallSoFar<'c> {
+    /// The name so far.
+    pub name: &'c str,
+    /// True if the name will not grow any more.
+    pub named: bool,
+    /// The provider's id.
+    pub id: &'c str,
+    /// The arguments so far: text of a JSON object, or `""`.
+    pub arguments: &'c str,
+}
+
+/// How the answer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As the last turn ended.
+    AsCame,
+    /// With calls of the client only; ours of the same turn were answered and hidden.
+    ClientCalls,
+    /// The limit of skill rounds was reached.
+    Limit,
+}
+
+/// The upstream sent something that the format cannot mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Garbage(pub String);
+
+/// One response being rewritten: decodes what upstream sends, gathers each turn so that it can be echoed whole, and
+/// writes what the client gets. In body mode nothing is written before [`Codec::finish`].
+pub(crate) trait Codec: Debug + Send {
+    /// A new round begins: what was gathered of the turn is dropped, sums and shown ids stay.
+    fn begin_round(&mut self);
+    /// Takes in one event of a stream.
+    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage>;
+    /// Takes in a whole body.
+    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage>;
+    /// A call of the current turn.
+    fn call(&self, unit: u32) -> Option<CallSoFar<'_>>;
+    /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.
+    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>);
+    /// Shows our calls in the native form (only with [`CodecOptions::native`]).
+    fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>);
+    /// Shows our results in the native form (only with [`CodecOptions::native`]).
+    fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>);
+    /// The assistant's turn, whole, as conversation elements.
+    fn turn(&self) -> Vec<Bytes>;
+    /// Bytes gathered of the turn so far.
+    fn gathered(&self) -> usize;
+    /// The end: stop, summed usage, end marker; in body mode the whole body.
+    fn finish(&mut self, ending: Ending, files: &[GeneratedFile], out: &mut Vec<u8>);
+    /// The assistant message(s) as the client has seen them, in the form in which it sends them back.
+    fn visible(&self) -> Vec<Bytes>;
+    /// The id of the response that the client sees.
+    fn response_id(&self) -> &str;
+    /// Ids of the client's calls that were shown.
+    fn shown_calls(&self) -> &[String];
+    /// The summed usage object as JSON, for metrics.
+    fn usage(&self) -> Option<Vec<u8>>;
+}

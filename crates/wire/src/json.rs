@@ -1,0 +1,565 @@
+//! Spans over JSON text: what stands where, without building a tree.
+//!
+//! Bodies are never rebuilt from structs. A scan tells where the members of an object or the elements of an array stand;
+//! a change is a list of (span, replacement) that [`Edits::apply`] writes in one pass. Everything that no edit names is
+//! copied byte for byte, so key order, number spelling and unknown members survive.
+
+use std::borrow::Cow;
+
+/// Deepest nesting that is accepted; deeper bodies are refused, so that no input costs unbounded work or stack.
+pub const MAX_DEPTH: u32 = 128;
+
+/// A half-open range of bytes in a JSON text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+impl Span {
+    /// The span from `start` up to `end`.
+    pub const fn new(start: usize, end: usize) -> Self {
+        Self { start, end }
+    }
+
+    /// An empty span: a place to insert at.
+    pub const fn at(place: usize) -> Self {
+        Self { start: place, end: place }
+    }
+
+    /// The bytes of the span; empty if the span does not lie inside `src`.
+    pub fn of(self, src: &[u8]) -> &[u8] {
+        src.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Length in bytes.
+    pub const fn len(self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// True for an empty span.
+    pub const fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+}
+
+/// Why a text is not acceptable JSON. Positions are byte offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// The text is not UTF-8.
+    #[error("byte {at} is not valid UTF-8")]
+    Utf8 {
+        /// Offset of the first bad byte.
+        at: usize,
+    },
+    /// The grammar is broken.
+    #[error("unexpected byte at {at}")]
+    Syntax {
+        /// Offset of the byte that does not fit.
+        at: usize,
+    },
+    /// The text ends inside a value.
+    #[error("the JSON text ends too early")]
+    Cut,
+    /// Nested deeper than [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels at byte {at}")]
+    Depth {
+        /// Offset of the bracket that is too deep.
+        at: usize,
+    },
+    /// The value has another type than the caller needs.
+    #[error("the value at byte {at} is not {wanted}")]
+    Type {
+        /// Offset of the value.
+        at: usize,
+        /// What was needed, as in "an object".
+        wanted: &'static str,
+    },
+}
+
+/// One member of an object. The key span has no quotes; the value span has no surrounding white space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// The key as written, escapes included, without its quotes.
+    pub key: Span,
+    /// The value.
+    pub value: Span,
+}
+
+impl Member {
+    /// From the opening quote of the key to the end of the value.
+    pub const fn whole(&self) -> Span {
+        Span::new(self.key.start - 1, self.value.end)
+    }
+}
+
+/// What a value is, by its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `{…}`
+    Object,
+    /// `[…]`
+    Array,
+    /// `"…"`
+    String,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Bool,
+    /// `null`
+    Null,
+}
+
+/// The kind of the value at `span`; `None` if no value starts there.
+pub fn kind(src: &[u8], span: Span) -> Option<Kind> {
+    match src.get(span.start)? {
+        b'{' => Some(Kind::Object),
+        b'[' => Some(Kind::Array),
+        b'"' => Some(Kind::String),
+        b'-' | b'0'..=b'9' => Some(Kind::Number),
+        b't' | b'f' => Some(Kind::Bool),
+        b'n' => Some(Kind::Null),
+        _ => None,
+    }
+}
+
+/// Checks that the text is UTF-8 and holds exactly one JSON value, and returns the value's span.
+pub fn document(src: &[u8]) -> Result<Span, JsonError> {
+    std::str::from_utf8(src).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
+    let start = space(src, 0);
+    let end = skip(src, start)?;
+    let rest = space(src, end);
+    if rest == src.len() { Ok(Span::new(start, end)) } else { Err(JsonError::Syntax { at: rest }) }
+}
+
+/// Checks that the text is UTF-8 and holds exactly one object, and returns its members in order.
+pub fn object(src: &[u8]) -> Result<Vec<Member>, JsonError> {
+    std::str::from_utf8(src).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
+    let start = space(src, 0);
+    let (members, end) = scan_object(src, start)?;
+    let rest = space(src, end);
+    if rest == src.len() { Ok(members) } else { Err(JsonError::Syntax { at: rest }) }
+}
+
+/// The members of the object at `span`, in order, duplicates included.
+pub fn members(src: &[u8], span: Span) -> Result<Vec<Member>, JsonError> {
+    scan_object(src, span.start).map(|(members, _)| members)
+}
+
+fn scan_object(src: &[u8], start: usize) -> Result<(Vec<Member>, usize), JsonError> {
+    let mut found = Vec::with_capacity(8);
+    if src.get(start) != Some(&b'{') {
+        return Err(if start >= src.len() { JsonError::Cut } else { JsonError::Type { at: start, wanted: "an object" } });
+    }
+    let mut at = space(src, start + 1);
+    if src.get(at) == Some(&b'}') {
+        return Ok((found, at + 1));
+    }
+    loop {
+        expect(src, at, b'"')?;
+        let key_end = string(src, at)?;
+        let key = Span::new(at + 1, key_end - 1);
+        at = space(src, key_end);
+        expect(src, at, b':')?;
+        at = space(src, at + 1);
+        let end = skip_nested(src, at, 1)?;
+        found.push(Member { key, value: Span::new(at, end) });
+        at = space(src, end);
+        match src.get(at) {
+            Some(b',') => at = space(src, at + 1),
+            Some(b'}') => return Ok((found, at + 1)),
+            Some(_) => return Err(JsonError::Syntax { at }),
+            None => return Err(JsonError::Cut),
+        }
+    }
+}
+
+/// The elements of the array at `span`, in order.
+pub fn elements(src: &[u8], span: Span) -> Result<Vec<Span>, JsonError> {
+    let mut found = Vec::new();
+    if src.get(span.start) != Some(&b'[') {
+        return Err(JsonError::Type { at: span.start, wanted: "an array" });
+    }
+    let mut at = space(src, span.start + 1);
+    if src.get(at) == Some(&b']') {
+        return Ok(found);
+    }
+    loop {
+        let end = skip_nested(src, at, 1)?;
+        found.push(Span::new(at, end));
+        at = space(src, end);
+        match src.get(at) {
+            Some(b',') => at = space(src, at + 1),
+            Some(b']') => return Ok(found),
+            Some(_) => return Err(JsonError::Syntax { at }),
+            None => return Err(JsonError::Cut),
+        }
+    }
+}
+
+/// The last member with this key in a list of members, as most JSON readers take it.
+pub fn member<'m>(src: &[u8], list: &'m [Member], key: &str) -> Option<&'m Member> {
+    list.iter().rev().find(|member| key_is(src, member, key))
+}
+
+/// True if the member's key is `key`, escapes resolved.
+pub fn key_is(src: &[u8], member: &Member, key: &str) -> bool {
+    let raw = member.key.of(src);
+    raw == key.as_bytes() || (memchr::memchr(b'\\', raw).is_some() && unescape(raw) == key)
+}
+
+/// The value of `key` in the object at `span`; `None` if absent or if no object stands there.
+pub fn get(src: &[u8], span: Span, key: &str) -> Option<Span> {
+    let list = members(src, span).ok()?;
+    member(src, &list, key).map(|member| member.value)
+}
+
+/// The value at a path of keys.
+pub fn path(src: &[u8], span: Span, keys: &[&str]) -> Option<Span> {
+    keys.iter().try_fold(span, |span, key| get(src, span, key))
+}
+
+/// The string at `span`, unescaped; `None` if no string stands there. Lone surrogates become U+FFFD.
+pub fn text(src: &[u8], span: Span) -> Option<Cow<'_, str>> {
+    raw_text(src, span).map(unescape)
+}
+
+/// The content of the string at `span` as written, without its quotes.
+pub fn raw_text(src: &[u8], span: Span) -> Option<&[u8]> {
+    let raw = span.of(src);
+    match raw {
+        [b'"', inner @ .., b'"'] => Some(inner),
+        _ => None,
+    }
+}
+
+/// The text of the string member `key` of the object at `span`.
+pub fn get_text<'s>(src: &'s [u8], span: Span, key: &str) -> Option<Cow<'s, str>> {
+    text(src, get(src, span, key)?)
+}
+
+/// The non-negative integer at `span`.
+pub fn uint(src: &[u8], span: Span) -> Option<u64> {
+    std::str::from_utf8(span.of(src)).ok()?.parse().ok()
+}
+
+/// True if the value at `span` is `null`.
+pub fn is_null(src: &[u8], span: Span) -> bool {
+    span.of(src) == b"null"
+}
+
+/// Resolves the escapes of string content (without its quotes).
+pub fn unescape(raw: &[u8]) -> Cow<'_, str> {
+    if memchr::memchr(b'\\', raw).is_none() {
+        return String::from_utf8_lossy(raw);
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(found) = memchr::memchr(b'\\', rest) {
+        out.extend_from_slice(&rest[..found]);
+        rest = &rest[found + 1..];
+        let Some((&mark, after)) = rest.split_first() else { break };
+        rest = after;
+        let plain = match mark {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'b' => 8,
+            b'f' => 12,
+            b'u' => {
+                rest = unescape_unit(rest, &mut out);
+                continue;
+            }
+            other => other,
+        };
+        out.push(plain);
+    }
+    out.extend_from_slice(rest);
+    Cow::Owned(match String::from_utf8(out) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+fn unescape_unit<'r>(raw: &'r [u8], out: &mut Vec<u8>) -> &'r [u8] {
+    let Some(first) = hex4(raw) else {
+        out.extend_from_slice("\u{fffd}".as_bytes());
+        return raw;
+    };
+    let mut rest = &raw[4..];
+    let mut code = u32::from(first);
+    if (0xd800..0xdc00).contains(&code)
+        && let [b'\\', b'u', low_raw @ ..] = rest
+        && let Some(low) = hex4(low_raw)
+        && (0xdc00..0xe000).contains(&low)
+    {
+        code = 0x1_0000 + ((code - 0xd800) << 10) + (u32::from(low) - 0xdc00);
+        rest = &low_raw[4..];
+    }
+    let mut buffer = [0; 4];
+    let char = char::from_u32(code).unwrap_or('\u{fffd}');
+    out.extend_from_slice(char.encode_utf8(&mut buffer).as_bytes());
+    rest
+}
+
+fn hex4(raw: &[u8]) -> Option<u16> {
+    raw.get(..4)?.iter().try_fold(0u16, |sum, &byte| {
+        let digit = char::from(byte).to_digit(16)?;
+        Some((sum << 4) | u16::try_from(digit).ok()?)
+    })
+}
+
+/// Appends `text` as a JSON string with its quotes.
+pub fn push_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    push_escaped(out, text);
+    out.push(b'"');
+}
+
+/// Appends `text` with JSON escapes and without quotes.
+pub fn push_escaped(out: &mut Vec<u8>, text: &str) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let bytes = text.as_bytes();
+    let mut done = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[done..at]);
+        done = at + 1;
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            other => {
+                out.extend_from_slice(b"\\u00");
+                out.push(HEX[usize::from(other >> 4)]);
+                out.push(HEX[usize::from(other & 15)]);
+            }
+        }
+    }
+    out.extend_from_slice(&bytes[done..]);
+}
+
+/// `text` as a JSON string with its quotes.
+pub fn quoted(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    push_string(&mut out, text);
+    out
+}
+
+/// Changes to one text: spans of the source and what replaces them.
+#[derive(Debug, Clone, Default)]
+pub struct Edits {
+    list: Vec<(Span, Vec<u8>)>,
+}
+
+impl Edits {
+    /// No changes.
+    pub const fn new() -> Self {
+        Self { list: Vec::new() }
+    }
+
+    /// True if there is nothing to change.
+    pub const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Replaces a span.
+    pub fn replace(&mut self, span: Span, with: impl Into<Vec<u8>>) {
+        self.list.push((span, with.into()));
+    }
+
+    /// Inserts before the byte at `place`. Several inserts at one place keep the order in which they were added.
+    pub fn insert(&mut self, place: usize, what: impl Into<Vec<u8>>) {
+        self.list.push((Span::at(place), what.into()));
+    }
+
+    /// Removes item `index` of a list of neighbours (members or elements), with one comma. Neighbours that are removed
+    /// too must all be told in one call of [`Edits::remove_items`].
+    pub fn remove_item(&mut self, all: &[Span], index: usize) {
+        self.remove_items(all, &[index]);
+    }
+
+    /// Removes items of a list of neighbours (members or elements) together with the commas that they leave. `gone`
+    /// holds ascending indices.
+    pub fn remove_items(&mut self, all: &[Span], gone: &[usize]) {
+        // A removed item takes the comma before it, unless no kept item stands before: then the one after it.
+        let mut kept_before = false;
+        for (index, span) in all.iter().enumerate() {
+            if !gone.contains(&index) {
+                kept_before = true;
+                continue;
+            }
+            let cut = if kept_before {
+                Span::new(all[index - 1].end, span.end)
+            } else if let Some(next) = all.get(index + 1) {
+                Span::new(span.start, next.start)
+            } else {
+                *span
+            };
+            self.replace(cut, Vec::new());
+        }
+    }
+
+    /// Writes the source with all changes. An edit that overlaps an earlier one is left out.
+    pub fn apply(mut self, src: &[u8]) -> Vec<u8> {
+        self.list.sort_by_key(|(span, _)| (span.start, span.end));
+        let added: usize = self.list.iter().map(|(_, with)| with.len()).sum();
+        let mut out = Vec::with_capacity(src.len() + added);
+        let mut done = 0;
+        for (span, with) in &self.list {
+            if span.start < done || span.end > src.len() {
+                continue;
+            }
+            out.extend_from_slice(&src[done..span.start]);
+            out.extend_from_slice(with);
+            done = span.end.max(span.start);
+        }
+        out.extend_from_slice(&src[done..]);
+        out
+    }
+}
+
+/// The first byte at or after `at` that is not JSON white space.
+pub fn space(src: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = src.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// The end of the value that starts at `at`.
+pub fn skip(src: &[u8], at: usize) -> Result<usize, JsonError> {
+    skip_nested(src, at, 0)
+}
+
+fn expect(src: &[u8], at: usize, byte: u8) -> Result<(), JsonError> {
+    match src.get(at) {
+        Some(found) if *found == byte => Ok(()),
+        Some(_) => Err(JsonError::Syntax { at }),
+        None => Err(JsonError::Cut),
+    }
+}
+
+/// The end of the string whose opening quote stands at `at`.
+fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
+    let mut at = at + 1;
+    loop {
+        let rest = src.get(at..).ok_or(JsonError::Cut)?;
+        let found = at + memchr::memchr2(b'"', b'\\', rest).ok_or(JsonError::Cut)?;
+        if src[found] == b'"' {
+            return Ok(found + 1);
+        }
+        match src.get(found + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at = found + 2,
+            Some(b'u') => {
+                let rest = &src[found + 2..];
+                if hex4(rest).is_none() {
+                    return Err(if rest.len() < 4 { JsonError::Cut } else { JsonError::Syntax { at: found } });
+                }
+                at = found + 6;
+            }
+            Some(_) => return Err(JsonError::Syntax { at: found + 1 }),
+            None => return Err(JsonError::Cut),
+        }
+    }
+}
+
+/// The end of a number, `true`, `false` or `null`.
+fn scalar(src: &[u8], at: usize) -> Result<usize, JsonError> {
+    for word in [&b"true"[..], b"false", b"null"] {
+        if src[at..].starts_with(word) {
+            return Ok(at + word.len());
+        }
+    }
+    let digits = |mut at: usize| {
+        let from = at;
+        while src.get(at).is_some_and(u8::is_ascii_digit) {
+            at += 1;
+        }
+        if at == from { Err(if at >= src.len() { JsonError::Cut } else { JsonError::Syntax { at } }) } else { Ok(at) }
+    };
+    let start = if src.get(at) == Some(&b'-') { at + 1 } else { at };
+    let mut end = digits(start)?;
+    if src[start] == b'0' && end > start + 1 {
+        return Err(JsonError::Syntax { at: start + 1 });
+    }
+    if src.get(end) == Some(&b'.') {
+        end = digits(end + 1)?;
+    }
+    if let Some(b'e' | b'E') = src.get(end) {
+        let sign = usize::from(matches!(src.get(end + 1), Some(b'+' | b'-')));
+        end = digits(end + 1 + sign)?;
+    }
+    Ok(end)
+}
+
+/// Skips one value without recursion: one bit per open bracket tells objects from arrays.
+fn skip_nested(src: &[u8], at: usize, outer: u32) -> Result<usize, JsonError> {
+    let mut at = at;
+    let mut objects: u128 = 0;
+    let mut depth = 0;
+    loop {
+        // A value starts here.
+        match src.get(at) {
+            None => return Err(JsonError::Cut),
+            Some(b'"') => at = string(src, at)?,
+            Some(&open @ (b'{' | b'[')) => {
+                if depth + outer >= MAX_DEPTH {
+                    return Err(JsonError::Depth { at });
+                }
+                depth += 1;
+                objects = (objects << 1) | u128::from(open == b'{');
+                at = space(src, at + 1);
+                let close = if open == b'{' { b'}' } else { b']' };
+                if src.get(at) != Some(&close) {
+                    if open == b'{' {
+                        at = key(src, at)?;
+                    }
+                    continue;
+                }
+                at += 1;
+                depth -= 1;
+                objects >>= 1;
+            }
+            Some(_) => at = scalar(src, at)?,
+        }
+        // A value has ended: close what closes here.
+        loop {
+            if depth == 0 {
+                return Ok(at);
+            }
+            at = space(src, at);
+            let in_object = objects & 1 == 1;
+            match src.get(at) {
+                None => return Err(JsonError::Cut),
+                Some(b',') => {
+                    at = space(src, at + 1);
+                    if in_object {
+                        at = key(src, at)?;
+                    }
+                    break;
+                }
+                Some(b'}') if in_object => {}
+                Some(b']') if !in_object => {}
+                Some(_) => return Err(JsonError::Syntax { at }),
+            }
+            at += 1;
+            depth -= 1;
+            objects >>= 1;
+        }
+    }
+}
+
+/// From the quote of a key to the start of its value.
+fn key(src: &[u8], at: usize) -> Result<usize, JsonError> {
+    expect(src, at, b'"')?;
+    let at = space(src, string(src, at)?);
+    expect(src, at, b':')?;
+    Ok(space(src, at + 1))
+}

@@ -1,0 +1,214 @@
+//! A request as the gateway sees it: what skills need to know of it, and what is added to it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use crate::fault::Fault;
+use crate::format::dialect;
+use crate::json::{self, Edits, Member, Span};
+use crate::route::{Format, Kind, ModelRoute};
+
+/// A parsed request body. Only the top level is indexed; everything else is looked up when it is asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    route: ModelRoute,
+    raw: Bytes,
+    top: Vec<Member>,
+}
+
+/// Top-level members of which a second one is refused: readers disagree which one counts.
+const UNIQUE: [&str; 6] = ["messages", "tools", "system", "input", "instructions", "contents"];
+
+impl Request {
+    /// Indexes a body. Errors (400): not UTF-8, not one JSON object, nested too deep, or one of `messages`, `tools`,
+    /// `system`, `input`, `instructions`, `contents` twice.
+    pub fn parse(route: ModelRoute, raw: Bytes) -> Result<Self, Fault> {
+        let top = json::object(&raw).map_err(|error| Fault::new(400, format!("The request body is not valid JSON: {error}.")))?;
+        for name in UNIQUE {
+            if top.iter().filter(|member| json::key_is(&raw, member, name)).nth(1).is_some() {
+                return Err(Fault::bad(name, format!("The request body has \"{name}\" twice; send it once.")));
+            }
+        }
+        Ok(Self { route, raw, top })
+    }
+
+    /// The wire format.
+    pub const fn format(&self) -> Format {
+        self.route.format
+    }
+
+    /// What is asked for.
+    pub const fn kind(&self) -> Kind {
+        self.route.kind
+    }
+
+    /// Where the request came in.
+    pub const fn route(&self) -> &ModelRoute {
+        &self.route
+    }
+
+    /// The body as the client sent it.
+    pub const fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The top-level members in order.
+    pub fn top(&self) -> &[Member] {
+        &self.top
+    }
+
+    /// The value of a top-level member; `None` if absent. `null` is a value.
+    pub fn value(&self, key: &str) -> Option<Span> {
+        json::member(&self.raw, &self.top, key).map(|member| member.value)
+    }
+
+    /// The value of a top-level member that is neither absent nor `null`.
+    pub fn present(&self, key: &str) -> Option<Span> {
+        self.value(key).filter(|span| !json::is_null(&self.raw, *span))
+    }
+
+    /// The bytes of a span of the body.
+    pub fn bytes(&self, span: Span) -> &[u8] {
+        span.of(&self.raw)
+    }
+
+    /// The leaves that decisions depend on. Cheap: texts are not touched. Errors: a field whose type makes the request
+    /// unusable, as 400.
+    pub fn view(&self) -> Result<View, Fault> {
+        dialect(self.route.format).view(self)
+    }
+
+    /// The texts of all messages in order, system text included as a message of role `system`. Not cheap on large
+    /// bodies: call it only if a skill depends on texts.
+    pub fn messages(&self) -> Vec<MessageText<'_>> {
+        dialect(self.route.format).messages(self)
+    }
+
+    /// Files, images and documents that user messages carry inline, in order.
+    pub fn attachments(&self) -> Vec<Attachment> {
+        dialect(self.route.format).attachments(self)
+    }
+
+    /// The client's `tools` member as it stands in the body; `[]` if absent or null.
+    pub fn tools_json(&self) -> Cow<'_, str> {
+        self.present("tools").map_or(Cow::Borrowed("[]"), |span| String::from_utf8_lossy(self.bytes(span)))
+    }
+
+    /// The spans of the conversation's elements (messages, input items, contents), in order; empty if there are none.
+    pub fn conversation(&self) -> Vec<Span> {
+        let span = self.present(dialect(self.route.format).conversation_key());
+        span.and_then(|span| json::elements(&self.raw, span).ok()).unwrap_or_default()
+    }
+
+    /// The body that goes upstream in round 1: injection and conversation changes written in one pass. With neither,
+    /// the very same bytes. `conversation` holds changes inside the elements that [`Request::conversation`] names.
+    pub fn apply(&self, injection: &Injection, conversation: Edits) -> Bytes {
+        let mut edits = conversation;
+        dialect(self.route.format).apply(self, injection, &mut edits);
+        if edits.is_empty() { self.raw.clone() } else { Bytes::from(edits.apply(&self.raw)) }
+    }
+}
+
+/// What decisions about a request depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct View {
+    /// The model asked for.
+    pub model: String,
+    /// True if the client asked for a stream.
+    pub stream: bool,
+    /// The largest answer that the client allows, in tokens.
+    pub max_tokens: Option<u64>,
+    /// Number of answers asked for (`n`, `candidateCount`); 1 if not said.
+    pub candidates: u64,
+    /// True if the answer must follow a format (`response_format` and its like), so text is held to the turn's end.
+    pub structured: bool,
+    /// Names of the client's own tools, in order.
+    pub client_tools: Vec<String>,
+    /// What the client says about tool use.
+    pub tool_choice: ToolChoice,
+    /// True if nothing may be injected for a reason of the format: legacy `functions`, Gemini `cachedContent`,
+    /// Responses `background`.
+    pub closed: Option<&'static str>,
+    /// `container.skills` of Messages, in order.
+    pub container_skills: Vec<ContainerSkill>,
+    /// True if the client asked for code execution on the server (Messages: `container` or a `code_execution_*` tool):
+    /// skills are then shown in the native form.
+    pub code_execution: bool,
+}
+
+/// What a client says about tool use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// Absent or `auto`.
+    #[default]
+    Auto,
+    /// No tools: nothing is injected.
+    None,
+    /// Any tool, but one.
+    Required,
+    /// This tool.
+    Named(String),
+    /// A list of allowed tools: it is not widened, so nothing is injected.
+    Allowed,
+}
+
+/// One entry of `container.skills`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerSkill {
+    /// `anthropic` or `custom`.
+    pub kind: String,
+    /// `skill_id` as sent.
+    pub id: String,
+    /// `version` as sent.
+    pub version: Option<String>,
+}
+
+/// The text of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageText<'r> {
+    /// The role as sent.
+    pub role: Cow<'r, str>,
+    /// Text parts, joined by a line feed if there are several.
+    pub text: Cow<'r, str>,
+}
+
+/// A file that a user message carries inline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// The file name as sent, if any. Not safe as a path.
+    pub name: Option<String>,
+    /// The media type as sent.
+    pub media_type: Option<String>,
+    /// The content.
+    pub bytes: Vec<u8>,
+}
+
+/// What is added to a request.
+#[derive(Debug, Clone, Default)]
+pub struct Injection {
+    /// System text; empty for none.
+    pub system: String,
+    /// Tools in order; they go behind the client's.
+    pub tools: Vec<Tool>,
+    /// Ids of `container.skills` that are served here: taken out of the upstream request.
+    pub own_skills: Vec<String>,
+}
+
+impl Injection {
+    /// True if nothing is added or taken out.
+    pub fn is_empty(&self) -> bool {
+        self.system.is_empty() && self.tools.is_empty() && self.own_skills.is_empty()
+    }
+}
+
+/// A tool that is injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Name, legal in every format and unlike the client's.
+    pub name: String,
+    /// What the model reads.
+    pub description: String,
+    /// JSON Schema of the arguments, minified.
+    pub schema: String,
+}
