@@ -1,0 +1,353 @@
+//! At most one run per (caller, id), and its result for asking again.
+//!
+//! ```text
+//! claim ──▶ First(run)   ── start ──▶ finish(outcome) ──▶ kept for the retention ──▶ tombstone ──▶ forgotten
+//!       ──▶ Known(waiter) ◀──────────── same outcome
+//! ```
+//!
+//! An entry, or at least its tombstone, outlives every moment at which its id could be accepted: an id is accepted until
+//! [`RecordSettings::admission`] + [`RecordSettings::retention`] after the time that it carries, and a tombstone stays
+//! until then. So "gone" never needs a look-up, and an id never runs twice.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{ExecutionError, ExecutionId, ExecutionRecord, ExecutionResult, ExecutionStatus};
+
+/// Bounds of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordSettings {
+    /// How long a result can be asked for after its end (`ttlSecondsAfterFinished`).
+    pub retention: Duration,
+    /// How old an id may be at its first run: an id carries its gateway request's start, and a request may run code
+    /// until its own deadline (`gateway.injection.deadlineSeconds`).
+    pub admission: Duration,
+    /// Bytes of kept results together; the oldest results become tombstones first.
+    pub max_bytes: u64,
+    /// Entries and tombstones together; beyond it new executions are refused as if the queue were full.
+    pub max_entries: usize,
+}
+
+impl Default for RecordSettings {
+    fn default() -> Self {
+        Self {
+            retention: Duration::from_secs(300),
+            admission: Duration::from_secs(540),
+            // 16 results of the largest default size (4 MiB of files); usual results are a few KiB.
+            max_bytes: 64 << 20,
+            // About 120 new executions per second for the whole window, at about 200 bytes per tombstone.
+            max_entries: 100_000,
+        }
+    }
+}
+
+/// How far ahead of this clock an id may be: clocks of gateways differ.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
+
+/// What a caller is told to wait when the table is full: tombstones leave in seconds at that rate.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The end of an execution.
+pub type Outcome = Result<Arc<ExecutionResult>, ExecutionError>;
+
+type Key = (Arc<str>, ExecutionId);
+
+/// The table; see the module. All times are since the Unix epoch and passed in.
+#[derive(Debug)]
+pub struct Records {
+    settings: RecordSettings,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<Key, Entry>,
+    /// Ended entries with a kept outcome, in order of their end.
+    kept: VecDeque<(Duration, Key)>,
+    kept_bytes: u64,
+    /// Every key by the time that its id stops being accepted.
+    expiry: BTreeMap<(Duration, Key), ()>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Live(Live),
+    Ended { skill: Option<String>, outcome: Outcome, bytes: u64 },
+    Tombstone,
+}
+
+#[derive(Debug)]
+struct Live {
+    skill: Option<String>,
+    running: bool,
+    waiters: usize,
+    outcome: watch::Sender<Option<Outcome>>,
+    cancel: CancellationToken,
+}
+
+/// The answer to a claim.
+#[derive(Debug)]
+pub enum Claim {
+    /// Nobody asked before: the caller must run it, and wait like the others.
+    First(Run, Waiter),
+    /// Somebody asked before: wait for that run.
+    Known(Waiter),
+    /// It has ended.
+    Ended(Outcome),
+}
+
+/// The right, and the duty, to run one execution. Dropped without [`Run::finish`], it ends the record as an error.
+#[derive(Debug)]
+pub struct Run {
+    records: Arc<Records>,
+    key: Key,
+    /// Cancelled when the execution shall end: by `cancel`, or because nobody waits for it any more.
+    pub cancel: CancellationToken,
+    finished: bool,
+}
+
+/// One who waits for an outcome. When the last one is dropped, the run is cancelled.
+#[derive(Debug)]
+pub struct Waiter {
+    records: Arc<Records>,
+    key: Key,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+impl Records {
+    /// An empty table.
+    #[must_use]
+    pub fn new(settings: RecordSettings) -> Arc<Self> {
+        Arc::new(Self { settings, table: Mutex::default() })
+    }
+
+    /// Claims an id at time `now`.
+    ///
+    /// Errors: [`ExecutionError::Gone`] (id too old, or its result no longer kept), [`ExecutionError::Invalid`] (id from
+    /// the future), [`ExecutionError::QueueFull`] (table full).
+    pub fn claim(
+        self: &Arc<Self>,
+        now: Duration,
+        caller: &str,
+        id: ExecutionId,
+        skill: Option<&str>,
+    ) -> Result<Claim, ExecutionError> {
+        self.check_age(now, id)?;
+        let key: Key = (Arc::from(caller), id);
+        let mut table = self.lock();
+        table.prune(now, &self.settings);
+        match table.entries.get_mut(&key) {
+            Some(Entry::Live(live)) => {
+                live.waiters += 1;
+                let outcome = live.outcome.subscribe();
+                Ok(Claim::Known(Waiter { records: Arc::clone(self), key, outcome }))
+            }
+            Some(Entry::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
+            Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            None if table.entries.len() >= self.settings.max_entries => {
+                Err(ExecutionError::QueueFull { retry_after: RETRY_AFTER })
+            }
+            None => Ok(self.open(&mut table, key, skill)),
+        }
+    }
+
+    /// Returns the record of an id. Errors: [`ExecutionError::Gone`], [`ExecutionError::NotFound`].
+    pub fn get(&self, now: Duration, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
+        self.check_age(now, id)?;
+        let mut table = self.lock();
+        table.prune(now, &self.settings);
+        match table.entries.get(&(Arc::from(caller), id)) {
+            Some(Entry::Live(live)) => {
+                let status = if live.running { ExecutionStatus::Running } else { ExecutionStatus::Pending };
+                Ok(ExecutionRecord { id, skill: live.skill.clone(), status, result: None, error: None })
+            }
+            Some(Entry::Ended { skill, outcome: Ok(result), .. }) => Ok(ExecutionRecord {
+                id,
+                skill: skill.clone(),
+                status: result.status(),
+                result: Some(Arc::clone(result)),
+                error: None,
+            }),
+            Some(Entry::Ended { skill, outcome: Err(error), .. }) => Ok(ExecutionRecord {
+                id,
+                skill: skill.clone(),
+                status: ExecutionStatus::Error,
+                result: None,
+                error: Some(error.to_string()),
+            }),
+            Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            None => Err(ExecutionError::NotFound),
+        }
+    }
+
+    /// Cancels a live execution; an ended one stays as it is. Errors as [`Records::get`].
+    pub fn cancel(&self, now: Duration, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
+        self.check_age(now, id)?;
+        match self.lock().entries.get(&(Arc::from(caller), id)) {
+            Some(Entry::Live(live)) => {
+                live.cancel.cancel();
+                Ok(())
+            }
+            Some(Entry::Ended { .. }) => Ok(()),
+            Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            None => Err(ExecutionError::NotFound),
+        }
+    }
+
+    fn open(self: &Arc<Self>, table: &mut Table, key: Key, skill: Option<&str>) -> Claim {
+        let (sender, outcome) = watch::channel(None);
+        let cancel = CancellationToken::new();
+        let live = Live {
+            skill: skill.map(str::to_owned),
+            running: false,
+            waiters: 1,
+            outcome: sender,
+            cancel: cancel.clone(),
+        };
+        table.entries.insert(key.clone(), Entry::Live(live));
+        let expiry = key.1.time() + self.settings.admission + self.settings.retention;
+        table.expiry.insert((expiry, key.clone()), ());
+        let run = Run { records: Arc::clone(self), key: key.clone(), cancel, finished: false };
+        Claim::First(run, Waiter { records: Arc::clone(self), key, outcome })
+    }
+
+    fn check_age(&self, now: Duration, id: ExecutionId) -> Result<(), ExecutionError> {
+        if id.time() + self.settings.admission + self.settings.retention < now {
+            return Err(ExecutionError::Gone);
+        }
+        if id.time() > now + MAX_CLOCK_SKEW {
+            return Err(ExecutionError::Invalid("the execution id carries a time in the future; check the clock".into()));
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // The table is valid between any two statements that could panic, so a poisoned lock is usable.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Turns outcomes past their retention into tombstones and forgets tombstones whose ids are refused by age.
+    fn prune(&mut self, now: Duration, settings: &RecordSettings) {
+        while let Some((ended, _)) = self.kept.front()
+            && (*ended + settings.retention < now || self.kept_bytes > settings.max_bytes)
+        {
+            let Some((_, key)) = self.kept.pop_front() else { break };
+            self.bury(&key);
+        }
+        while let Some(first) = self.expiry.first_entry() {
+            if first.key().0 >= now {
+                break;
+            }
+            let ((_, key), ()) = first.remove_entry();
+            match self.entries.get(&key) {
+                // A run outlives its id only if its limit is longer than the retention; it is forgotten at its end.
+                Some(Entry::Live(_)) | None => {}
+                Some(Entry::Ended { .. }) => {
+                    self.bury(&key);
+                    self.entries.remove(&key);
+                }
+                Some(Entry::Tombstone) => {
+                    self.entries.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn bury(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && let Entry::Ended { bytes, .. } = entry
+        {
+            self.kept_bytes = self.kept_bytes.saturating_sub(*bytes);
+            *entry = Entry::Tombstone;
+        }
+    }
+
+    fn forget(&mut self, key: &Key, settings: &RecordSettings) {
+        self.entries.remove(key);
+        self.expiry.remove(&(key.1.time() + settings.admission + settings.retention, key.clone()));
+    }
+}
+
+impl Run {
+    /// Marks the execution as running.
+    pub fn start(&self) {
+        if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
+            live.running = true;
+        }
+    }
+
+    /// Ends the execution at time `now` and wakes all who wait. An error that came before any code ran (queue,
+    /// unavailable, invalid) frees the id for another try; every other outcome is final.
+    pub fn finish(mut self, now: Duration, outcome: Outcome) {
+        self.end(now, outcome);
+    }
+
+    fn end(&mut self, now: Duration, outcome: Outcome) {
+        self.finished = true;
+        let settings = &self.records.settings;
+        let mut table = self.records.lock();
+        let Some(Entry::Live(live)) = table.entries.get_mut(&self.key) else { return };
+        let skill = live.skill.take();
+        live.outcome.send_replace(Some(outcome.clone()));
+        if outcome.as_ref().is_err_and(never_started) {
+            table.forget(&self.key, settings);
+            return;
+        }
+        let bytes = outcome.as_ref().map_or(0, |result| result.retained_bytes());
+        table.entries.insert(self.key.clone(), Entry::Ended { skill, outcome, bytes });
+        table.kept_bytes += bytes;
+        table.kept.push_back((now, self.key.clone()));
+        table.prune(now, settings);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Only a panic or a runtime shutting down gets here; the id's own time is as good as any for the retention.
+            let now = self.key.1.time();
+            self.end(now, Err(ExecutionError::Internal("the run was abandoned".into())));
+        }
+    }
+}
+
+const fn never_started(error: &ExecutionError) -> bool {
+    matches!(
+        error,
+        ExecutionError::QueueFull { .. }
+            | ExecutionError::QueueTimeout { .. }
+            | ExecutionError::Unavailable(_)
+            | ExecutionError::Invalid(_)
+    )
+}
+
+impl Waiter {
+    /// Waits for the outcome.
+    pub async fn wait(&mut self) -> Outcome {
+        match self.outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or(Err(ExecutionError::NotFound)),
+            Err(_) => Err(ExecutionError::Internal("the run was abandoned".into())),
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
+            live.waiters = live.waiters.saturating_sub(1);
+            if live.waiters == 0 {
+                live.cancel.cancel();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;
