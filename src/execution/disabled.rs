@@ -6,8 +6,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult,
-    Executor, Missing,
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, Missing,
 };
 
 /// Answers every execution with the one line that says what is missing and what to do.
@@ -56,11 +55,7 @@ impl Executor for Disabled {
         Err(ExecutionError::Unavailable(self.missing.clone()))
     }
 
-    async fn get(
-        &self,
-        _caller: &str,
-        _id: ExecutionId,
-    ) -> Result<ExecutionRecord, ExecutionError> {
+    async fn get(&self, _caller: &str, _id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
         Err(ExecutionError::NotFound)
     }
 

@@ -24,9 +24,7 @@ pub enum ExecutionError {
     #[error("invalid execution: {0}")]
     Invalid(String),
     /// The id is older than the retention: HTTP 410. Never looked up, never run.
-    #[error(
-        "execution is older than the retention window; its result is gone and it is not run again"
-    )]
+    #[error("execution is older than the retention window; its result is gone and it is not run again")]
     Gone,
     /// Unknown id, or another caller's: HTTP 404.
     #[error("no such execution")]
@@ -59,9 +57,7 @@ impl ExecutionError {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::QueueFull { retry_after } | Self::QueueTimeout { retry_after } => {
-                Some(*retry_after)
-            }
+            Self::QueueFull { retry_after } | Self::QueueTimeout { retry_after } => Some(*retry_after),
             _ => None,
         }
     }

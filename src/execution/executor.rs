@@ -6,10 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Language,
-    Missing,
-};
+use super::{ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Language, Missing};
 
 /// Runs executions: locally, in a pod, or through a hub.
 #[async_trait]

@@ -102,11 +102,7 @@ mod tests {
             "5f0c6a1e-2d7b-4a53-9f3c-111111111111",
             "00000000-0000-0000-0000-000000000000",
         ] {
-            assert_eq!(
-                text.parse::<ExecutionId>(),
-                Err(ParseExecutionIdError),
-                "{text}"
-            );
+            assert_eq!(text.parse::<ExecutionId>(), Err(ParseExecutionIdError), "{text}");
         }
     }
 }

@@ -15,6 +15,10 @@ mod disabled;
 mod error;
 mod executor;
 mod id;
+pub mod interpreter;
+mod mime;
+pub mod queue;
+pub mod records;
 mod request;
 mod result;
 
@@ -22,10 +26,9 @@ pub use disabled::Disabled;
 pub use error::{ExecutionError, Missing};
 pub use executor::{Capabilities, Executor};
 pub use id::{ExecutionId, ParseExecutionIdError};
-pub use request::{
-    ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
-};
+pub use mime::mime_type;
+pub use request::{ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory};
 pub use result::{
-    ExecutionRecord, ExecutionResult, ExecutionStatus, Exit, FileError, LockReport, OutputFile,
-    StartKind, Stream, Timings,
+    ExecutionRecord, ExecutionResult, ExecutionStatus, Exit, FileError, LockReport, OutputFile, StartKind, Stream,
+    Timings,
 };

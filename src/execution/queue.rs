@@ -68,7 +68,11 @@ impl Queue {
     #[must_use]
     pub fn new(settings: QueueSettings) -> Self {
         let places = Arc::new(Semaphore::new(settings.concurrency.max(1)));
-        Self { settings, places, waiting: AtomicUsize::new(0) }
+        Self {
+            settings,
+            places,
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Waits for a place, first come first served. Dropping the future leaves the queue.
@@ -77,15 +81,23 @@ impl Queue {
     pub async fn enter(&self) -> Result<Place, ExecutionError> {
         // The semaphore hands permits to waiters in order, and `try_acquire` fails while anyone waits for one.
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(Place { waited: Duration::ZERO, _permit: permit });
+            return Ok(Place {
+                waited: Duration::ZERO,
+                _permit: permit,
+            });
         }
         let _seat = self.sit_down()?;
         let since = Instant::now();
         let acquire = Arc::clone(&self.places).acquire_owned();
         match tokio::time::timeout(self.settings.queue_timeout, acquire).await {
-            Ok(Ok(permit)) => Ok(Place { waited: since.elapsed(), _permit: permit }),
+            Ok(Ok(permit)) => Ok(Place {
+                waited: since.elapsed(),
+                _permit: permit,
+            }),
             Ok(Err(closed)) => Err(ExecutionError::Internal(closed.to_string())),
-            Err(_) => Err(ExecutionError::QueueTimeout { retry_after: RETRY_AFTER }),
+            Err(_) => Err(ExecutionError::QueueTimeout {
+                retry_after: RETRY_AFTER,
+            }),
         }
     }
 
@@ -102,12 +114,16 @@ impl Queue {
     }
 
     fn sit_down(&self) -> Result<Seat<'_>, ExecutionError> {
-        let sat = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-            (waiting < self.settings.max_queued).then_some(waiting + 1)
-        });
+        let sat = self
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                (waiting < self.settings.max_queued).then_some(waiting + 1)
+            });
         match sat {
             Ok(_) => Ok(Seat(&self.waiting)),
-            Err(_) => Err(ExecutionError::QueueFull { retry_after: RETRY_AFTER }),
+            Err(_) => Err(ExecutionError::QueueFull {
+                retry_after: RETRY_AFTER,
+            }),
         }
     }
 }
@@ -128,7 +144,11 @@ mod tests {
     use super::*;
 
     fn queue(concurrency: usize, max_queued: usize) -> Queue {
-        Queue::new(QueueSettings { concurrency, max_queued, queue_timeout: Duration::from_secs(5) })
+        Queue::new(QueueSettings {
+            concurrency,
+            max_queued,
+            queue_timeout: Duration::from_secs(5),
+        })
     }
 
     #[tokio::test]

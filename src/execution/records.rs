@@ -76,7 +76,11 @@ struct Table {
 #[derive(Debug)]
 enum Entry {
     Live(Live),
-    Ended { skill: Option<String>, outcome: Outcome, bytes: u64 },
+    Ended {
+        skill: Option<String>,
+        outcome: Outcome,
+        bytes: u64,
+    },
     Tombstone,
 }
 
@@ -122,7 +126,10 @@ impl Records {
     /// An empty table.
     #[must_use]
     pub fn new(settings: RecordSettings) -> Arc<Self> {
-        Arc::new(Self { settings, table: Mutex::default() })
+        Arc::new(Self {
+            settings,
+            table: Mutex::default(),
+        })
     }
 
     /// Claims an id at time `now`.
@@ -140,17 +147,22 @@ impl Records {
         let key: Key = (Arc::from(caller), id);
         let mut table = self.lock();
         table.prune(now, &self.settings);
+        let full = table.entries.len() >= self.settings.max_entries;
         match table.entries.get_mut(&key) {
             Some(Entry::Live(live)) => {
                 live.waiters += 1;
                 let outcome = live.outcome.subscribe();
-                Ok(Claim::Known(Waiter { records: Arc::clone(self), key, outcome }))
+                Ok(Claim::Known(Waiter {
+                    records: Arc::clone(self),
+                    key,
+                    outcome,
+                }))
             }
             Some(Entry::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
             Some(Entry::Tombstone) => Err(ExecutionError::Gone),
-            None if table.entries.len() >= self.settings.max_entries => {
-                Err(ExecutionError::QueueFull { retry_after: RETRY_AFTER })
-            }
+            None if full => Err(ExecutionError::QueueFull {
+                retry_after: RETRY_AFTER,
+            }),
             None => Ok(self.open(&mut table, key, skill)),
         }
     }
@@ -162,17 +174,35 @@ impl Records {
         table.prune(now, &self.settings);
         match table.entries.get(&(Arc::from(caller), id)) {
             Some(Entry::Live(live)) => {
-                let status = if live.running { ExecutionStatus::Running } else { ExecutionStatus::Pending };
-                Ok(ExecutionRecord { id, skill: live.skill.clone(), status, result: None, error: None })
+                let status = if live.running {
+                    ExecutionStatus::Running
+                } else {
+                    ExecutionStatus::Pending
+                };
+                Ok(ExecutionRecord {
+                    id,
+                    skill: live.skill.clone(),
+                    status,
+                    result: None,
+                    error: None,
+                })
             }
-            Some(Entry::Ended { skill, outcome: Ok(result), .. }) => Ok(ExecutionRecord {
+            Some(Entry::Ended {
+                skill,
+                outcome: Ok(result),
+                ..
+            }) => Ok(ExecutionRecord {
                 id,
                 skill: skill.clone(),
                 status: result.status(),
                 result: Some(Arc::clone(result)),
                 error: None,
             }),
-            Some(Entry::Ended { skill, outcome: Err(error), .. }) => Ok(ExecutionRecord {
+            Some(Entry::Ended {
+                skill,
+                outcome: Err(error),
+                ..
+            }) => Ok(ExecutionRecord {
                 id,
                 skill: skill.clone(),
                 status: ExecutionStatus::Error,
@@ -211,8 +241,20 @@ impl Records {
         table.entries.insert(key.clone(), Entry::Live(live));
         let expiry = key.1.time() + self.settings.admission + self.settings.retention;
         table.expiry.insert((expiry, key.clone()), ());
-        let run = Run { records: Arc::clone(self), key: key.clone(), cancel, finished: false };
-        Claim::First(run, Waiter { records: Arc::clone(self), key, outcome })
+        let run = Run {
+            records: Arc::clone(self),
+            key: key.clone(),
+            cancel,
+            finished: false,
+        };
+        Claim::First(
+            run,
+            Waiter {
+                records: Arc::clone(self),
+                key,
+                outcome,
+            },
+        )
     }
 
     fn check_age(&self, now: Duration, id: ExecutionId) -> Result<(), ExecutionError> {
@@ -220,7 +262,9 @@ impl Records {
             return Err(ExecutionError::Gone);
         }
         if id.time() > now + MAX_CLOCK_SKEW {
-            return Err(ExecutionError::Invalid("the execution id carries a time in the future; check the clock".into()));
+            return Err(ExecutionError::Invalid(
+                "the execution id carries a time in the future; check the clock".into(),
+            ));
         }
         Ok(())
     }
@@ -270,7 +314,8 @@ impl Table {
 
     fn forget(&mut self, key: &Key, settings: &RecordSettings) {
         self.entries.remove(key);
-        self.expiry.remove(&(key.1.time() + settings.admission + settings.retention, key.clone()));
+        self.expiry
+            .remove(&(key.1.time() + settings.admission + settings.retention, key.clone()));
     }
 }
 
@@ -292,7 +337,9 @@ impl Run {
         self.finished = true;
         let settings = &self.records.settings;
         let mut table = self.records.lock();
-        let Some(Entry::Live(live)) = table.entries.get_mut(&self.key) else { return };
+        let Some(Entry::Live(live)) = table.entries.get_mut(&self.key) else {
+            return;
+        };
         let skill = live.skill.take();
         live.outcome.send_replace(Some(outcome.clone()));
         if outcome.as_ref().is_err_and(never_started) {
@@ -300,7 +347,9 @@ impl Run {
             return;
         }
         let bytes = outcome.as_ref().map_or(0, |result| result.retained_bytes());
-        table.entries.insert(self.key.clone(), Entry::Ended { skill, outcome, bytes });
+        table
+            .entries
+            .insert(self.key.clone(), Entry::Ended { skill, outcome, bytes });
         table.kept_bytes += bytes;
         table.kept.push_back((now, self.key.clone()));
         table.prune(now, settings);
@@ -339,6 +388,10 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
+        // An id freed for another try may be live again: that run is not this waiter's.
+        if self.outcome.borrow().is_some() {
+            return;
+        }
         if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
             live.waiters = live.waiters.saturating_sub(1);
             if live.waiters == 0 {

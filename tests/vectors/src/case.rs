@@ -54,30 +54,21 @@ pub(crate) struct VectorFile {
 
 /// Reads every `*.json` of `folder`, sorted by name.
 pub(crate) fn load_folder(folder: &Path) -> Result<Vec<VectorFile>, String> {
-    let entries =
-        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<_> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .collect();
     paths.sort();
     if paths.is_empty() {
-        return Err(format!(
-            "{}: no .json file in this folder",
-            folder.display()
-        ));
+        return Err(format!("{}: no .json file in this folder", folder.display()));
     }
     paths.iter().map(|path| load_file(path)).collect()
 }
 
 fn load_file(path: &Path) -> Result<VectorFile, String> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut cases: Vec<Case> =
-        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut cases: Vec<Case> = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     for case in &mut cases {
         special::expand(&mut case.input);
         special::expand(&mut case.expected);

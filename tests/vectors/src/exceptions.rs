@@ -32,13 +32,8 @@ pub(crate) struct Exceptions {
 impl Exceptions {
     /// Reads the list and refuses entries that could hide something: without a reason, twice, for an id that no copy has,
     /// or for an op that has an adapter.
-    pub(crate) fn load(
-        path: &Path,
-        copies: &[VectorFile],
-        registry: &Registry,
-    ) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+    pub(crate) fn load(path: &Path, copies: &[VectorFile], registry: &Registry) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let entries: Vec<Entry> =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         let copies = copies
@@ -58,12 +53,7 @@ impl Exceptions {
     }
 
     fn add(&mut self, entry: Entry, registry: &Registry) -> Result<(), String> {
-        let Entry {
-            id,
-            file,
-            op,
-            reason,
-        } = entry;
+        let Entry { id, file, op, reason } = entry;
         if reason.trim().is_empty() {
             return Err(format!("an entry without a reason: {id:?} {file:?} {op:?}"));
         }
@@ -86,9 +76,7 @@ impl Exceptions {
                 if let Some(op) = &op
                     && registry.get(&file, op).is_some()
                 {
-                    return Err(format!(
-                        "{file}/{op}: has an adapter, so its cases are listed by id"
-                    ));
+                    return Err(format!("{file}/{op}: has an adapter, so its cases are listed by id"));
                 }
                 match self.ops.insert((file.clone(), op.clone()), reason) {
                     Some(_) => Err(format!("{file} {op:?}: listed twice")),

@@ -28,8 +28,7 @@ const COPIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cases");
 const EXCEPTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/exceptions.json");
 
 fn main() -> ExitCode {
-    let folder =
-        std::env::var_os("KNACK_VECTORS").map_or_else(|| PathBuf::from(COPIES), PathBuf::from);
+    let folder = std::env::var_os("KNACK_VECTORS").map_or_else(|| PathBuf::from(COPIES), PathBuf::from);
     let mut out = std::io::stdout().lock();
     match run(&folder) {
         Ok(report) => {

@@ -13,9 +13,7 @@ pub(crate) fn check(compare: Compare, expected: &Value, outcome: &Outcome) -> Re
     if let Some(failure) = expected_failure(expected) {
         return match outcome {
             Err(actual) => check_failure(failure, actual),
-            Ok(Value::Object(actual))
-                if actual.get("error").is_some_and(|error| !error.is_null()) =>
-            {
+            Ok(Value::Object(actual)) if actual.get("error").is_some_and(|error| !error.is_null()) => {
                 check_failure(failure, &Failure::from_members(actual))
             }
             Ok(actual) => Err(format!("must fail, gave {}", short(actual))),
@@ -24,19 +22,12 @@ pub(crate) fn check(compare: Compare, expected: &Value, outcome: &Outcome) -> Re
     match (compare, outcome) {
         (_, Err(failure)) => Err(format!("failed: {}", failure.message)),
         (Compare::Custom(check), Ok(actual)) => check(expected, actual),
-        (Compare::Unordered, Ok(actual)) => {
-            values("", &sorted(expected), &sorted(actual), Mode::Whole)
-        }
+        (Compare::Unordered, Ok(actual)) => values("", &sorted(expected), &sorted(actual), Mode::Whole),
         (Compare::Trimmed, Ok(actual)) => values("", expected, actual, Mode::Trimmed),
         (Compare::Named, Ok(actual)) => values("", expected, actual, Mode::Named),
         (Compare::Whole, Ok(actual)) => {
             let named = expected.get("http").is_some();
-            values(
-                "",
-                expected,
-                actual,
-                if named { Mode::Named } else { Mode::Whole },
-            )
+            values("", expected, actual, if named { Mode::Named } else { Mode::Whole })
         }
     }
 }
@@ -55,9 +46,7 @@ enum Mode {
 fn expected_failure(expected: &Value) -> Option<&Map<String, Value>> {
     let members = expected.as_object()?;
     let is_failure = members.get("error").is_some_and(Value::is_string)
-        && members
-            .keys()
-            .all(|key| FAILURE_MEMBERS.contains(&key.as_str()));
+        && members.keys().all(|key| FAILURE_MEMBERS.contains(&key.as_str()));
     is_failure.then_some(members)
 }
 
@@ -69,24 +58,16 @@ fn check_failure(expected: &Map<String, Value>, actual: &Failure) -> Result<(), 
             values(member, wanted, got, Mode::Whole)?;
         }
     }
-    let wanted = expected
-        .get("error")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let wanted = expected.get("error").and_then(Value::as_str).unwrap_or_default();
     match &actual.kind {
-        Some(kind) if is_kind(wanted) && kind != wanted => {
-            Err(format!("error: expected kind {wanted}, got {kind}"))
-        }
+        Some(kind) if is_kind(wanted) && kind != wanted => Err(format!("error: expected kind {wanted}, got {kind}")),
         _ => Ok(()),
     }
 }
 
 /// Kinds are lower-case words joined by hyphens; everything else is prose.
 fn is_kind(text: &str) -> bool {
-    text.contains('-')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    text.contains('-') && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
 fn values(path: &str, expected: &Value, actual: &Value, mode: Mode) -> Result<(), String> {
@@ -105,31 +86,16 @@ fn values(path: &str, expected: &Value, actual: &Value, mode: Mode) -> Result<()
                 ));
             }
             let mut pairs = wanted.iter().zip(got).enumerate();
-            pairs.try_for_each(|(index, (want, got))| {
-                values(&format!("{path}[{index}]"), want, got, mode)
-            })
+            pairs.try_for_each(|(index, (want, got))| values(&format!("{path}[{index}]"), want, got, mode))
         }
         (Value::String(wanted), Value::String(got)) if same_text(wanted, got, mode) => Ok(()),
-        (Value::Number(wanted), Value::Number(got))
-            if wanted == got || wanted.as_f64() == got.as_f64() =>
-        {
-            Ok(())
-        }
+        (Value::Number(wanted), Value::Number(got)) if wanted == got || wanted.as_f64() == got.as_f64() => Ok(()),
         _ if expected == actual => Ok(()),
-        _ => Err(format!(
-            "{path}: expected {}, got {}",
-            short(expected),
-            short(actual)
-        )),
+        _ => Err(format!("{path}: expected {}, got {}", short(expected), short(actual))),
     }
 }
 
-fn objects(
-    path: &str,
-    wanted: &Map<String, Value>,
-    got: &Map<String, Value>,
-    mode: Mode,
-) -> Result<(), String> {
+fn objects(path: &str, wanted: &Map<String, Value>, got: &Map<String, Value>, mode: Mode) -> Result<(), String> {
     for (key, value) in wanted {
         match got.get(key) {
             Some(found) => values(&format!("{path}.{key}"), value, found, mode)?,
@@ -225,9 +191,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_compared_by_field_and_kind_not_by_wording() {
-        let failure = Err(Failure::new("some other words")
-            .with("field", "name")
-            .with("http", 400));
+        let failure = Err(Failure::new("some other words").with("field", "name").with("http", 400));
         assert!(holds(
             Compare::Whole,
             &json!({"error": "Words", "field": "name", "http": 400}),
@@ -239,16 +203,8 @@ mod tests {
             &failure
         ));
         let kind = Err(Failure::new("w").of_kind("name-missing"));
-        assert!(!holds(
-            Compare::Whole,
-            &json!({"error": "name-empty"}),
-            &kind
-        ));
-        assert!(!holds(
-            Compare::Whole,
-            &json!({"error": "any"}),
-            &Ok(json!("fine"))
-        ));
+        assert!(!holds(Compare::Whole, &json!({"error": "name-empty"}), &kind));
+        assert!(!holds(Compare::Whole, &json!({"error": "any"}), &Ok(json!("fine"))));
     }
 
     #[test]
@@ -258,26 +214,14 @@ mod tests {
             &json!([{"$regex": "^a+$", "$and": "words"}]),
             &Ok(json!(["aa"]))
         ));
-        assert!(holds(
-            Compare::Whole,
-            &json!("{\"a\": 1}"),
-            &Ok(json!("{\"a\":1}"))
-        ));
+        assert!(holds(Compare::Whole, &json!("{\"a\": 1}"), &Ok(json!("{\"a\":1}"))));
         assert!(!holds(Compare::Whole, &json!("a"), &Ok(json!("a "))));
         assert!(holds(Compare::Trimmed, &json!("a"), &Ok(json!("a "))));
     }
 
     #[test]
     fn array_order_matters_unless_unordered() {
-        assert!(!holds(
-            Compare::Whole,
-            &json!(["a", "b"]),
-            &Ok(json!(["b", "a"]))
-        ));
-        assert!(holds(
-            Compare::Unordered,
-            &json!(["a", "b"]),
-            &Ok(json!(["b", "a"]))
-        ));
+        assert!(!holds(Compare::Whole, &json!(["a", "b"]), &Ok(json!(["b", "a"]))));
+        assert!(holds(Compare::Unordered, &json!(["a", "b"]), &Ok(json!(["b", "a"]))));
     }
 }

@@ -42,10 +42,7 @@ impl Failure {
 
     /// Reads a failure that an adapter gave as a value with an `error` member.
     pub(crate) fn from_members(members: &Map<String, Value>) -> Self {
-        let message = members
-            .get("error")
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let message = members.get("error").map(ToString::to_string).unwrap_or_default();
         Self {
             kind: None,
             message,
@@ -84,11 +81,7 @@ pub(crate) struct Op {
 
 impl Op {
     /// A row that is compared whole.
-    pub(crate) const fn new(
-        file: &'static str,
-        name: &'static str,
-        run: fn(&Value) -> Outcome,
-    ) -> Self {
+    pub(crate) const fn new(file: &'static str, name: &'static str, run: fn(&Value) -> Outcome) -> Self {
         Self {
             file,
             name,
@@ -125,8 +118,6 @@ impl Registry {
 
     /// The adapter of an op, if there is one.
     pub(crate) fn get(&self, file: &str, op: &str) -> Option<&Op> {
-        self.ops
-            .iter()
-            .find(|row| row.file == file && row.name == op)
+        self.ops.iter().find(|row| row.file == file && row.name == op)
     }
 }

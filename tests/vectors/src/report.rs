@@ -45,17 +45,10 @@ impl Report {
             verdicts: file
                 .cases
                 .iter()
-                .map(|case| {
-                    (
-                        case.clone(),
-                        verdict(&file.stem, case, registry, exceptions),
-                    )
-                })
+                .map(|case| (case.clone(), verdict(&file.stem, case, registry, exceptions)))
                 .collect(),
         });
-        Self {
-            files: files.collect(),
-        }
+        Self { files: files.collect() }
     }
 
     /// Whether nothing failed that is not listed and nothing listed holds.
@@ -106,8 +99,7 @@ fn run(stem: &str, case: &Case, registry: &Registry) -> Result<(), String> {
         .get(stem, case.op())
         .ok_or_else(|| format!("no adapter for op {}", case.op()))?;
     // A panic in one adapter must not hide the other cases.
-    let outcome = catch_unwind(AssertUnwindSafe(|| (op.run)(&case.input)))
-        .map_err(|_| "panicked".to_owned())?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| (op.run)(&case.input))).map_err(|_| "panicked".to_owned())?;
     matching::check(op.compare, &case.expected, &outcome)
 }
 
@@ -117,28 +109,16 @@ fn print_file(file: &FileReport, out: &mut impl Write) -> io::Result<()> {
         .iter()
         .filter(|(_, verdict)| matches!(verdict, Verdict::Holds | Verdict::Stale))
         .count();
-    writeln!(
-        out,
-        "vectors {} {holding}/{}",
-        file.stem,
-        file.verdicts.len()
-    )?;
+    writeln!(out, "vectors {} {holding}/{}", file.stem, file.verdicts.len())?;
     let mut excepted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (case, verdict) in &file.verdicts {
         let (id, strength) = (&case.id, format!("{:?}", case.strength).to_lowercase());
         match verdict {
             Verdict::Holds => {}
             Verdict::Excepted(reason) => excepted.entry(reason).or_default().push(id),
-            Verdict::ForeignQuirk(why) => writeln!(
-                out,
-                "  {id} ({strength}, not demanded) {}: {why}",
-                case.op()
-            )?,
+            Verdict::ForeignQuirk(why) => writeln!(out, "  {id} ({strength}, not demanded) {}: {why}", case.op())?,
             Verdict::Fails(why) => writeln!(out, "  {id} ({strength}) {}: {why}", case.op())?,
-            Verdict::Stale => writeln!(
-                out,
-                "  {id} ({strength}) holds but is in exceptions.json: take it out"
-            )?,
+            Verdict::Stale => writeln!(out, "  {id} ({strength}) holds but is in exceptions.json: take it out")?,
         }
     }
     for (reason, ids) in excepted {

@@ -36,10 +36,7 @@ fn text_of(members: &serde_json::Map<String, Value>) -> Option<String> {
 }
 
 /// The bytes of a string or of a `$base64` object; `None` for anything else.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "for adapters whose cases hold raw bytes")
-)]
+#[cfg_attr(not(test), expect(dead_code, reason = "for adapters whose cases hold raw bytes"))]
 pub(crate) fn bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.clone().into_bytes()),
@@ -56,8 +53,7 @@ mod tests {
 
     #[test]
     fn repeat_and_concat_become_text() {
-        let mut value =
-            json!({"a": {"$concat": ["x", {"$repeat": ["ab", 2]}, {"$base64": "eQ=="}]}});
+        let mut value = json!({"a": {"$concat": ["x", {"$repeat": ["ab", 2]}, {"$base64": "eQ=="}]}});
         expand(&mut value);
         assert_eq!(value, json!({"a": "xababy"}));
     }

@@ -80,10 +80,7 @@ impl Decoder {
             } else if line.iter().all(u8::is_ascii_whitespace) {
                 None
             } else {
-                Some(
-                    serde_json::from_slice(line)
-                        .map_err(|error| DecodeError::Malformed(error.to_string())),
-                )
+                Some(serde_json::from_slice(line).map_err(|error| DecodeError::Malformed(error.to_string())))
             };
             self.start += length + 1;
             self.scanned = 0;

@@ -17,12 +17,12 @@ mod outbound;
 pub use data::Data;
 pub use decode::{DecodeError, Decoder, encode};
 pub use inbound::{
-    Ack, Area, Cancel, Claim, Cwd, Files, Identity, Interpreter, Landlock, Language, Limits,
-    Program, Run, StagedFile, Start, ToRunner, Watch,
+    Ack, Area, Cancel, Claim, Cwd, Files, Identity, Interpreter, Landlock, Language, Limits, Program, Run, StagedFile,
+    Start, ToRunner, Watch,
 };
 pub use outbound::{
-    Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, LandlockState, Locks, Output,
-    OutputStream, Ready, Rejected, RunResult, Started, StreamReport,
+    Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, LandlockState, Locks, Output, OutputStream, Ready,
+    Rejected, RunResult, Started, StreamReport,
 };
 
 /// The protocol number; it opens every conversation in `ready`. It grows when an old peer would misread a frame.

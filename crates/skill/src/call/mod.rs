@@ -6,6 +6,6 @@
 mod types;
 
 pub use types::{
-    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program,
-    Render, RunSpec, Validate,
+    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
+    Validate,
 };

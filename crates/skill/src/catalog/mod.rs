@@ -2,9 +2,7 @@
 
 mod settings;
 
-pub use settings::{
-    CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin,
-};
+pub use settings::{CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin};
 
 /// Skills and settings, with every text and index that a request needs made ahead.
 #[derive(Debug)]

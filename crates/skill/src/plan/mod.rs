@@ -3,6 +3,5 @@
 mod types;
 
 pub use types::{
-    Action, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool,
-    ToolChoice, Why,
+    Action, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool, ToolChoice, Why,
 };

@@ -57,9 +57,7 @@ pub struct PlanRequest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A skill id in `container.skills` or in the header is ours by form but unknown (or switched off).
-    #[error(
-        "no skill \"{id}\" is available here; check the id, or ask GET /v1/skills for the list"
-    )]
+    #[error("no skill \"{id}\" is available here; check the id, or ask GET /v1/skills for the list")]
     UnknownSkill {
         /// The id as the request wrote it.
         id: String,
