@@ -7,6 +7,7 @@ pub mod drive;
 pub mod fault;
 mod format;
 pub mod frame;
+pub mod history;
 pub mod json;
 pub mod request;
 pub mod route;

@@ -1,0 +1,189 @@
+//! The canonical form of a message and the chain over a conversation.
+//!
+//! A client sends back what it saw, rarely in the bytes that it saw: strings become arrays of parts,
+//! key order changes, cache markers move, nulls appear. The canonical form keeps what makes a message
+//! the same message: role, text (parts joined, trimmed), call ids, names and arguments, results, and a
+//! SHA-256 of every other block. Thinking, cache markers and nulls are left out.
+//!
+//! Each format feeds its messages into a `Canon`, field by field; the chain `h_i = SHA-256(h_{i-1},
+//! canon(m_i))` is then the same code for all.
+
+use std::fmt;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::scan::Turn;
+use crate::route::Format;
+
+/// Ends a text. Never part of UTF-8, so no text can imitate the end of another.
+const END: u8 = 0xff;
+
+/// One link of the chain, or the canonical form of one message: a SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Link([u8; 32]);
+
+impl Link {
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The link before any message, different for each format.
+    pub(crate) fn origin(format: Format) -> Self {
+        Self(Sha256::digest([b'h', super::tag(format)]).into())
+    }
+
+    /// The next link: this one and the canonical form of the next turn. A system turn is not in the chain.
+    #[must_use]
+    pub(crate) fn then(self, turn: &Turn) -> Self {
+        let Some(canon) = turn.canon else { return self };
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        hash.update(canon.0);
+        Self(hash.finalize().into())
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Link({:02x}{:02x}..)", self.0[0], self.0[1])
+    }
+}
+
+/// Who speaks, as far as the chain tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    /// The user.
+    User,
+    /// The model, and with it the gateway's answers.
+    Assistant,
+    /// A tool result that stands as a message of its own.
+    Tool,
+}
+
+/// Builds the canonical form of one message. The order of calls, results and other blocks counts
+/// within their kind; where they stand between texts does not.
+#[derive(Debug, Clone)]
+pub(crate) struct Canon {
+    speaker: Speaker,
+    text: String,
+    rest: Sha256,
+}
+
+impl Canon {
+    /// Starts a message.
+    pub(crate) fn new(speaker: Speaker) -> Self {
+        Self {
+            speaker,
+            text: String::new(),
+            rest: Sha256::new(),
+        }
+    }
+
+    /// Adds a part of the message's text, unescaped.
+    pub(crate) fn text(&mut self, part: &str) {
+        self.text.push_str(part);
+    }
+
+    /// Adds a call. `arguments` is JSON text; what does not parse counts as it stands, and nothing
+    /// counts as `{}`.
+    pub(crate) fn call(&mut self, id: &str, name: &str, arguments: &[u8]) {
+        self.rest.update(b"c");
+        self.field(id);
+        self.field(name);
+        feed_json(
+            &mut self.rest,
+            if arguments.trim_ascii().is_empty() {
+                b"{}"
+            } else {
+                arguments
+            },
+        );
+    }
+
+    /// Adds a result: the id of its call and its text.
+    pub(crate) fn result(&mut self, call_id: &str, text: &str, is_error: bool) {
+        self.rest.update(if is_error { b"e" } else { b"r" });
+        self.field(call_id);
+        self.field(text.trim());
+    }
+
+    /// Adds any other block or part: an image, a document, a hosted tool's block.
+    pub(crate) fn other(&mut self, block: &[u8]) {
+        let mut hash = Sha256::new();
+        feed_json(&mut hash, block);
+        self.rest.update(b"o");
+        self.rest.update(hash.finalize());
+    }
+
+    /// The canonical form.
+    pub(crate) fn finish(self) -> Link {
+        let mut hash = Sha256::new();
+        hash.update(match self.speaker {
+            Speaker::User => b"u",
+            Speaker::Assistant => b"a",
+            Speaker::Tool => b"t",
+        });
+        hash.update(self.text.trim());
+        hash.update([END]);
+        hash.update(self.rest.finalize());
+        Link(hash.finalize().into())
+    }
+
+    fn field(&mut self, text: &str) {
+        self.rest.update(text);
+        self.rest.update([END]);
+    }
+}
+
+/// Feeds JSON text; what does not parse (cut arguments, nested too deep) counts by its bytes.
+fn feed_json(hash: &mut Sha256, raw: &[u8]) {
+    match serde_json::from_slice::<Value>(raw) {
+        Ok(value) => feed_value(hash, &value),
+        Err(_) => {
+            hash.update(b"?");
+            hash.update(Sha256::digest(raw));
+        }
+    }
+}
+
+/// Feeds a JSON value so that key order, white space, string escapes, nulls and cache markers make no
+/// difference.
+fn feed_value(hash: &mut Sha256, value: &Value) {
+    match value {
+        Value::Null => hash.update(b"n"),
+        Value::Bool(flag) => hash.update(if *flag { b"t" } else { b"f" }),
+        Value::Number(number) => {
+            hash.update(b"#");
+            hash.update(number.to_string());
+            hash.update([END]);
+        }
+        Value::String(text) => {
+            hash.update(b"s");
+            hash.update(text);
+            hash.update([END]);
+        }
+        Value::Array(elements) => {
+            hash.update(b"[");
+            for element in elements {
+                feed_value(hash, element);
+            }
+            hash.update(b"]");
+        }
+        Value::Object(members) => {
+            let mut sorted: Vec<_> = members
+                .iter()
+                .filter(|(key, value)| !value.is_null() && *key != "cache_control")
+                .collect();
+            sorted.sort_unstable_by_key(|(key, _)| key.as_str());
+            hash.update(b"{");
+            for (key, value) in sorted {
+                hash.update(key);
+                hash.update([END]);
+                feed_value(hash, value);
+            }
+            hash.update(b"}");
+        }
+    }
+}

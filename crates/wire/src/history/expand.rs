@@ -1,0 +1,205 @@
+//! Puts the hidden turns back into a request.
+
+use super::canon::Speaker;
+use super::record::{FileNote, Piece, Record, Segment};
+use super::scan::Scan;
+use super::{merge_key, read, repair, shown};
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::Request;
+use crate::route::Format;
+
+/// A record that the store had for a turn of the scan.
+#[derive(Debug, Clone)]
+pub struct Hit {
+    /// [`super::Lookup::turn`].
+    pub turn: usize,
+    /// What was remembered.
+    pub record: Record,
+}
+
+/// Whether skills take part in this request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode<'a> {
+    /// They do: native blocks of ours become calls of this tool and their results.
+    Injecting {
+        /// Name of the run tool in this request, if it has one; without it the blocks are stripped.
+        run_tool: Option<&'a str>,
+    },
+    /// Injection is off: records are not expanded (pass no hits), and what is ours by its ids is stripped.
+    Off,
+}
+
+/// What an expansion comes to.
+#[derive(Debug, Clone, Default)]
+pub struct Expansion {
+    /// Changes inside the conversation, for [`crate::In::Expanded`]. None: the request goes as it came.
+    pub edits: Edits,
+    /// Files that the found turns made, oldest first: they are staged again while they are kept.
+    pub files: Vec<FileNote>,
+}
+
+/// Replaces each visible turn that has a record by the recorded messages, merges results of ours with the client's, and
+/// repairs what is ours in the turns without a record.
+///
+/// `render` gives the text of a load result, or the text that says why there is none; it is called in the order of the
+/// conversation. The result is byte-equal to the earlier upstream request as far as that one reached.
+pub fn expand(
+    request: &Request,
+    scan: &Scan,
+    hits: &[Hit],
+    mode: Mode<'_>,
+    render: &mut dyn FnMut(&str) -> String,
+) -> Expansion {
+    let mut writer = Writer {
+        request,
+        elements: &scan.elements,
+        edits: Edits::new(),
+        open: Vec::new(),
+    };
+    let mut files = Vec::new();
+    for (index, turn) in scan.turns.iter().enumerate() {
+        let first = turn.elements.start;
+        if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
+            let messages = hit
+                .record
+                .messages
+                .iter()
+                .map(|piece| write(piece, render))
+                .collect::<Vec<_>>();
+            writer.settle(first);
+            writer.replace(first, turn.elements.end, &messages);
+            writer.open = hit
+                .record
+                .open_results
+                .iter()
+                .map(|piece| write(piece, render))
+                .collect();
+            files.extend(hit.record.files.iter().cloned());
+        } else if turn.speaker == Speaker::Assistant {
+            writer.settle(first);
+            if request.format() == Format::Messages
+                && let Some(change) = shown::expand(request.raw(), scan.elements[first], mode)
+            {
+                writer.replace(first, turn.elements.end, &change.messages);
+                writer.open = change.open_results;
+            }
+        } else if turn.canon.is_some() {
+            writer.merge(first);
+        }
+    }
+    let visible_end = scan.elements.len();
+    let answered_last = hits.iter().any(|hit| hit.turn + 1 == scan.turns.len()) || !writer.open.is_empty();
+    writer.settle(visible_end);
+    let mut edits = writer.edits;
+    if request.format() == Format::Messages && matches!(mode, Mode::Injecting { .. }) {
+        repair::thinking(request, scan, hits, &mut edits);
+        if !answered_last {
+            repair::pause(request, scan, &mut edits);
+        }
+    }
+    Expansion { edits, files }
+}
+
+/// The bytes of a recorded message, with its load results rendered.
+fn write(piece: &Piece, render: &mut dyn FnMut(&str) -> String) -> Vec<u8> {
+    let mut out = Vec::new();
+    for segment in piece {
+        match segment {
+            Segment::Raw(raw) => out.extend_from_slice(raw.as_bytes()),
+            Segment::Load(reference) => json::push_escaped(&mut out, &render(reference)),
+        }
+    }
+    out
+}
+
+/// Writes changes of whole elements. A changed element takes the separator before it along, so that the bytes do not
+/// depend on how the client spaces its JSON.
+struct Writer<'a> {
+    request: &'a Request,
+    elements: &'a [Span],
+    edits: Edits,
+    /// Results that wait for the client's next message.
+    open: Vec<Vec<u8>>,
+}
+
+impl Writer<'_> {
+    /// Replaces the elements `from..to` by `with`.
+    fn replace(&mut self, from: usize, to: usize, with: &[Vec<u8>]) {
+        let (Some(first), Some(last)) = (
+            self.elements.get(from),
+            to.checked_sub(1).and_then(|at| self.elements.get(at)),
+        ) else {
+            return;
+        };
+        let joined = with.join(&b',');
+        match from.checked_sub(1).and_then(|before| self.elements.get(before)) {
+            Some(before) => {
+                let mut out = Vec::with_capacity(joined.len() + 1);
+                if !joined.is_empty() {
+                    out.push(b',');
+                    out.extend_from_slice(&joined);
+                }
+                self.edits.replace(Span::new(before.end, last.end), out);
+            }
+            None if joined.is_empty() => {
+                let end = self.elements.get(to).map_or(last.end, |next| next.start);
+                self.edits.replace(Span::new(first.start, end), joined);
+            }
+            None => self.edits.replace(Span::new(first.start, last.end), joined),
+        }
+    }
+
+    /// Merges open results into the client's message at `index`, before its own results.
+    fn merge(&mut self, index: usize) {
+        let Some(key) = merge_key(self.request.format()) else {
+            return;
+        };
+        if self.open.is_empty() {
+            return;
+        }
+        let src = self.request.raw();
+        let fields = read::Fields::read(src, self.elements[index]);
+        let open = std::mem::take(&mut self.open).join(&b',');
+        match fields.span(key).and_then(|span| Some((json::kind(src, span)?, span))) {
+            Some((Kind::Array, span)) => {
+                let filled = !json::elements(src, span).unwrap_or_default().is_empty();
+                let mut out = open;
+                if filled {
+                    out.push(b',');
+                }
+                self.edits.insert(span.start + 1, out);
+            }
+            Some((Kind::String, span)) => {
+                let mut out = vec![b'['];
+                out.extend_from_slice(&open);
+                // An empty text block is refused as input.
+                if span.of(src) != br#""""# {
+                    out.extend_from_slice(br#",{"type":"text","text":"#);
+                    out.extend_from_slice(span.of(src));
+                    out.push(b'}');
+                }
+                out.push(b']');
+                self.edits.replace(span, out);
+            }
+            _ => self.open = vec![open],
+        }
+    }
+
+    /// Gives open results a message of their own before the element at `index`: the next message is no user's, or
+    /// there is none.
+    fn settle(&mut self, index: usize) {
+        let Some(key) = merge_key(self.request.format()) else {
+            return;
+        };
+        let Some(before) = index.checked_sub(1).and_then(|before| self.elements.get(before)) else {
+            return;
+        };
+        if self.open.is_empty() {
+            return;
+        }
+        let mut out = format!(r#",{{"role":"user","{key}":["#).into_bytes();
+        out.extend_from_slice(&std::mem::take(&mut self.open).join(&b','));
+        out.extend_from_slice(b"]}");
+        self.edits.insert(before.end, out);
+    }
+}

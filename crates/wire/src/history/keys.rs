@@ -1,0 +1,158 @@
+//! Keys under which a record of hidden turns is kept.
+//!
+//! Two keys lead to a record: the ids of the client's calls that the answer ended in, and the chain
+//! over everything the client saw up to the answer. Both are keyed hashes that contain the caller's
+//! credential, so one caller can never reach the record of another, and a store that leaks tells
+//! neither ids nor texts.
+
+use std::fmt;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use super::canon::Link;
+
+/// Shortest random part of a call id that may serve as a key of its own, in bytes.
+///
+/// Hosted providers send 9 random bytes or more (`call_` and 24, `toolu_` and 24, bare 9). Compatible
+/// servers that count (`call_0`, `call_1`) would lead two users of one API key to the same record, so
+/// such turns are found by the chain alone.
+const MIN_RANDOM_ID_BYTES: usize = 8;
+
+/// The gateway's secret for history keys, 32 random bytes made at start and never sent anywhere.
+#[derive(Clone)]
+pub struct HistorySecret([u8; 32]);
+
+impl HistorySecret {
+    /// Wraps 32 bytes from a cryptographic random source.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for HistorySecret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("HistorySecret(..)")
+    }
+}
+
+/// A key of the record store: a keyed hash, without meaning to anyone who lacks the secret.
+pub type RecordKey = [u8; 32];
+
+/// One caller of the gateway: the secret together with the credential of the request.
+///
+/// The credential is the raw value of whichever authentication header or parameter came in; a request
+/// without one has the empty credential.
+#[derive(Clone)]
+pub struct Caller {
+    mac: Hmac<Sha256>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Caller(..)")
+    }
+}
+
+impl Caller {
+    /// Binds the secret to a credential.
+    pub fn new(secret: &HistorySecret, credential: &[u8]) -> Self {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).expect("HMAC-SHA-256 takes a key of any length");
+        feed(&mut mac, credential);
+        Self { mac }
+    }
+
+    /// The key of the caller itself: a store counts the caller's records under it, and while it holds
+    /// none, requests of this caller need no scan.
+    pub fn bucket(&self) -> RecordKey {
+        self.finish(b"caller", &[])
+    }
+
+    /// The key of a turn that ended in client calls, or `None` where the ids are too guessable to
+    /// stand for a conversation. The order of the ids does not matter.
+    pub fn calls_key(&self, call_ids: &[String]) -> Option<RecordKey> {
+        if call_ids.is_empty() || !call_ids.iter().all(|id| is_random(id)) {
+            return None;
+        }
+        let mut sorted: Vec<&[u8]> = call_ids.iter().map(String::as_bytes).collect();
+        sorted.sort_unstable();
+        Some(self.finish(b"calls", &sorted))
+    }
+
+    /// The key of the turn that ends at a link of the chain.
+    pub fn chain_key(&self, link: &Link) -> RecordKey {
+        self.finish(b"chain", &[link.as_bytes()])
+    }
+
+    fn finish(&self, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
+        let mut mac = self.mac.clone();
+        feed(&mut mac, kind);
+        for field in fields {
+            feed(&mut mac, field);
+        }
+        mac.finalize().into_bytes().into()
+    }
+}
+
+/// Feeds one field with its length before it, so that no two lists of fields look alike.
+fn feed(mac: &mut Hmac<Sha256>, field: &[u8]) {
+    mac.update(&(field.len() as u64).to_le_bytes());
+    mac.update(field);
+}
+
+/// Tells whether an id has a random part that nobody else's conversation has by chance.
+fn is_random(id: &str) -> bool {
+    let tail = id.rsplit(['_', '-']).next().unwrap_or(id);
+    tail.len() >= MIN_RANDOM_ID_BYTES && !tail.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(secret: u8, credential: &str) -> Caller {
+        Caller::new(&HistorySecret::new([secret; 32]), credential.as_bytes())
+    }
+
+    fn ids(ids: &[&str]) -> Vec<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    #[test]
+    fn keys_differ_by_secret_and_by_credential() {
+        let calls = ids(&["toolu_01Abcdefghijk"]);
+        let key = caller(1, "a").calls_key(&calls);
+        assert!(key.is_some());
+        assert_eq!(key, caller(1, "a").calls_key(&calls));
+        assert_ne!(key, caller(2, "a").calls_key(&calls));
+        assert_ne!(key, caller(1, "b").calls_key(&calls));
+    }
+
+    #[test]
+    fn the_order_of_call_ids_does_not_matter_and_their_borders_do() {
+        let caller = caller(1, "a");
+        let key = |list: &[&str]| caller.calls_key(&ids(list));
+        assert_eq!(
+            key(&["call_abcdefghi", "call_jklmnopqr"]),
+            key(&["call_jklmnopqr", "call_abcdefghi"])
+        );
+        assert_ne!(
+            key(&["call_abcdefghi", "call_jklmnopqr"]),
+            key(&["call_abcdefghicall_jklmnopqr"])
+        );
+    }
+
+    #[test]
+    fn counted_call_ids_are_no_key() {
+        for id in ["call_0", "call_12345678901", "1", "", "call_abc"] {
+            assert_eq!(caller(1, "a").calls_key(&ids(&[id])), None, "{id}");
+        }
+        assert_eq!(caller(1, "a").calls_key(&[]), None);
+    }
+
+    #[test]
+    fn debug_output_tells_no_secret() {
+        let shown = format!("{:?} {:?}", HistorySecret::new([77; 32]), caller(77, "key"));
+        assert!(!shown.contains("77") && !shown.contains("key"), "{shown}");
+    }
+}

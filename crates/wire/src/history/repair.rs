@@ -1,0 +1,103 @@
+//! Messages: what a provider would refuse in a turn whose hidden part is lost.
+
+use super::canon::Speaker;
+use super::expand::Hit;
+use super::read::Fields;
+use super::scan::Scan;
+use crate::json::{Edits, Span};
+use crate::request::Request;
+
+/// What asks the model to go on, where a paused answer came back whose record is gone.
+const CONTINUE: &[u8] = br#"{"role":"user","content":"Continue."}"#;
+
+/// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that
+/// made the call may stay there: blocks with another thinking block, and no call, between them and the call go.
+pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[Hit], edits: &mut Edits) {
+    let src = request.raw();
+    let mut at = scan.turns.len();
+    // The open tool turn: pairs of an assistant message and a message of results, up to the end.
+    while at >= 2 && has_results(src, scan.elements[at - 1]) && scan.turns[at - 2].speaker == Speaker::Assistant {
+        let turn = at - 2;
+        at = turn;
+        if hits.iter().any(|hit| hit.turn == turn) {
+            continue;
+        }
+        let blocks = Fields::read(src, scan.elements[turn]).elements("content");
+        let gone = moved(src, &blocks);
+        if !gone.is_empty() {
+            edits.remove_items(&blocks, &gone);
+        }
+    }
+}
+
+fn has_results(src: &[u8], element: Span) -> bool {
+    let message = Fields::read(src, element);
+    message.text("role") == "user"
+        && message
+            .elements("content")
+            .iter()
+            .any(|span| Fields::read(src, *span).text("type") == "tool_result")
+}
+
+/// Indices of the thinking blocks of earlier rounds, ascending.
+fn moved(src: &[u8], blocks: &[Span]) -> Vec<usize> {
+    let mut gone = Vec::new();
+    // Thinking since the last call, and whether something else stood behind it.
+    let mut run: Vec<usize> = Vec::new();
+    let mut interrupted = false;
+    for (index, span) in blocks.iter().enumerate() {
+        match &*Fields::read(src, *span).text("type") {
+            "thinking" | "redacted_thinking" => {
+                if interrupted {
+                    gone.append(&mut run);
+                    interrupted = false;
+                }
+                run.push(index);
+            }
+            "tool_use" | "server_tool_use" => {
+                run.clear();
+                interrupted = false;
+            }
+            _ => interrupted = !run.is_empty(),
+        }
+    }
+    gone
+}
+
+/// A paused answer (`pause_turn` at the limit of rounds) that comes back without its record looks like a prefill, and a
+/// provider refuses it or goes on writing the last sentence. It gets a user turn behind it.
+///
+/// A prefill that a client wrote itself is told apart by its form: an answer comes back as blocks, of which one is
+/// thinking or at least two are text, and its last block is no call and no native result.
+pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
+    let src = request.raw();
+    let (Some(turn), Some(span)) = (scan.turns.last(), scan.elements.last()) else {
+        return;
+    };
+    if turn.speaker != Speaker::Assistant || !turn.calls.is_empty() {
+        return;
+    }
+    let message = Fields::read(src, *span);
+    let is_array = message.raw("content").first() == Some(&b'[');
+    let kinds: Vec<_> = message
+        .elements("content")
+        .iter()
+        .map(|block| Fields::read(src, *block).text("type").into_owned())
+        .collect();
+    if is_array && kinds.is_empty() {
+        // An empty message is legal only as the last one: the user turn takes its place.
+        edits.replace(*span, CONTINUE);
+        return;
+    }
+    let texts = kinds.iter().filter(|kind| *kind == "text").count();
+    let thinks = kinds.iter().any(|kind| kind.ends_with("thinking"));
+    let ends_in_text = kinds
+        .last()
+        .is_some_and(|kind| kind == "text" || kind.ends_with("thinking"));
+    let hosted = kinds.iter().any(|kind| kind == "server_tool_use");
+    if is_array && ends_in_text && !hosted && (thinks || texts >= 2) {
+        let mut with = vec![b','];
+        with.extend_from_slice(CONTINUE);
+        edits.insert(span.end, with);
+    }
+}

@@ -1,0 +1,108 @@
+//! From a finished loop to the record that is stored, and the keys it is stored under.
+
+use super::canon::Link;
+use super::keys::{Caller, RecordKey};
+use super::record::{FileNote, Piece, Record, Segment};
+use super::scan::{self, Scan};
+use super::{merge_key, read};
+use crate::drive::{self, CallResult, Entry};
+use crate::format::dialect;
+use crate::json::{self, Span};
+use crate::route::Format;
+
+/// The keys of an answer: the request's chain with the visible answer at its end, and the ids of the client's calls.
+/// The record is put under all of them before the end marker is sent. `request` is the scan of the body as the client
+/// sent it.
+pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Record) -> Vec<RecordKey> {
+    let mut visible = vec![b'['];
+    for (index, element) in answer.visible.iter().enumerate() {
+        if index > 0 {
+            visible.push(b',');
+        }
+        visible.extend_from_slice(element);
+    }
+    visible.push(b']');
+    let elements = json::elements(&visible, Span::new(0, visible.len())).unwrap_or_default();
+    let link = scan::turns(format, &visible, &elements)
+        .iter()
+        .fold(request.end(), Link::then);
+    std::iter::once(caller.chain_key(&link))
+        .chain(caller.calls_key(&answer.client_calls))
+        .collect()
+}
+
+/// The record of a loop in its byte form, or `None` if it is too large to be remembered.
+///
+/// `render` gives the text of a load result from its reference, as it will do when the record is used; a result whose
+/// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
+pub fn seal(
+    format: Format,
+    answer: &drive::Record,
+    files: Vec<FileNote>,
+    render: &mut dyn FnMut(&str) -> Option<String>,
+) -> Option<Vec<u8>> {
+    let mut record = Record {
+        client_calls: answer.client_calls.clone(),
+        files,
+        ..Record::default()
+    };
+    for (index, entry) in answer.entries.iter().enumerate() {
+        match entry {
+            Entry::Turn(elements) => {
+                record.messages.extend(elements.iter().map(|raw| whole(raw)));
+            }
+            Entry::Results(results) => {
+                let last = index + 1 == answer.entries.len();
+                let open = last && !answer.client_calls.is_empty();
+                for element in dialect(format).results(results) {
+                    let element = String::from_utf8_lossy(&element);
+                    match merge_key(format).filter(|_| open) {
+                        Some(key) => record.open_results.extend(blocks(&element, key, results, render)),
+                        None => record.messages.push(cut_all(&element, results, render)),
+                    }
+                }
+            }
+        }
+    }
+    record.encode(format)
+}
+
+fn whole(raw: &[u8]) -> Piece {
+    vec![Segment::Raw(String::from_utf8_lossy(raw).into_owned())]
+}
+
+/// The blocks of a message of results, each on its own.
+fn blocks(
+    element: &str,
+    key: &str,
+    results: &[CallResult],
+    render: &mut dyn FnMut(&str) -> Option<String>,
+) -> Vec<Piece> {
+    let src = element.as_bytes();
+    let fields = read::Fields::read(src, Span::new(0, src.len()));
+    let blocks = fields.elements(key);
+    blocks
+        .iter()
+        .map(|span| cut_all(&element[span.start..span.end], results, render))
+        .collect()
+}
+
+/// Takes the texts of all load results out of a message, in order.
+fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -> Option<String>) -> Piece {
+    let mut piece = Vec::new();
+    let mut rest = element.to_owned();
+    for result in results {
+        let Some(reference) = &result.reference else { continue };
+        let Some(text) = render(reference).filter(|text| result.text.starts_with(text)) else {
+            continue;
+        };
+        let mut cut = Segment::cut(&rest, &text, reference);
+        if let (3, Some(Segment::Raw(tail))) = (cut.len(), cut.last()) {
+            rest = tail.clone();
+            cut.truncate(2);
+            piece.append(&mut cut);
+        }
+    }
+    piece.push(Segment::Raw(rest));
+    piece
+}

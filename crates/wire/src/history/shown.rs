@@ -1,0 +1,164 @@
+//! What is ours in a Messages history by its ids alone: the native blocks of shown mode.
+//!
+//! In shown mode a client sees our runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
+//! They come back with the history and need no record: with skills at work each run of calls and their results becomes
+//! an assistant turn with calls of the run tool and a user turn with their results; without, they are taken out.
+
+use super::expand::Mode;
+use super::read::Fields;
+use crate::json::{self, Span};
+
+/// Prefix of the ids of our server tool blocks.
+const OUR_USE: &str = "srvtoolu_knack_";
+/// What the vendor's own server tool ids have before ours.
+const SERVER_PREFIX: &str = "srv";
+/// Prefix of our container ids.
+const OUR_CONTAINER: &str = "container_knack_";
+
+/// True for the id of a server tool block that this gateway made.
+pub fn is_our_use(id: &str) -> bool {
+    id.starts_with(OUR_USE)
+}
+
+/// True for a container id that this gateway made; it never goes upstream.
+pub fn is_our_container(id: &str) -> bool {
+    id.starts_with(OUR_CONTAINER)
+}
+
+/// An assistant message taken apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The messages that stand in its place; none if nothing of the upstream's was in it.
+    pub(crate) messages: Vec<Vec<u8>>,
+    /// Results that belong into the next user message.
+    pub(crate) open_results: Vec<Vec<u8>>,
+}
+
+/// Expands or strips the native blocks of ours in one message. `None` if it has none.
+pub(crate) fn expand(src: &[u8], element: Span, mode: Mode<'_>) -> Option<Change> {
+    let message = Fields::read(src, element);
+    let blocks = message.elements("content");
+    let ours: Vec<Option<Block>> = blocks.iter().map(|span| classify(src, *span)).collect();
+    if ours.iter().all(Option::is_none) {
+        return None;
+    }
+    let run_tool = match mode {
+        Mode::Injecting { run_tool } => run_tool,
+        Mode::Off => None,
+    };
+    let mut change = Change::default();
+    let mut turn = Vec::new();
+    let mut open = Vec::new();
+    for (span, block) in blocks.iter().zip(ours) {
+        match (block, run_tool) {
+            (Some(_), None) => {}
+            (Some(Block::Result { id }), Some(_)) => {
+                change.open_results.push(result(src, *span, &id));
+                open.retain(|call| *call != id);
+            }
+            (block, _) => {
+                if !change.open_results.is_empty() {
+                    finish_round(&mut change, &mut turn);
+                }
+                match (block, run_tool) {
+                    (Some(Block::Use { id }), Some(tool)) => {
+                        turn.push(call(src, *span, &id, tool));
+                        open.push(id);
+                    }
+                    _ => turn.push(span.of(src).to_vec()),
+                }
+            }
+        }
+    }
+    // A call without a result was asked for after the last allowed round and has not run.
+    for id in open {
+        change
+            .open_results
+            .push(result_block(&id, "result no longer available", true));
+    }
+    if !turn.is_empty() {
+        change.messages.push(message_of("assistant", &turn));
+    }
+    Some(change)
+}
+
+/// Closes a round: the calls so far and their results become two messages.
+fn finish_round(change: &mut Change, turn: &mut Vec<Vec<u8>>) {
+    change.messages.push(message_of("assistant", &std::mem::take(turn)));
+    let results = std::mem::take(&mut change.open_results);
+    change.messages.push(message_of("user", &results));
+}
+
+fn message_of(role: &str, blocks: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = format!(r#"{{"role":"{role}","content":["#).into_bytes();
+    out.extend_from_slice(&blocks.join(&b','));
+    out.extend_from_slice(b"]}");
+    out
+}
+
+enum Block {
+    Use { id: String },
+    Result { id: String },
+}
+
+fn classify(src: &[u8], span: Span) -> Option<Block> {
+    let block = Fields::read(src, span);
+    let kind = block.text("type");
+    if kind == "server_tool_use" {
+        let id = block.text("id");
+        return is_our_use(&id).then(|| Block::Use { id: id.into_owned() });
+    }
+    let id = block.text("tool_use_id");
+    (kind.ends_with("_tool_result") && is_our_use(&id)).then(|| Block::Result { id: id.into_owned() })
+}
+
+/// The id under which a provider knows a call of ours: `srvtoolu_X` is `toolu_X`.
+fn upstream_id(id: &str) -> &str {
+    id.strip_prefix(SERVER_PREFIX).unwrap_or(id)
+}
+
+fn call(src: &[u8], span: Span, id: &str, tool: &str) -> Vec<u8> {
+    let block = Fields::read(src, span);
+    let mut out = br#"{"type":"tool_use","id":"#.to_vec();
+    json::push_string(&mut out, upstream_id(id));
+    out.extend_from_slice(br#","name":"#);
+    json::push_string(&mut out, tool);
+    out.extend_from_slice(br#","input":"#);
+    let input = block.raw("input");
+    out.extend_from_slice(if input.is_empty() { b"{}" } else { input });
+    out.push(b'}');
+    out
+}
+
+/// A native result as the text that the model read: exit code, output, errors.
+fn result(src: &[u8], span: Span, id: &str) -> Vec<u8> {
+    let content = Fields::read(src, span).object("content");
+    let code = String::from_utf8_lossy(content.raw("return_code")).into_owned();
+    if code.is_empty() {
+        let error = content.text("error_code");
+        let error = if error.is_empty() { "unavailable" } else { &error };
+        return result_block(id, error, true);
+    }
+    let mut text = format!("exit {code}\n{}", content.text("stdout"));
+    let stderr = content.text("stderr");
+    if !stderr.is_empty() {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str("stderr:\n");
+        text.push_str(&stderr);
+    }
+    result_block(id, &text, code != "0")
+}
+
+fn result_block(id: &str, text: &str, is_error: bool) -> Vec<u8> {
+    let mut out = br#"{"type":"tool_result","tool_use_id":"#.to_vec();
+    json::push_string(&mut out, upstream_id(id));
+    out.extend_from_slice(br#","content":"#);
+    json::push_string(&mut out, text);
+    if is_error {
+        out.extend_from_slice(br#","is_error":true"#);
+    }
+    out.push(b'}');
+    out
+}
