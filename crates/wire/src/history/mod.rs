@@ -26,6 +26,8 @@ mod repair;
 mod scan;
 mod seal;
 mod shown;
+#[cfg(test)]
+mod tests;
 
 pub use canon::{Link, Speaker};
 pub use expand::{Expansion, Hit, Mode, expand};

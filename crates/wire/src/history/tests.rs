@@ -1,0 +1,312 @@
+//! Scan, expansion and repair on values; the loop around them is tested in `tests/history.rs`.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::drive;
+use crate::request::Request;
+use crate::route::{Format, Kind, ModelRoute};
+
+fn request(format: Format, body: &str) -> Request {
+    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+    Request::parse(route, Bytes::from(body.to_owned())).unwrap()
+}
+
+fn body(messages: &str) -> String {
+    format!(r#"{{"model":"m","messages":[{messages}],"x":1}}"#)
+}
+
+fn caller() -> Caller {
+    Caller::new(&HistorySecret::new([7; 32]), b"Bearer k")
+}
+
+fn end(format: Format, messages: &str) -> Link {
+    scan(&request(format, &body(messages))).end()
+}
+
+/// The messages after expansion with records at the given turns.
+fn expanded(format: Format, messages: &str, hits: &[Hit], mode: Mode<'_>) -> String {
+    let request = request(format, &body(messages));
+    let edits = expand(&request, &scan(&request), hits, mode, &mut |reference| format!("<{reference}>")).edits;
+    let out = String::from_utf8(edits.apply(request.raw())).unwrap();
+    serde_json::from_str::<serde_json::Value>(&out).unwrap();
+    let inner = out.strip_prefix(r#"{"model":"m","messages":["#).and_then(|rest| rest.strip_suffix(r#"],"x":1}"#));
+    inner.unwrap_or_else(|| panic!("outside of messages changed: {out}")).to_owned()
+}
+
+const INJECTING: Mode<'_> = Mode::Injecting { run_tool: Some("run_code") };
+
+fn raw(text: &str) -> Piece {
+    vec![Segment::Raw(text.to_owned())]
+}
+
+#[test]
+fn canon_ignores_form_and_keeps_meaning() {
+    let same = [
+        // String and array, cache markers.
+        (
+            Format::Messages,
+            r#"{"role":"user","content":"Hi "}"#,
+            r#"{"content":[{"type":"text","text":"\u0048i","cache_control":{"type":"ephemeral"}}],"role":"user"}"#,
+        ),
+        // Key order and nulls of an image block, a moved cache marker.
+        (
+            Format::Messages,
+            r#"{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"AA=="}}]}"#,
+            r#"{"role":"user","content":[{"source":{"data":"AA==","type":"base64"},"cache_control":{"type":"ephemeral"},"title":null,"type":"image"}]}"#,
+        ),
+        // Thinking is not counted, arguments by value.
+        (
+            Format::Messages,
+            r#"{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"s"},{"type":"tool_use","id":"t","name":"n","input":{"a":1,"b":"x"}}]}"#,
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"b":"x", "a":1},"caller":{"type":"direct"}}]}"#,
+        ),
+        (
+            Format::Chat,
+            r#"{"role":"assistant","content":"A","refusal":null,"annotations":[]}"#,
+            r#"{"role":"assistant","content":[{"type":"text","text":"A"}]}"#,
+        ),
+        (
+            Format::Chat,
+            r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"n","arguments":"{\"a\": 1}"}}]}"#,
+            r#"{"role":"assistant","tool_calls":[{"id":"c","function":{"arguments":"{\"a\":1}","name":"n"},"type":"function","index":0}],"reasoning_content":"why"}"#,
+        ),
+        (
+            Format::Chat,
+            r#"{"role":"tool","tool_call_id":"c","content":"r"}"#,
+            r#"{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"r"}]}"#,
+        ),
+    ];
+    for (format, one, other) in same {
+        assert_eq!(end(format, one), end(format, other), "{one}\n{other}");
+    }
+    let different = [
+        (Format::Chat, r#"{"role":"user","content":"a"}"#, r#"{"role":"assistant","content":"a"}"#),
+        (Format::Chat, r#"{"role":"user","content":"a"}"#, r#"{"role":"user","content":"b"}"#),
+        (
+            Format::Chat,
+            r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:1"}}]}"#,
+            r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:2"}}]}"#,
+        ),
+        (
+            Format::Messages,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]}"#,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x","is_error":true}]}"#,
+        ),
+        (
+            Format::Messages,
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"a":1}}]}"#,
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"a":2}}]}"#,
+        ),
+    ];
+    for (format, one, other) in different {
+        assert_ne!(end(format, one), end(format, other), "{one}\n{other}");
+    }
+}
+
+#[test]
+fn system_messages_are_not_in_the_chain() {
+    let user = r#"{"role":"user","content":"a"}"#;
+    for role in ["system", "developer"] {
+        let with = format!(r#"{{"role":"{role}","content":"now it is 12:00"}},{user}"#);
+        assert_eq!(end(Format::Chat, &with), end(Format::Chat, user));
+    }
+}
+
+#[test]
+fn an_answer_is_found_again_by_chain_and_by_call_ids() {
+    let user = r#"{"role":"user","content":"a"}"#;
+    let assistant = r#"{"role":"assistant","content":[{"type":"text","text":"b"},{"type":"tool_use","id":"toolu_01abcdefgh","name":"n","input":{}}]}"#;
+    let first = scan(&request(Format::Messages, &body(user)));
+    let answer = drive::Record {
+        visible: vec![Bytes::from_static(assistant.as_bytes())],
+        client_calls: vec!["toolu_01abcdefgh".to_owned()],
+        ..drive::Record::default()
+    };
+    let stored = keys(&caller(), Format::Messages, &first, &answer);
+    assert_eq!(stored.len(), 2);
+    let next = scan(&request(Format::Messages, &body(&format!("{user},{assistant}"))));
+    assert_eq!(next.lookups(&caller()), [Lookup { turn: 1, keys: stored.clone() }]);
+
+    let summarised = scan(&request(Format::Messages, &body(&format!(r#"{{"role":"user","content":"sum"}},{assistant}"#))));
+    assert_eq!(summarised.lookups(&caller())[0].keys[1], stored[1]);
+    assert_ne!(summarised.lookups(&caller())[0].keys[0], stored[0]);
+
+    let other_key = Caller::new(&HistorySecret::new([8; 32]), b"Bearer k");
+    let other_user = Caller::new(&HistorySecret::new([7; 32]), b"Bearer l");
+    for other in [other_key, other_user] {
+        assert!(next.lookups(&other)[0].keys.iter().all(|key| !stored.contains(key)));
+    }
+}
+
+#[test]
+fn a_hit_replaces_the_visible_message_and_nothing_else() {
+    let hit = Hit {
+        turn: 1,
+        record: Record {
+            messages: vec![
+                raw(r#"{"role":"assistant","tool_calls":[]}"#),
+                vec![
+                    Segment::Raw(r#"{"role":"tool","content":""#.to_owned()),
+                    Segment::Load("l\"1\n".to_owned()),
+                    Segment::Raw(r#""}"#.to_owned()),
+                ],
+            ],
+            ..Record::default()
+        },
+    };
+    let got = expanded(
+        Format::Chat,
+        r#"{"role":"user","content":"a"} , {"role":"assistant","content":"b"} , {"role":"tool","content":"c"}"#,
+        &[hit],
+        INJECTING,
+    );
+    assert_eq!(
+        got,
+        r#"{"role":"user","content":"a"},{"role":"assistant","tool_calls":[]},{"role":"tool","content":"<l\"1\n>"} , {"role":"tool","content":"c"}"#
+    );
+}
+
+#[test]
+fn open_results_merge_before_the_clients_own() {
+    let record = Record { messages: vec![raw(r#"{"m":1}"#)], open_results: vec![raw(r#"{"r":1}"#)], ..Record::default() };
+    let cases = [
+        (r#"{"role":"user","content":[{"type":"tool_result"}]}"#, r#"{"role":"user","content":[{"r":1},{"type":"tool_result"}]}"#),
+        (r#"{"role":"user","content":[]}"#, r#"{"role":"user","content":[{"r":1}]}"#),
+        (r#"{"role":"user","content":"go"}"#, r#"{"role":"user","content":[{"r":1},{"type":"text","text":"go"}]}"#),
+        (r#"{"role":"user","content":""}"#, r#"{"role":"user","content":[{"r":1}]}"#),
+        (r#"{"role":"assistant","content":"x"}"#, r#"{"role":"user","content":[{"r":1}]},{"role":"assistant","content":"x"}"#),
+    ];
+    for (next, merged) in cases {
+        let got = expanded(
+            Format::Messages,
+            &format!(r#"{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{next}"#),
+            &[Hit { turn: 1, record: record.clone() }],
+            INJECTING,
+        );
+        assert_eq!(got, format!(r#"{{"role":"user","content":"a"}},{{"m":1}},{merged}"#));
+    }
+}
+
+#[test]
+fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
+    let turn = |blocks: &str| {
+        format!(
+            r#"{{"role":"user","content":"q"}},{{"role":"assistant","content":[{blocks}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t"}}]}}"#
+        )
+    };
+    const T1: &str = r#"{"type":"thinking","thinking":"1","signature":"s1"}"#;
+    const T2: &str = r#"{"type":"thinking","thinking":"2","signature":"s2"}"#;
+    const TEXT: &str = r#"{"type":"text","text":"x"}"#;
+    const USE: &str = r#"{"type":"tool_use","id":"t","name":"n","input":{}}"#;
+    let cases = [
+        (vec![T1, TEXT, T2, USE], vec![TEXT, T2, USE]),
+        (vec![T1, TEXT, USE], vec![T1, TEXT, USE]),
+        (vec![T1, USE, T2, USE], vec![T1, USE, T2, USE]),
+        (vec![T1, T2, USE], vec![T1, T2, USE]),
+    ];
+    for (before, after) in cases {
+        let got = expanded(Format::Messages, &turn(&before.join(",")), &[], INJECTING);
+        assert_eq!(got, turn(&after.join(",")));
+    }
+    let closed = format!(r#"{},{{"role":"assistant","content":"a"}},{{"role":"user","content":"q"}}"#, turn(&[T1, TEXT, T2, USE].join(",")));
+    assert_eq!(expanded(Format::Messages, &closed, &[], INJECTING), closed);
+    let off = turn(&[T1, TEXT, T2, USE].join(","));
+    assert_eq!(expanded(Format::Messages, &off, &[], Mode::Off), off);
+}
+
+#[test]
+fn a_paused_answer_without_record_gets_a_user_turn_and_a_prefill_does_not() {
+    let user = r#"{"role":"user","content":"q"}"#;
+    let two_texts = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
+    let cases = [
+        (two_texts, format!(r#"{two_texts},{{"role":"user","content":"Continue."}}"#)),
+        (r#"{"role":"assistant","content":[]}"#, r#"{"role":"user","content":"Continue."}"#.to_owned()),
+        (r#"{"role":"assistant","content":"{"}"#, r#"{"role":"assistant","content":"{"}"#.to_owned()),
+        (
+            r#"{"role":"assistant","content":[{"type":"text","text":"{"}]}"#,
+            r#"{"role":"assistant","content":[{"type":"text","text":"{"}]}"#.to_owned(),
+        ),
+    ];
+    for (last, want) in cases {
+        let got = expanded(Format::Messages, &format!("{user},{last}"), &[], INJECTING);
+        assert_eq!(got, format!("{user},{want}"));
+    }
+}
+
+#[test]
+fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
+    let user = r#"{"role":"user","content":"q"}"#;
+    let shown = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{"command":"x"}},{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{"type":"bash_code_execution_result","stdout":"5\n","stderr":"","return_code":0,"content":[]}},{"type":"text","text":"b"}]}"#;
+    let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], INJECTING);
+    assert_eq!(
+        got,
+        format!(
+            r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"tool_use","id":"toolu_knack_1","name":"run_code","input":{{"command":"x"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_knack_1","content":"exit 0\n5\n"}}]}},{{"role":"assistant","content":[{{"type":"text","text":"b"}}]}},{user}"#
+        )
+    );
+    let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], Mode::Off);
+    assert_eq!(
+        got,
+        format!(r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"text","text":"b"}}]}},{user}"#)
+    );
+    let foreign = shown.replace("srvtoolu_knack_", "srvtoolu_01");
+    let all = format!("{user},{foreign},{user}");
+    for mode in [INJECTING, Mode::Off] {
+        assert_eq!(expanded(Format::Messages, &all, &[], mode), all);
+    }
+}
+
+#[test]
+fn a_message_of_nothing_but_ours_goes_whole() {
+    let user = r#"{"role":"user","content":"q"}"#;
+    let ours = r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{}}]}"#;
+    assert_eq!(expanded(Format::Messages, &format!("{user},{ours},{user}"), &[], Mode::Off), format!("{user},{user}"));
+}
+
+#[test]
+fn a_record_survives_its_byte_form_in_its_own_format_only() {
+    let record = Record {
+        messages: vec![vec![Segment::Raw("a".to_owned()), Segment::Load("l".to_owned()), Segment::Raw(String::new())]],
+        open_results: vec![raw("r")],
+        client_calls: vec!["c".to_owned()],
+        files: vec![FileNote { name: "f".to_owned(), sha256: "00".to_owned(), response_id: "x".to_owned() }],
+    };
+    let bytes = record.encode(Format::Chat).unwrap();
+    assert_eq!(Record::decode(&bytes, Format::Chat), Some(record));
+    assert_eq!(Record::decode(&bytes, Format::Messages), None);
+    assert!((0..bytes.len()).all(|end| Record::decode(&bytes[..end], Format::Chat).is_none()));
+    let large = Record { messages: vec![raw(&"x".repeat(MAX_RECORD_BYTES))], ..Record::default() };
+    assert_eq!(large.encode(Format::Chat), None);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_record_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), known in any::<bool>()) {
+        let mut all = if known { b"KH\x01m".to_vec() } else { Vec::new() };
+        all.extend(bytes);
+        let _ = Record::decode(&all, Format::Messages);
+    }
+
+    #[test]
+    fn no_conversation_makes_history_panic_or_lose_its_form(
+        messages in "([\\[{}\\],: ]|\"(role|content|type|text|assistant|user|tool_use|tool_result|thinking|id|srvtoolu_knack_1|server_tool_use)\"|null|1){0,40}",
+        off in any::<bool>(),
+    ) {
+        for format in [Format::Chat, Format::Messages] {
+            let text = body(&messages);
+            let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+            let Ok(request) = Request::parse(route, Bytes::from(text)) else { continue };
+            let scan = scan(&request);
+            let hits: Vec<Hit> = (0..scan.turns.len())
+                .filter(|turn| turn % 3 == 1)
+                .map(|turn| Hit { turn, record: Record { messages: vec![raw("1")], open_results: vec![raw("2")], ..Record::default() } })
+                .collect();
+            let mode = if off { Mode::Off } else { INJECTING };
+            let edits = expand(&request, &scan, &hits, mode, &mut |_| String::new()).edits;
+            let out = edits.apply(request.raw());
+            prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok(), "{}", String::from_utf8_lossy(&out));
+        }
+    }
+}
