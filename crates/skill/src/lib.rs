@@ -1,7 +1,19 @@
 //! knack-skill: skills as values. Pure: no I/O, no clock, no async, no Kubernetes.
 
+pub mod argv;
 pub mod autoscore;
 pub mod call;
 pub mod catalog;
+pub mod finding;
+pub mod frontmatter;
+pub mod inputs;
 pub mod model;
+pub mod names;
 pub mod plan;
+pub mod problem;
+pub mod semver;
+pub mod template;
+pub mod tool_env;
+pub mod tool_result;
+pub mod tools;
+pub mod yaml;

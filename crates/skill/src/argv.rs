@@ -1,0 +1,175 @@
+//! From a tool declaration and the model's arguments to an argv, without a shell.
+//!
+//! Source: `seeds/4`. The first declared parameter is positional if it is required, every other one becomes `--name value`,
+//! in declared order. A value that begins with `-` is refused, so a model cannot pass a flag. What is not declared is dropped.
+
+use serde_json::Value;
+
+use crate::model::{Parameter, Tool};
+
+/// Arguments that no argv can be made of. The text goes back to the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArgvError {
+    /// A value could be taken for a flag.
+    #[error("tool \"{tool}\" argument \"{parameter}\" must not begin with \"-\"")]
+    LeadingHyphen {
+        /// Tool name.
+        tool: String,
+        /// Parameter name.
+        parameter: String,
+    },
+    /// A required parameter has no value; null counts as none.
+    #[error("tool \"{tool}\" argument \"{parameter}\" is required")]
+    Missing {
+        /// Tool name.
+        tool: String,
+        /// Parameter name.
+        parameter: String,
+    },
+    /// A value holds a NUL byte, which no argv can carry.
+    #[error("tool \"{tool}\" argument \"{parameter}\" must not contain a NUL character")]
+    Nul {
+        /// Tool name.
+        tool: String,
+        /// Parameter name.
+        parameter: String,
+    },
+}
+
+/// The whole argv: the declared command, then the arguments. Arguments that are not an object count as none.
+pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
+    let mut argv = tool.command.clone();
+    for (index, parameter) in parameters(tool).iter().enumerate() {
+        match arguments.get(&parameter.name) {
+            None | Some(Value::Null) if parameter.required => return Err(missing(tool, parameter)),
+            None | Some(Value::Null) => {}
+            Some(value) => {
+                let text = checked(tool, parameter, text_of(value))?;
+                if index > 0 || !parameter.required {
+                    argv.push(format!("--{}", parameter.name));
+                }
+                argv.push(text);
+            }
+        }
+    }
+    Ok(argv)
+}
+
+/// The declared parameters; of a tool that has a schema only, the schema's properties in their order.
+pub fn parameters(tool: &Tool) -> Vec<Parameter> {
+    if !tool.parameters.is_empty() {
+        return tool.parameters.clone();
+    }
+    let Some(properties) = tool.input_schema["properties"].as_object() else { return Vec::new() };
+    let required = tool.input_schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    properties
+        .iter()
+        .map(|(name, schema)| Parameter {
+            name: name.clone(),
+            description: schema["description"].as_str().unwrap_or_default().to_owned(),
+            required: required.iter().any(|wanted| wanted == name),
+        })
+        .collect()
+}
+
+fn missing(tool: &Tool, parameter: &Parameter) -> ArgvError {
+    ArgvError::Missing { tool: tool.name.clone(), parameter: parameter.name.clone() }
+}
+
+fn checked(tool: &Tool, parameter: &Parameter, text: String) -> Result<String, ArgvError> {
+    let (tool, parameter) = (tool.name.clone(), parameter.name.clone());
+    if text.starts_with('-') {
+        return Err(ArgvError::LeadingHyphen { tool, parameter });
+    }
+    if text.contains('\0') {
+        return Err(ArgvError::Nul { tool, parameter });
+    }
+    Ok(text)
+}
+
+/// Strings as they are, numbers as JavaScript writes them, lists and objects as compact JSON.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(number_text).unwrap_or_default(),
+        other => other.to_string(),
+    }
+}
+
+/// A float without a useless fraction, with an exponent where JavaScript writes one: `1e+21`, `1e-7`, `0.5`, `3`.
+fn number_text(number: f64) -> String {
+    let size = number.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{number:e}");
+        return if text.contains("e-") { text } else { text.replace('e', "e+") };
+    }
+    format!("{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(parameters: &[(&str, bool)], schema: Value) -> Tool {
+        Tool {
+            name: "t".to_owned(),
+            description: "d".to_owned(),
+            command: vec!["python3".to_owned(), "t.py".to_owned()],
+            parameters: parameters
+                .iter()
+                .map(|(name, required)| Parameter {
+                    name: (*name).to_owned(),
+                    description: String::new(),
+                    required: *required,
+                })
+                .collect(),
+            input_schema: schema,
+            env: Vec::new(),
+            hidden: false,
+        }
+    }
+
+    #[track_caller]
+    fn check(arguments: Value, expected: &[&str]) {
+        let tool = tool(&[("a", true), ("b", false), ("c", true)], Value::Null);
+        let mut whole = vec!["python3", "t.py"];
+        whole.extend(expected);
+        assert_eq!(build(&tool, &arguments).unwrap(), whole);
+    }
+
+    #[test]
+    fn only_the_first_required_parameter_is_positional() {
+        check(json!({"c": "3", "a": "1", "b": "2", "x": "4"}), &["1", "--b", "2", "--c", "3"]);
+        let optional = tool(&[("a", false)], Value::Null);
+        assert_eq!(build(&optional, &json!({"a": "v"})).unwrap(), ["python3", "t.py", "--a", "v"]);
+        assert_eq!(build(&optional, &json!([1])).unwrap(), ["python3", "t.py"]);
+    }
+
+    #[test]
+    fn values_become_text() {
+        check(json!({"a": 1e21, "b": 3.0, "c": {"k": [1]}}), &["1e+21", "--b", "3", "--c", "{\"k\":[1]}"]);
+        check(json!({"a": true, "b": null, "c": 1e-7}), &["true", "--c", "1e-7"]);
+    }
+
+    #[test]
+    fn flags_and_gaps_are_refused() {
+        let tool = tool(&[("a", true)], Value::Null);
+        for (arguments, expected) in [
+            (json!({"a": "-rf"}), "tool \"t\" argument \"a\" must not begin with \"-\""),
+            (json!({"a": -1}), "tool \"t\" argument \"a\" must not begin with \"-\""),
+            (json!({}), "tool \"t\" argument \"a\" is required"),
+            (json!({"a": "x\0"}), "tool \"t\" argument \"a\" must not contain a NUL character"),
+        ] {
+            assert_eq!(build(&tool, &arguments).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_schema_alone_maps_like_parameters() {
+        let schema = json!({"type": "object", "properties": {"url": {}, "depth": {}}, "required": ["url"]});
+        let argv = build(&tool(&[], schema), &json!({"depth": 2, "url": "u"})).unwrap();
+        assert_eq!(argv, ["python3", "t.py", "u", "--depth", "2"]);
+    }
+}

@@ -1,0 +1,45 @@
+//! What a reader of one part of SKILL.md found: a problem that does not know its file, line or profile yet.
+
+use crate::problem::{ProblemKind, Severity};
+
+/// One finding. The Load profile warns about all of them; the reader repaired or left out what was wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Class.
+    pub kind: ProblemKind,
+    /// Field path, such as `inputs[0].name`.
+    pub field: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+    /// What the Strict profile makes of it.
+    pub strict: Severity,
+}
+
+impl Finding {
+    /// A finding that the Strict profile refuses.
+    pub fn refused(
+        kind: ProblemKind,
+        field: impl Into<String>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self { kind, field: field.into(), message: message.into(), help: help.into(), strict: Severity::Error }
+    }
+
+    /// A finding that both profiles only warn about.
+    pub fn warned(
+        kind: ProblemKind,
+        field: impl Into<String>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self { strict: Severity::Warning, ..Self::refused(kind, field, message, help) }
+    }
+
+    /// Whether the Strict profile refuses it.
+    pub fn is_refused(&self) -> bool {
+        self.strict == Severity::Error
+    }
+}

@@ -1,0 +1,212 @@
+//! Template inputs as declared in frontmatter. Source: `seeds/2` section 3.3.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use crate::finding::Finding;
+use crate::model::{Input, InputKind};
+use crate::problem::ProblemKind::{FieldInvalid, InputInvalid, InputRepeated};
+use crate::template::{MAX_INPUT_NAME_CHARS, is_input_name};
+
+/// Longest label in characters.
+const MAX_LABEL_CHARS: usize = 128;
+/// Longest default in characters.
+const MAX_DEFAULT_CHARS: usize = 1024;
+/// Longest help text in characters.
+const MAX_DESCRIPTION_CHARS: usize = 512;
+
+/// Reads an `inputs` list. Entries that cannot be used are left out and told.
+pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let items = match value {
+        Value::Array(items) => items.as_slice(),
+        Value::Null => &[],
+        _ => {
+            findings.push(Finding::refused(FieldInvalid, "inputs", "inputs must be a list", "write one `- name: ..` per input"));
+            &[]
+        }
+    };
+    let entries = items.iter().enumerate();
+    let inputs: Vec<Input> =
+        entries.filter_map(|(index, item)| read_one(&format!("inputs[{index}]"), item, &mut findings)).collect();
+    findings.extend(repeated(&inputs));
+    (inputs, findings)
+}
+
+/// Tells names that are declared more than once; the last declaration counts.
+pub fn repeated(inputs: &[Input]) -> Vec<Finding> {
+    let mut seen = HashSet::new();
+    let twice = inputs.iter().enumerate().filter(|(_, input)| !seen.insert(input.name.as_str()));
+    twice
+        .map(|(index, input)| {
+            let message = format!("input '{}' is declared twice", input.name);
+            Finding::refused(InputRepeated, format!("inputs[{index}].name"), message, "remove one of the two")
+        })
+        .collect()
+}
+
+fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Input> {
+    let Value::Object(members) = item else {
+        let message = "an input must be a mapping; this one is left out";
+        findings.push(Finding::warned(InputInvalid, path, message, "write `- name: ..`"));
+        return None;
+    };
+    let name = members.get("name").and_then(scalar_text).unwrap_or_default().trim().to_owned();
+    if name.is_empty() {
+        let message = "an input needs a name; this one is left out";
+        findings.push(Finding::warned(InputInvalid, format!("{path}.name"), message, "give it a name"));
+        return None;
+    }
+    if !is_input_name(&name) {
+        let message = format!("input name '{}' cannot stand in a placeholder; it is left out", shortened(&name));
+        let help = format!("use 1 to {MAX_INPUT_NAME_CHARS} letters, digits, hyphens and underscores");
+        findings.push(Finding::refused(InputInvalid, format!("{path}.name"), message, help));
+        return None;
+    }
+    let mut fields = Fields { path, members, findings };
+    let label = fields.members.get("label").and_then(scalar_text).unwrap_or_default().trim().to_owned();
+    Some(Input {
+        label: if label.is_empty() { name.clone() } else { fields.limited("label", label, MAX_LABEL_CHARS) },
+        kind: fields.kind(),
+        required: fields.required(),
+        default: fields.text("default", MAX_DEFAULT_CHARS),
+        description: fields.text("description", MAX_DESCRIPTION_CHARS),
+        name,
+    })
+}
+
+/// The members of one entry while it is read.
+struct Fields<'a> {
+    path: &'a str,
+    members: &'a Map<String, Value>,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Fields<'_> {
+    fn refuse(&mut self, member: &str, message: String, help: &str) {
+        self.findings.push(Finding::refused(InputInvalid, format!("{}.{member}", self.path), message, help));
+    }
+
+    fn kind(&mut self) -> InputKind {
+        match self.members.get("type").unwrap_or(&Value::Null) {
+            Value::String(word) if word == "textarea" => InputKind::Textarea,
+            Value::String(word) if word == "text" => InputKind::Text,
+            Value::Null => InputKind::Text,
+            other => {
+                let message = format!("unknown input type {}; text is used", shortened(&other.to_string()));
+                let field = format!("{}.type", self.path);
+                self.findings.push(Finding::warned(InputInvalid, field, message, "write text or textarea"));
+                InputKind::Text
+            }
+        }
+    }
+
+    fn required(&mut self) -> bool {
+        let value = self.members.get("required").unwrap_or(&Value::Null);
+        boolean(value).unwrap_or_else(|| {
+            self.refuse("required", "required must be true or false; false is used".to_owned(), "write true or false");
+            false
+        })
+    }
+
+    fn text(&mut self, member: &str, max_chars: usize) -> Option<String> {
+        let value = self.members.get(member)?;
+        let text = match value {
+            Value::Null => return None,
+            Value::String(text) => text.clone(),
+            other => {
+                self.refuse(member, format!("{member} must be text"), "put it in quotes");
+                scalar_text(other)?
+            }
+        };
+        Some(self.limited(member, text, max_chars))
+    }
+
+    /// Tells a text that is too long; it is used all the same.
+    fn limited(&mut self, member: &str, text: String, max_chars: usize) -> String {
+        let chars = text.chars().count();
+        if chars > max_chars {
+            self.refuse(member, format!("{member} has {chars} characters, more than {max_chars}"), "shorten it");
+        }
+        text
+    }
+}
+
+/// Booleans and the words for them that YAML writers use. Absent is false.
+pub fn boolean(value: &Value) -> Option<bool> {
+    match value {
+        Value::Null => Some(false),
+        Value::Bool(value) => Some(*value),
+        Value::Number(number) => match number.as_f64() {
+            Some(0.0) => Some(false),
+            Some(1.0) => Some(true),
+            _ => None,
+        },
+        Value::String(word) => match word.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" | "t" | "y" => Some(true),
+            "false" | "no" | "off" | "0" | "f" | "n" => Some(false),
+            _ => None,
+        },
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Text of a string, number or boolean.
+pub fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// At most 40 characters of a text, for messages.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let (inputs, findings) = read(&json!([{"name": " a "}, {"name": 5, "type": "TEXTAREA", "required": "yes"}]));
+        assert_eq!((inputs[0].name.as_str(), inputs[0].label.as_str(), inputs[0].required), ("a", "a", false));
+        assert_eq!((inputs[1].name.as_str(), inputs[1].kind, inputs[1].required), ("5", InputKind::Text, true));
+        assert_eq!(findings.len(), 1);
+        assert!(!findings[0].is_refused());
+    }
+
+    #[test]
+    fn every_problem_is_told_with_its_field() {
+        let (inputs, findings) = read(&json!([
+            "text",
+            {"label": "no name"},
+            {"name": "a b"},
+            {"name": "c", "required": "maybe", "default": 5, "description": "d".repeat(513), "label": "l".repeat(129)},
+            {"name": "c"}
+        ]));
+        assert_eq!(inputs.len(), 2);
+        assert_eq!(inputs[0].default.as_deref(), Some("5"));
+        let fields: Vec<_> = findings.iter().map(|finding| finding.field.as_str()).collect();
+        let expected = [
+            "inputs[0]", "inputs[1].name", "inputs[2].name", "inputs[3].label", "inputs[3].required",
+            "inputs[3].default", "inputs[3].description", "inputs[1].name",
+        ];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn inputs_must_be_a_list() {
+        assert_eq!(read(&json!("text")).1.len(), 1);
+        assert_eq!(read(&Value::Null), (Vec::new(), Vec::new()));
+    }
+}

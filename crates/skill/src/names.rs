@@ -1,0 +1,112 @@
+//! Names: what is legal, what a text becomes, and HUSK's slug.
+
+use crate::problem::ProblemKind;
+
+/// Longest legal name in characters (Agent Skills, Agent Flow).
+pub const MAX_NAME_CHARS: usize = 64;
+
+/// Checks a name by the Agent Flow rules, in their order: empty, length, lower case, characters, edges, doubled hyphens.
+///
+/// Only the first broken rule is told, because the later ones follow from it.
+pub fn check(name: &str) -> Result<(), ProblemKind> {
+    if name.is_empty() {
+        return Err(ProblemKind::NameEmpty);
+    }
+    if name.chars().count() > MAX_NAME_CHARS {
+        return Err(ProblemKind::NameTooLong);
+    }
+    if name != name.to_lowercase() {
+        return Err(ProblemKind::NameUppercase);
+    }
+    if !name.bytes().all(is_name_byte) {
+        return Err(ProblemKind::NameInvalidChars);
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        return Err(ProblemKind::NameEdgeHyphen);
+    }
+    if name.contains("--") {
+        return Err(ProblemKind::NameDoubleHyphen);
+    }
+    Ok(())
+}
+
+/// What a broken name rule says, as a sentence without a full stop.
+pub fn rule(kind: ProblemKind) -> &'static str {
+    match kind {
+        ProblemKind::NameEmpty => "Skill name is required",
+        ProblemKind::NameTooLong => "Skill name must be 64 characters or less",
+        ProblemKind::NameUppercase => "Skill name must be lowercase",
+        ProblemKind::NameInvalidChars => "Skill name can only contain lowercase letters, numbers, and hyphens",
+        ProblemKind::NameEdgeHyphen => "Skill name cannot start or end with a hyphen",
+        ProblemKind::NameDoubleHyphen => "Skill name cannot contain consecutive hyphens",
+        _ => "Skill name is not legal",
+    }
+}
+
+/// Turns any text into a legal name: lower case, blanks to hyphens, other characters out, hyphens collapsed and trimmed,
+/// at most 64 characters; `skill` if nothing is left.
+pub fn normalize(text: &str) -> String {
+    let mut name = String::new();
+    for character in text.to_lowercase().chars() {
+        let character = if character.is_whitespace() { '-' } else { character };
+        let legal = u8::try_from(character).is_ok_and(is_name_byte);
+        if legal && !(character == '-' && (name.is_empty() || name.ends_with('-'))) {
+            name.push(character);
+        }
+    }
+    name.truncate(MAX_NAME_CHARS);
+    let name = name.trim_end_matches('-');
+    if name.is_empty() { "skill".to_owned() } else { name.to_owned() }
+}
+
+/// HUSK's slug: lower case, every run of other characters than `[a-z0-9]` one hyphen, ends trimmed. May be empty.
+pub fn husk_slug(text: &str) -> String {
+    let mut slug = String::new();
+    for character in text.to_lowercase().chars() {
+        if character.is_ascii_lowercase() || character.is_ascii_digit() {
+            slug.push(character);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.truncate(slug.trim_end_matches('-').len());
+    slug
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_broken_rule_is_told() {
+        for (name, expected) in [
+            ("a1-b", Ok(())),
+            ("", Err(ProblemKind::NameEmpty)),
+            ("A b", Err(ProblemKind::NameUppercase)),
+            ("a\n", Err(ProblemKind::NameInvalidChars)),
+            ("-a--b", Err(ProblemKind::NameEdgeHyphen)),
+            ("a--b", Err(ProblemKind::NameDoubleHyphen)),
+        ] {
+            assert_eq!(check(name), expected, "{name:?}");
+        }
+        assert_eq!(check(&"A".repeat(65)), Err(ProblemKind::NameTooLong));
+    }
+
+    #[test]
+    fn a_normalized_name_is_legal() {
+        for text in ["My Skill", "--", "x - y", "Ü", &"ab ".repeat(60), "-a-"] {
+            assert_eq!(check(&normalize(text)), Ok(()), "{text:?} -> {:?}", normalize(text));
+        }
+        assert_eq!(normalize("My Article Summary!!!"), "my-article-summary");
+    }
+
+    #[test]
+    fn a_slug_may_be_empty() {
+        assert_eq!(husk_slug("C++ Tool_2 "), "c-tool-2");
+        assert_eq!(husk_slug("___"), "");
+    }
+}

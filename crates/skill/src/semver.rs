@@ -1,0 +1,197 @@
+//! Versions `major.minor.patch` and constraints on them.
+//!
+//! Constraints: `^ ~ > >= < <= ==` before a base, or an exact version. A missing part of a base is 0. `0.x` is not special.
+//! Source: the skill registry of `seeds/5`.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::str::FromStr;
+
+/// A version without pre-release or build part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Incompatible changes.
+    pub major: u64,
+    /// Additions.
+    pub minor: u64,
+    /// Repairs.
+    pub patch: u64,
+}
+
+/// A text that is not a version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a version is three numbers such as 1.4.0")]
+pub struct NotAVersion;
+
+impl FromStr for Version {
+    type Err = NotAVersion;
+
+    /// Exactly three numbers of ASCII digits joined by dots.
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        match parts(text)?[..] {
+            [major, minor, patch] => Ok(Self { major, minor, patch }),
+            _ => Err(NotAVersion),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// A condition on versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constraint {
+    /// `^`: the same major, at least the base.
+    Compatible(Version),
+    /// `~`: the same major and minor, at least the base.
+    Patch(Version),
+    /// `>`.
+    Above(Version),
+    /// `>=`.
+    AtLeast(Version),
+    /// `<`.
+    Below(Version),
+    /// `<=`.
+    AtMost(Version),
+    /// `==`, or no operator: this very version. Parts may not be missing.
+    Exactly(Version),
+}
+
+impl FromStr for Constraint {
+    type Err = NotAVersion;
+
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        let text = text.trim();
+        let operators: [(&str, fn(Version) -> Self); 6] = [
+            (">=", Self::AtLeast),
+            ("<=", Self::AtMost),
+            (">", Self::Above),
+            ("<", Self::Below),
+            ("^", Self::Compatible),
+            ("~", Self::Patch),
+        ];
+        for (operator, constraint) in operators {
+            if let Some(base) = text.strip_prefix(operator) {
+                return Ok(constraint(base_of(base.trim())?));
+            }
+        }
+        text.strip_prefix("==").unwrap_or(text).trim().parse().map(Self::Exactly)
+    }
+}
+
+impl Constraint {
+    /// Whether a version meets it.
+    pub fn holds(self, version: Version) -> bool {
+        match self {
+            Self::Compatible(base) => version.major == base.major && version >= base,
+            Self::Patch(base) => (version.major, version.minor) == (base.major, base.minor) && version >= base,
+            Self::Above(base) => version > base,
+            Self::AtLeast(base) => version >= base,
+            Self::Below(base) => version < base,
+            Self::AtMost(base) => version <= base,
+            Self::Exactly(base) => version == base,
+        }
+    }
+}
+
+/// The highest of `versions` that meets `constraint`; texts that are not versions or constraints match nothing.
+pub fn resolve<'a>(versions: impl IntoIterator<Item = &'a str>, constraint: &str) -> Option<&'a str> {
+    let constraint: Constraint = constraint.parse().ok()?;
+    let known = versions.into_iter().filter_map(|text| Some((text.parse::<Version>().ok()?, text)));
+    known.filter(|(version, _)| constraint.holds(*version)).max_by_key(|(version, _)| *version).map(|(_, text)| text)
+}
+
+/// What `name`, `name@version` or `name@latest` stands for among the versions of the skill `name`.
+pub fn lookup<'a>(name: &str, versions: impl IntoIterator<Item = &'a str>, identifier: &str) -> Option<&'a str> {
+    let mut versions = versions.into_iter();
+    let rest = identifier.strip_prefix(name)?;
+    match rest.strip_prefix('@') {
+        None if rest.is_empty() => resolve(versions, ">=0.0.0"),
+        Some("latest") => resolve(versions, ">=0.0.0"),
+        Some(wanted) => versions.find(|version| *version == wanted),
+        None => None,
+    }
+}
+
+/// The versions, newest first; texts that are not versions come last, in their order.
+pub fn newest_first(versions: &mut [&str]) {
+    versions.sort_by_key(|text| Reverse(text.parse::<Version>().ok()));
+}
+
+/// A base of a constraint: one to three parts, missing ones 0.
+fn base_of(text: &str) -> Result<Version, NotAVersion> {
+    match parts(text)?[..] {
+        [major] => Ok(Version { major, minor: 0, patch: 0 }),
+        [major, minor] => Ok(Version { major, minor, patch: 0 }),
+        [major, minor, patch] => Ok(Version { major, minor, patch }),
+        _ => Err(NotAVersion),
+    }
+}
+
+fn parts(text: &str) -> Result<Vec<u64>, NotAVersion> {
+    // Three dots at most are looked at, so a long text costs no more than a short one.
+    text.splitn(4, '.').map(number).collect()
+}
+
+fn number(text: &str) -> Result<u64, NotAVersion> {
+    // `u64::from_str` would take a plus sign.
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(NotAVersion);
+    }
+    text.parse().map_err(|_| NotAVersion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSIONS: [&str; 5] = ["0.0.1", "1.2.0", "1.10.0", "1.9.9", "2.0.0"];
+
+    #[test]
+    fn the_highest_match_wins_by_number() {
+        for (constraint, expected) in [
+            ("^1.0.0", Some("1.10.0")),
+            ("^1", Some("1.10.0")),
+            ("~1.9", Some("1.9.9")),
+            (">=2.0.0", Some("2.0.0")),
+            (">2.0.0", None),
+            ("<1.2.0", Some("0.0.1")),
+            ("<=1.2", Some("1.2.0")),
+            ("==1.2.0", Some("1.2.0")),
+            ("1.2.0", Some("1.2.0")),
+            ("1.2", None),
+            ("^1.0.0-beta.1", None),
+            (">=1.0.0 <2.0.0", None),
+            ("", None),
+            ("^", None),
+        ] {
+            assert_eq!(resolve(VERSIONS, constraint), expected, "{constraint}");
+        }
+    }
+
+    #[test]
+    fn texts_that_are_not_versions_match_nothing() {
+        for text in ["1.0", "1.0.0.0", "v1.0.0", "1.0.0-rc", "+1.0.0", "1..0", "99999999999999999999.0.0", "١.0.0"] {
+            assert!(text.parse::<Version>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lookup_takes_exact_versions_and_latest() {
+        assert_eq!(lookup("echo", VERSIONS, "echo"), Some("2.0.0"));
+        assert_eq!(lookup("echo", VERSIONS, "echo@latest"), Some("2.0.0"));
+        assert_eq!(lookup("echo", VERSIONS, "echo@1.2.0"), Some("1.2.0"));
+        assert_eq!(lookup("echo", VERSIONS, "echo@1.2"), None);
+        assert_eq!(lookup("echo", VERSIONS, "echoes"), None);
+    }
+
+    #[test]
+    fn newest_comes_first() {
+        let mut versions = VERSIONS;
+        newest_first(&mut versions);
+        assert_eq!(versions, ["2.0.0", "1.10.0", "1.9.9", "1.2.0", "0.0.1"]);
+    }
+}

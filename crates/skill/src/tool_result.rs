@@ -1,0 +1,80 @@
+//! What a model reads after a declared tool was run, or was not. Source: `seeds/4`.
+
+/// How a call of a declared tool ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolOutcome<'a> {
+    /// The process ended by itself.
+    Exit {
+        /// Exit code.
+        code: i32,
+        /// Captured text.
+        stdout: &'a str,
+        /// Captured text.
+        stderr: &'a str,
+    },
+    /// The process was ended by a signal.
+    Signal {
+        /// Such as `SIGKILL`.
+        name: &'a str,
+        /// Captured text.
+        stdout: &'a str,
+        /// Captured text.
+        stderr: &'a str,
+    },
+    /// The process ran longer than it may.
+    TimedOut,
+    /// The process could not be started.
+    NotStarted {
+        /// Why.
+        reason: &'a str,
+    },
+    /// The model called a tool that the skill does not declare.
+    UnknownTool {
+        /// The name it used.
+        name: &'a str,
+    },
+    /// The arguments were refused before anything ran.
+    Rejected {
+        /// Why.
+        reason: &'a str,
+    },
+}
+
+/// The text for the model: trimmed stdout on success, else one line that begins with `Error`.
+pub fn text(outcome: ToolOutcome<'_>) -> String {
+    match outcome {
+        ToolOutcome::Exit { code: 0, stdout, .. } => stdout.trim().to_owned(),
+        ToolOutcome::Exit { code, stdout, stderr } => format!("Error (exit {code}): {}", said(stdout, stderr)),
+        ToolOutcome::Signal { name, stdout, stderr } => format!("Error (signal {name}): {}", said(stdout, stderr)),
+        ToolOutcome::TimedOut => "Error: the tool timed out".to_owned(),
+        ToolOutcome::NotStarted { reason } | ToolOutcome::Rejected { reason } => format!("Error: {reason}"),
+        ToolOutcome::UnknownTool { name } => format!("Error: unknown tool \"{name}\""),
+    }
+}
+
+/// What a failed process said: stderr, or stdout if stderr is blank.
+fn said<'a>(stdout: &'a str, stderr: &'a str) -> &'a str {
+    let stderr = stderr.trim();
+    if stderr.is_empty() { stdout.trim() } else { stderr }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ending_has_its_text() {
+        for (outcome, expected) in [
+            (ToolOutcome::Exit { code: 0, stdout: " a\n", stderr: "w" }, "a"),
+            (ToolOutcome::Exit { code: 3, stdout: "o", stderr: " e\n" }, "Error (exit 3): e"),
+            (ToolOutcome::Exit { code: 1, stdout: " o ", stderr: " " }, "Error (exit 1): o"),
+            (ToolOutcome::Signal { name: "SIGKILL", stdout: "", stderr: "e" }, "Error (signal SIGKILL): e"),
+            (ToolOutcome::TimedOut, "Error: the tool timed out"),
+            (ToolOutcome::NotStarted { reason: "no such file" }, "Error: no such file"),
+            (ToolOutcome::UnknownTool { name: "x" }, "Error: unknown tool \"x\""),
+            (ToolOutcome::Rejected { reason: "r" }, "Error: r"),
+        ] {
+            assert_eq!(text(outcome), expected);
+        }
+    }
+}

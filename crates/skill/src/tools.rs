@@ -1,0 +1,280 @@
+//! Tool declarations: the `tools` list of a HUSK frontmatter or of a Skill manifest. Source: `seeds/4`.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::finding::Finding;
+use crate::inputs::{boolean, scalar_text, shortened};
+use crate::model::{Parameter, Tool};
+use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
+use crate::tool_env::{is_env_name, may_request};
+
+/// One declared tool before its schema is made.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolDeclaration {
+    /// Name as declared.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// Argv.
+    pub command: Vec<String>,
+    /// HUSK parameters.
+    pub parameters: Vec<Parameter>,
+    /// JSON Schema of the arguments; wins over `parameters`.
+    pub input_schema: Option<Value>,
+    /// Environment names it asks for.
+    pub env: Vec<String>,
+    /// Callable through `run_skill_tool` only.
+    pub hidden: bool,
+}
+
+impl From<ToolDeclaration> for Tool {
+    /// Makes the schema from the parameters where none is declared.
+    fn from(declared: ToolDeclaration) -> Self {
+        let input_schema = declared.input_schema.unwrap_or_else(|| schema_of(&declared.parameters));
+        Self {
+            name: declared.name,
+            description: declared.description,
+            command: declared.command,
+            parameters: declared.parameters,
+            input_schema,
+            env: declared.env,
+            hidden: declared.hidden,
+        }
+    }
+}
+
+/// The JSON Schema of HUSK parameters: every one a string, since argv holds nothing else.
+pub fn schema_of(parameters: &[Parameter]) -> Value {
+    let mut properties = Map::new();
+    for parameter in parameters {
+        let mut property = json!({"type": "string"});
+        if !parameter.description.is_empty() {
+            property["description"] = Value::String(parameter.description.clone());
+        }
+        properties.insert(parameter.name.clone(), property);
+    }
+    let required: Vec<&str> =
+        parameters.iter().filter(|parameter| parameter.required).map(|parameter| parameter.name.as_str()).collect();
+    if required.is_empty() {
+        return json!({"type": "object", "properties": properties});
+    }
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+/// Reads a `tools` list. Tools that cannot be called are left out and told.
+pub fn read(value: &Value) -> (Vec<ToolDeclaration>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let items = match value {
+        Value::Array(items) => items.as_slice(),
+        Value::Null => &[],
+        _ => {
+            findings.push(Finding::refused(FieldInvalid, "tools", "`tools` must be a list", "write one `- name: ..` per tool"));
+            &[]
+        }
+    };
+    let entries = items.iter().enumerate();
+    let tools = entries.filter_map(|(index, item)| read_one(index, item, &mut findings)).collect();
+    (tools, findings)
+}
+
+/// Checks declarations wherever they come from: names and commands given, no name twice, schemas objects, names legal.
+pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut seen = HashSet::new();
+    for (index, tool) in tools.iter().enumerate() {
+        let mut refuse = |kind, member: &str, message: String, help: &str| {
+            findings.push(Finding::refused(kind, format!("tools[{index}]{member}"), message, help));
+        };
+        let name = shortened(&tool.name);
+        if tool.name.trim().is_empty() {
+            refuse(ToolInvalid, ".name", format!("tools[{index}] needs a `name`"), "give it a name");
+        } else if !seen.insert(tool.name.as_str()) {
+            refuse(ToolRepeated, ".name", format!("tool \"{name}\" is declared twice"), "rename one of the two");
+        }
+        if tool.command.is_empty() {
+            refuse(ToolInvalid, ".command", format!("`tool \"{name}\" command` must not be empty"), "write program and arguments as a list");
+        } else if let Some(problem) = program_problem(&tool.command) {
+            refuse(ToolInvalid, ".command", format!("`tool \"{name}\" command` {problem}"), "name an interpreter or a file of the skill");
+        }
+        if tool.input_schema.as_ref().is_some_and(|schema| !schema.is_object()) {
+            refuse(ToolInvalid, ".inputSchema", format!("tool \"{name}\" `inputSchema` must be a mapping"), "write a JSON Schema object");
+        }
+    }
+    findings.extend(tools.iter().enumerate().flat_map(|(index, tool)| {
+        check_env(&format!("tools[{index}].env"), &tool.env)
+    }));
+    findings
+}
+
+/// Tells environment names that no grant can serve.
+pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
+    let told = names.iter().enumerate().filter_map(|(index, name)| {
+        let (message, help) = if !is_env_name(name) {
+            (format!("'{}' is not a name of an environment variable", shortened(name)), "use letters, digits and underscores")
+        } else if !may_request(name) {
+            (format!("{name} is a key of a model provider and is never passed on"), "remove it")
+        } else {
+            return None;
+        };
+        Some(Finding::warned(FieldInvalid, format!("{field}[{index}]"), message, help))
+    });
+    told.collect()
+}
+
+fn program_problem(command: &[String]) -> Option<&'static str> {
+    let program = &command[0];
+    if program.trim().is_empty() {
+        Some("must name a program")
+    } else if command.iter().any(|word| word.contains('\0')) {
+        Some("must not contain a NUL character")
+    } else if program.split('/').any(|step| step == "..") {
+        Some("must not leave the skill's folder")
+    } else {
+        None
+    }
+}
+
+fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<ToolDeclaration> {
+    let path = format!("tools[{index}]");
+    let mut refuse = |member: &str, message: String, help: &str| {
+        findings.push(Finding::refused(ToolInvalid, format!("{path}{member}"), message, help));
+    };
+    let Value::Object(members) = item else {
+        refuse("", format!("{path} must be a mapping"), "write `- name: ..`");
+        return None;
+    };
+    let text = |key: &str| members.get(key).and_then(Value::as_str).map(clean).filter(|text| !text.is_empty());
+    let Some(name) = text("name") else {
+        refuse(".name", format!("{path} needs a `name`"), "give it a name");
+        return None;
+    };
+    let description = text("description").unwrap_or_else(|| {
+        let message = format!("tool \"{}\" needs a `description`", shortened(&name));
+        refuse(".description", message, "tell the model what it does and returns");
+        name.clone()
+    });
+    let label = format!("tool \"{}\" command", shortened(&name));
+    let command = match words(members.get("command").unwrap_or(&Value::Null), &label) {
+        Ok(command) => command,
+        Err(message) => {
+            refuse(".command", message, "write program and arguments as a list");
+            return None;
+        }
+    };
+    let parameters = read_parameters(&path, &name, members.get("parameters").unwrap_or(&Value::Null), findings);
+    let env = members.get("env").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    Some(ToolDeclaration {
+        name,
+        description,
+        command,
+        parameters,
+        input_schema: members.get("inputSchema").or_else(|| members.get("input_schema")).cloned(),
+        env: env.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        hidden: members.get("hidden").and_then(boolean).unwrap_or_default(),
+    })
+}
+
+fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Finding>) -> Vec<Parameter> {
+    let mut refuse = |field: String, message: String, help: &str| {
+        findings.push(Finding::refused(ToolInvalid, field, message, help));
+    };
+    let items = match value {
+        Value::Null => return Vec::new(),
+        Value::Array(items) => items,
+        _ => {
+            let message = format!("tool \"{}\" `parameters` must be a list", shortened(tool));
+            refuse(format!("{path}.parameters"), message, "write one `- name: ..` per parameter");
+            return Vec::new();
+        }
+    };
+    let mut parameters: Vec<Parameter> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let name = item.get("name").and_then(scalar_text).map(|text| clean(&text)).unwrap_or_default();
+        let problem = if name.is_empty() {
+            "needs a `name`"
+        } else if parameters.iter().any(|other| other.name == name) {
+            "is declared twice"
+        } else {
+            parameters.push(Parameter {
+                description: item.get("description").and_then(scalar_text).unwrap_or_default(),
+                required: item.get("required").is_none_or(|value| value.is_null() || boolean(value) != Some(false)),
+                name,
+            });
+            continue;
+        };
+        let message = format!("tool \"{}\" parameters[{index}] {problem}", shortened(tool));
+        refuse(format!("{path}.parameters[{index}].name"), message, "give it a name of its own");
+    }
+    parameters
+}
+
+/// A command: a list of strings, or one string split at blanks.
+pub(crate) fn words(value: &Value, label: &str) -> Result<Vec<String>, String> {
+    let words: Option<Vec<String>> = match value {
+        Value::String(line) => Some(line.split_whitespace().map(str::to_owned).collect()),
+        Value::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    match words {
+        Some(words) if words.is_empty() => Err(format!("`{label}` must not be empty")),
+        Some(words) => Ok(words),
+        None => Err(format!("`{label}` must be a string or a list of strings")),
+    }
+}
+
+/// Text without control characters, trimmed: what reaches a terminal or a model must not move its cursor.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_required_unless_said_otherwise() {
+        let list = json!([{"name": "t", "description": "d", "command": "python3 t.py",
+            "parameters": [{"name": "a", "description": "A"}, {"name": "b", "required": false}]}]);
+        let (tools, findings) = read(&list);
+        assert_eq!(findings, []);
+        assert_eq!(tools[0].command, ["python3", "t.py"]);
+        let tool = Tool::from(tools[0].clone());
+        let expected = json!({"type": "object", "required": ["a"],
+            "properties": {"a": {"type": "string", "description": "A"}, "b": {"type": "string"}}});
+        assert_eq!(tool.input_schema, expected);
+    }
+
+    #[test]
+    fn tools_that_cannot_run_are_left_out_and_told() {
+        let (tools, findings) = read(&json!([
+            "x", {"description": "d", "command": ["x"]}, {"name": "a", "description": "d", "command": []},
+            {"name": "b", "description": "d"}, {"name": "c", "command": ["x"], "parameters": {"q": 1}}
+        ]));
+        assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["c"]);
+        let fields: Vec<_> = findings.iter().map(|finding| finding.field.as_str()).collect();
+        let expected =
+            ["tools[0]", "tools[1].name", "tools[2].command", "tools[3].command", "tools[4].description", "tools[4].parameters"];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn declarations_are_checked_wherever_they_come_from() {
+        let tool = |name: &str, command: &[&str]| ToolDeclaration {
+            name: name.to_owned(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            ..ToolDeclaration::default()
+        };
+        let mut with_env = tool("d", &["x"]);
+        with_env.env = vec!["OPENAI_API_KEY".to_owned(), "1".to_owned(), "OK".to_owned()];
+        with_env.input_schema = Some(json!([]));
+        let tools = [tool("", &["x"]), tool("a", &[]), tool("a", &["../x"]), with_env];
+        let fields: Vec<_> = check(&tools).into_iter().map(|finding| finding.field).collect();
+        let expected = [
+            "tools[0].name", "tools[1].command", "tools[2].name", "tools[2].command", "tools[3].inputSchema",
+            "tools[3].env[0]", "tools[3].env[1]",
+        ];
+        assert_eq!(fields, expected);
+    }
+}

@@ -1,0 +1,346 @@
+//! YAML with line numbers, read within fixed bounds.
+//!
+//! Text goes in, a tree of [`Node`]s comes out: the JSON value, the line it stands on, and how it was written. Aliases are
+//! expanded by the parser inside its budget, so a bomb ends as an error, never as memory.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Options, Spanned};
+
+/// Deepest nesting that is read. Real frontmatter has at most 6 levels; every consumer recurses, so this is also a stack bound.
+const MAX_DEPTH: usize = 32;
+/// Most nodes of one document: a frontmatter of 100 tools with 20 parameters has about 10,000.
+const MAX_NODES: usize = 50_000;
+/// Most alias uses. Frontmatter has none or a handful.
+const MAX_ALIASES: usize = 200;
+/// Most bytes of all scalars together, aliases expanded: the file limit twice.
+const MAX_SCALAR_BYTES: usize = 2 * 1024 * 1024;
+
+/// One YAML value with where and how it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Line in the text given to [`parse`], from 1; 0 if unknown.
+    pub line: u32,
+    /// Byte range in that text, if known.
+    pub span: Option<(usize, usize)>,
+    /// The value.
+    pub content: Content,
+}
+
+/// What a node holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// Null, boolean, number or string.
+    Scalar(Value),
+    /// A list.
+    Sequence(Vec<Node>),
+    /// A mapping in written order, repeated keys included.
+    Mapping(Vec<(String, Node)>),
+}
+
+/// Why a text is not YAML that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct YamlError {
+    /// Line in the text, from 1, if the parser knows it.
+    pub line: Option<u32>,
+    /// What is wrong, one line.
+    pub message: String,
+}
+
+impl Node {
+    /// The value as JSON; of a repeated key the last one counts.
+    pub fn to_json(&self) -> Value {
+        match &self.content {
+            Content::Scalar(value) => value.clone(),
+            Content::Sequence(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            Content::Mapping(members) => {
+                let mut map = Map::new();
+                for (key, node) in members {
+                    map.insert(key.clone(), node.to_json());
+                }
+                Value::Object(map)
+            }
+        }
+    }
+
+    /// A member of a mapping; of a repeated key the last one.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        match &self.content {
+            Content::Mapping(members) => members.iter().rev().find(|(name, _)| name == key).map(|(_, node)| node),
+            _ => None,
+        }
+    }
+
+    /// An item of a sequence.
+    pub fn item(&self, index: usize) -> Option<&Self> {
+        match &self.content {
+            Content::Sequence(items) => items.get(index),
+            _ => None,
+        }
+    }
+
+    /// The line of a field path such as `inputs[0].name`; the line of the deepest part that exists.
+    pub fn line_of(&self, field: &str) -> u32 {
+        let mut node = self;
+        for step in field.split(['.', '[']) {
+            let next = match step.strip_suffix(']') {
+                Some(index) => index.parse().ok().and_then(|index| node.item(index)),
+                None => node.get(step),
+            };
+            match next {
+                Some(found) => node = found,
+                None => break,
+            }
+        }
+        node.line
+    }
+
+    /// The text of a scalar as it was written, numbers and booleans not interpreted: `1.50` stays `1.50`.
+    ///
+    /// `text` is what was parsed. `None` for lists and mappings.
+    pub fn plain_text(&self, text: &str) -> Option<String> {
+        let Content::Scalar(value) = &self.content else { return None };
+        if let Value::String(text) = value {
+            return Some(text.clone());
+        }
+        let written = self.span.and_then(|(from, to)| text.get(from..to));
+        Some(written.map_or_else(|| value.to_string(), |written| written.trim().to_owned()))
+    }
+
+    /// What a strict reader refuses although it is YAML: a flow collection, a tag, an anchor or an alias; with its line.
+    ///
+    /// `text` is what was parsed.
+    pub fn unusual_form(&self, text: &str) -> Option<(&'static str, u32)> {
+        let (from, _) = self.span?;
+        let start = text.get(from..)?;
+        let before = text.get(..from)?.trim_end().rsplit([' ', '\t', '\n']).next().unwrap_or_default();
+        let scalar = matches!(self.content, Content::Scalar(_));
+        let form = if !scalar && start.starts_with(['[', '{']) {
+            Some("a list or mapping in brackets")
+        } else if start.starts_with('*') {
+            Some("an alias")
+        } else if before.starts_with('!') {
+            Some("a tag")
+        } else if before.starts_with('&') {
+            Some("an anchor")
+        } else {
+            None
+        };
+        form.map(|form| (form, self.line)).or_else(|| match &self.content {
+            Content::Scalar(_) => None,
+            Content::Sequence(items) => items.iter().find_map(|item| item.unusual_form(text)),
+            Content::Mapping(members) => members.iter().find_map(|(_, node)| node.unusual_form(text)),
+        })
+    }
+
+    /// The first key that stands twice in one mapping, with its line.
+    pub fn repeated_key(&self) -> Option<(&str, u32)> {
+        match &self.content {
+            Content::Scalar(_) => None,
+            Content::Sequence(items) => items.iter().find_map(Self::repeated_key),
+            Content::Mapping(members) => {
+                let mut seen = std::collections::HashSet::new();
+                let here = members.iter().find(|(key, _)| !seen.insert(key.as_str()));
+                here.map(|(key, node)| (key.as_str(), node.line))
+                    .or_else(|| members.iter().find_map(|(_, node)| node.repeated_key()))
+            }
+        }
+    }
+}
+
+/// Reads one YAML document. YAML 1.2: `yes`, `on`, `off` are words, not booleans.
+///
+/// An empty text is a null node. Errors: not YAML, more than one document, or over one of this module's bounds.
+pub fn parse(text: &str) -> Result<Node, YamlError> {
+    let options = bounded_options();
+    serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| YamlError {
+        line: error.location().map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX)),
+        message: error.without_snippet().to_string().lines().next().unwrap_or("unreadable").to_owned(),
+    })
+}
+
+fn bounded_options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_events: MAX_NODES * 3,
+            max_aliases: MAX_ALIASES,
+            max_anchors: MAX_ALIASES,
+            max_documents: 1,
+            max_total_scalar_bytes: MAX_SCALAR_BYTES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_NODES,
+            max_replay_stack_depth: MAX_DEPTH,
+            max_alias_expansions_per_anchor: MAX_ALIASES,
+        },
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+// Reading.
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Content>::deserialize(deserializer)?;
+        let location = spanned.referenced;
+        let span = location.span();
+        let bytes = span.byte_offset().zip(span.byte_len());
+        Ok(Self {
+            line: u32::try_from(location.line()).unwrap_or(u32::MAX),
+            span: bytes.and_then(|(from, len)| {
+                let from = usize::try_from(from).ok()?;
+                Some((from, from.checked_add(usize::try_from(len).ok()?)?))
+            }),
+            content: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a YAML value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
+        // `.inf` and `.nan` have no JSON form; their words say more than null would.
+        let number = Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number);
+        Ok(Content::Scalar(number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::String(value.to_owned())))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::String(value)))
+    }
+
+    fn visit_unit<E>(self) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Content, D::Error> {
+        Content::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Content, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Content::Sequence(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Content, A::Error> {
+        let mut members = Vec::new();
+        while let Some(entry) = access.next_entry::<String, Node>()? {
+            members.push(entry);
+        }
+        Ok(Content::Mapping(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_keep_their_lines() {
+        let node = parse("a: 1\nlist:\n  - name: x\n    on: yes\n  - 2.5\nlast: null\n").unwrap();
+        assert_eq!(node.to_json(), json!({"a": 1, "list": [{"name": "x", "on": "yes"}, 2.5], "last": null}));
+        assert_eq!(node.line_of("a"), 1);
+        assert_eq!(node.line_of("list[0].on"), 4);
+        assert_eq!(node.line_of("list[1]"), 5);
+        assert_eq!(node.line_of("list[1].absent"), 5);
+    }
+
+    #[test]
+    fn spans_show_how_a_scalar_was_written() {
+        let text = "é: 1.50\nb: [x]\nc: 'q'\nd: !!str y\ne: &anchor z\nf: *anchor\n";
+        let node = parse(text).unwrap();
+        for (key, written) in [("é", "1.50"), ("c", "'q'")] {
+            let (from, to) = node.get(key).unwrap().span.unwrap();
+            assert_eq!(&text[from..to], written, "{key}");
+        }
+        for (key, shown) in [("b", "[x]"), ("d", "!!str"), ("e", "&anchor"), ("f", "*anchor")] {
+            let found = node.get(key).unwrap().unusual_form(text);
+            assert!(found.is_some(), "{key} is written as {shown}");
+        }
+        assert_eq!(parse("a: 1.50\nb: [x]\n").unwrap().plain_text("a: 1.50\nb: [x]\n"), None);
+        assert_eq!(node.get("é").unwrap().plain_text(text).as_deref(), Some("1.50"));
+        assert_eq!(node.get("é").unwrap().unusual_form(text), None);
+    }
+
+    #[test]
+    fn an_empty_value_has_empty_text() {
+        let text = "a:\nb: ~\nc: null # note\n";
+        let node = parse(text).unwrap();
+        let texts: Vec<_> = ["a", "b", "c"].iter().map(|key| node.get(key).unwrap().plain_text(text)).collect();
+        assert_eq!(texts, [Some(String::new()), Some("~".to_owned()), Some("null".to_owned())]);
+    }
+
+    #[test]
+    fn the_last_of_repeated_keys_counts_and_is_told() {
+        let node = parse("a: 1\nb:\n  c: 1\n  c: 2\n").unwrap();
+        assert_eq!(node.to_json()["b"]["c"], 2);
+        assert_eq!(node.repeated_key(), Some(("c", 4)));
+    }
+
+    #[test]
+    fn an_alias_bomb_is_an_error() {
+        let mut text = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (from, to) in [('a', 'b'), ('b', 'c'), ('c', 'd'), ('d', 'e'), ('e', 'f'), ('f', 'g')] {
+            text += &format!("{to}: &{to} [*{from}, *{from}, *{from}, *{from}, *{from}, *{from}, *{from}, *{from}]\n");
+        }
+        assert!(parse(&text).is_err());
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        assert!(parse(&"[".repeat(100_000)).is_err());
+        assert!(parse(&format!("{}1{}", "[".repeat(100), "]".repeat(100))).is_err());
+    }
+
+    #[test]
+    fn broken_yaml_tells_its_line() {
+        let error = parse("a: 1\nb: [x\nc: 2\n").unwrap_err();
+        assert!(error.line.is_some(), "{error:?}");
+        assert!(!error.message.contains('\n'));
+    }
+}
