@@ -60,8 +60,13 @@ pub fn parameters(tool: &Tool) -> Vec<Parameter> {
     if !tool.parameters.is_empty() {
         return tool.parameters.clone();
     }
-    let Some(properties) = tool.input_schema["properties"].as_object() else { return Vec::new() };
-    let required = tool.input_schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(properties) = tool.input_schema["properties"].as_object() else {
+        return Vec::new();
+    };
+    let required = tool.input_schema["required"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     properties
         .iter()
         .map(|(name, schema)| Parameter {
@@ -73,7 +78,10 @@ pub fn parameters(tool: &Tool) -> Vec<Parameter> {
 }
 
 fn missing(tool: &Tool, parameter: &Parameter) -> ArgvError {
-    ArgvError::Missing { tool: tool.name.clone(), parameter: parameter.name.clone() }
+    ArgvError::Missing {
+        tool: tool.name.clone(),
+        parameter: parameter.name.clone(),
+    }
 }
 
 fn checked(tool: &Tool, parameter: &Parameter, text: String) -> Result<String, ArgvError> {
@@ -101,7 +109,11 @@ fn number_text(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
         let text = format!("{number:e}");
-        return if text.contains("e-") { text } else { text.replace('e', "e+") };
+        return if text.contains("e-") {
+            text
+        } else {
+            text.replace('e', "e+")
+        };
     }
     format!("{number}")
 }
@@ -141,15 +153,24 @@ mod tests {
 
     #[test]
     fn only_the_first_required_parameter_is_positional() {
-        check(json!({"c": "3", "a": "1", "b": "2", "x": "4"}), &["1", "--b", "2", "--c", "3"]);
+        check(
+            json!({"c": "3", "a": "1", "b": "2", "x": "4"}),
+            &["1", "--b", "2", "--c", "3"],
+        );
         let optional = tool(&[("a", false)], Value::Null);
-        assert_eq!(build(&optional, &json!({"a": "v"})).unwrap(), ["python3", "t.py", "--a", "v"]);
+        assert_eq!(
+            build(&optional, &json!({"a": "v"})).unwrap(),
+            ["python3", "t.py", "--a", "v"]
+        );
         assert_eq!(build(&optional, &json!([1])).unwrap(), ["python3", "t.py"]);
     }
 
     #[test]
     fn values_become_text() {
-        check(json!({"a": 1e21, "b": 3.0, "c": {"k": [1]}}), &["1e+21", "--b", "3", "--c", "{\"k\":[1]}"]);
+        check(
+            json!({"a": 1e21, "b": 3.0, "c": {"k": [1]}}),
+            &["1e+21", "--b", "3", "--c", "{\"k\":[1]}"],
+        );
         check(json!({"a": true, "b": null, "c": 1e-7}), &["true", "--c", "1e-7"]);
     }
 
@@ -157,10 +178,16 @@ mod tests {
     fn flags_and_gaps_are_refused() {
         let tool = tool(&[("a", true)], Value::Null);
         for (arguments, expected) in [
-            (json!({"a": "-rf"}), "tool \"t\" argument \"a\" must not begin with \"-\""),
+            (
+                json!({"a": "-rf"}),
+                "tool \"t\" argument \"a\" must not begin with \"-\"",
+            ),
             (json!({"a": -1}), "tool \"t\" argument \"a\" must not begin with \"-\""),
             (json!({}), "tool \"t\" argument \"a\" is required"),
-            (json!({"a": "x\0"}), "tool \"t\" argument \"a\" must not contain a NUL character"),
+            (
+                json!({"a": "x\0"}),
+                "tool \"t\" argument \"a\" must not contain a NUL character",
+            ),
         ] {
             assert_eq!(build(&tool, &arguments).unwrap_err().to_string(), expected);
         }

@@ -25,7 +25,13 @@ impl Finding {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
-        Self { kind, field: field.into(), message: message.into(), help: help.into(), strict: Severity::Error }
+        Self {
+            kind,
+            field: field.into(),
+            message: message.into(),
+            help: help.into(),
+            strict: Severity::Error,
+        }
     }
 
     /// A finding that both profiles only warn about.
@@ -35,7 +41,10 @@ impl Finding {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
-        Self { strict: Severity::Warning, ..Self::refused(kind, field, message, help) }
+        Self {
+            strict: Severity::Warning,
+            ..Self::refused(kind, field, message, help)
+        }
     }
 
     /// Whether the Strict profile refuses it.

@@ -49,7 +49,10 @@ pub fn split(text: &str, delimiters: Delimiters) -> Split<'_> {
     while end < rest.len() {
         let (line, after) = cut_line(&rest[end..]);
         if is_delimiter(line, delimiters) {
-            return Split::Found { yaml: &rest[..end], body: after.trim() };
+            return Split::Found {
+                yaml: &rest[..end],
+                body: after.trim(),
+            };
         }
         end = rest.len() - after.len();
     }
@@ -80,19 +83,36 @@ mod tests {
 
     #[test]
     fn splits_at_whole_lines() {
-        check("---\na: x---y\n--- z\n---\nb\n---\nc\n", Split::Found { yaml: "a: x---y\n--- z\n", body: "b\n---\nc" });
+        check(
+            "---\na: x---y\n--- z\n---\nb\n---\nc\n",
+            Split::Found {
+                yaml: "a: x---y\n--- z\n",
+                body: "b\n---\nc",
+            },
+        );
     }
 
     #[test]
     fn tolerates_mark_crlf_and_no_final_newline() {
-        check("\u{feff}---\r\na: 1\r\n---\r\nb\r\n", Split::Found { yaml: "a: 1\r\n", body: "b" });
+        check(
+            "\u{feff}---\r\na: 1\r\n---\r\nb\r\n",
+            Split::Found {
+                yaml: "a: 1\r\n",
+                body: "b",
+            },
+        );
         check("---\n---", Split::Found { yaml: "", body: "" });
     }
 
     #[test]
     fn text_without_an_opening_line_is_all_body() {
         check(" ---\na: 1\n---\n", Split::Absent { body: "---\na: 1\n---" });
-        check("---name: x\n---\nb", Split::Absent { body: "---name: x\n---\nb" });
+        check(
+            "---name: x\n---\nb",
+            Split::Absent {
+                body: "---name: x\n---\nb",
+            },
+        );
         check("", Split::Absent { body: "" });
     }
 
@@ -104,7 +124,13 @@ mod tests {
 
     #[test]
     fn exact_delimiters_refuse_trailing_blanks() {
-        assert!(matches!(split("--- \na: 1\n---\n", Delimiters::Exact), Split::Absent { .. }));
-        assert!(matches!(split("--- \na: 1\n---\n", Delimiters::Lenient), Split::Found { .. }));
+        assert!(matches!(
+            split("--- \na: 1\n---\n", Delimiters::Exact),
+            Split::Absent { .. }
+        ));
+        assert!(matches!(
+            split("--- \na: 1\n---\n", Delimiters::Lenient),
+            Split::Found { .. }
+        ));
     }
 }

@@ -23,13 +23,19 @@ pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
         Value::Array(items) => items.as_slice(),
         Value::Null => &[],
         _ => {
-            findings.push(Finding::refused(FieldInvalid, "inputs", "inputs must be a list", "write one `- name: ..` per input"));
+            findings.push(Finding::refused(
+                FieldInvalid,
+                "inputs",
+                "inputs must be a list",
+                "write one `- name: ..` per input",
+            ));
             &[]
         }
     };
     let entries = items.iter().enumerate();
-    let inputs: Vec<Input> =
-        entries.filter_map(|(index, item)| read_one(&format!("inputs[{index}]"), item, &mut findings)).collect();
+    let inputs: Vec<Input> = entries
+        .filter_map(|(index, item)| read_one(&format!("inputs[{index}]"), item, &mut findings))
+        .collect();
     findings.extend(repeated(&inputs));
     (inputs, findings)
 }
@@ -37,11 +43,19 @@ pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
 /// Tells names that are declared more than once; the last declaration counts.
 pub fn repeated(inputs: &[Input]) -> Vec<Finding> {
     let mut seen = HashSet::new();
-    let twice = inputs.iter().enumerate().filter(|(_, input)| !seen.insert(input.name.as_str()));
+    let twice = inputs
+        .iter()
+        .enumerate()
+        .filter(|(_, input)| !seen.insert(input.name.as_str()));
     twice
         .map(|(index, input)| {
             let message = format!("input '{}' is declared twice", input.name);
-            Finding::refused(InputRepeated, format!("inputs[{index}].name"), message, "remove one of the two")
+            Finding::refused(
+                InputRepeated,
+                format!("inputs[{index}].name"),
+                message,
+                "remove one of the two",
+            )
         })
         .collect()
 }
@@ -52,22 +66,49 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
         findings.push(Finding::warned(InputInvalid, path, message, "write `- name: ..`"));
         return None;
     };
-    let name = members.get("name").and_then(scalar_text).unwrap_or_default().trim().to_owned();
+    let name = members
+        .get("name")
+        .and_then(scalar_text)
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     if name.is_empty() {
         let message = "an input needs a name; this one is left out";
-        findings.push(Finding::warned(InputInvalid, format!("{path}.name"), message, "give it a name"));
+        findings.push(Finding::warned(
+            InputInvalid,
+            format!("{path}.name"),
+            message,
+            "give it a name",
+        ));
         return None;
     }
     if !is_input_name(&name) {
-        let message = format!("input name '{}' cannot stand in a placeholder; it is left out", shortened(&name));
+        let message = format!(
+            "input name '{}' cannot stand in a placeholder; it is left out",
+            shortened(&name)
+        );
         let help = format!("use 1 to {MAX_INPUT_NAME_CHARS} letters, digits, hyphens and underscores");
         findings.push(Finding::refused(InputInvalid, format!("{path}.name"), message, help));
         return None;
     }
-    let mut fields = Fields { path, members, findings };
-    let label = fields.members.get("label").and_then(scalar_text).unwrap_or_default().trim().to_owned();
+    let mut fields = Fields {
+        path,
+        members,
+        findings,
+    };
+    let label = fields
+        .members
+        .get("label")
+        .and_then(scalar_text)
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     Some(Input {
-        label: if label.is_empty() { name.clone() } else { fields.limited("label", label, MAX_LABEL_CHARS) },
+        label: if label.is_empty() {
+            name.clone()
+        } else {
+            fields.limited("label", label, MAX_LABEL_CHARS)
+        },
         kind: fields.kind(),
         required: fields.required(),
         default: fields.text("default", MAX_DEFAULT_CHARS),
@@ -85,7 +126,12 @@ struct Fields<'a> {
 
 impl Fields<'_> {
     fn refuse(&mut self, member: &str, message: String, help: &str) {
-        self.findings.push(Finding::refused(InputInvalid, format!("{}.{member}", self.path), message, help));
+        self.findings.push(Finding::refused(
+            InputInvalid,
+            format!("{}.{member}", self.path),
+            message,
+            help,
+        ));
     }
 
     fn kind(&mut self) -> InputKind {
@@ -96,7 +142,8 @@ impl Fields<'_> {
             other => {
                 let message = format!("unknown input type {}; text is used", shortened(&other.to_string()));
                 let field = format!("{}.type", self.path);
-                self.findings.push(Finding::warned(InputInvalid, field, message, "write text or textarea"));
+                self.findings
+                    .push(Finding::warned(InputInvalid, field, message, "write text or textarea"));
                 InputKind::Text
             }
         }
@@ -105,7 +152,11 @@ impl Fields<'_> {
     fn required(&mut self) -> bool {
         let value = self.members.get("required").unwrap_or(&Value::Null);
         boolean(value).unwrap_or_else(|| {
-            self.refuse("required", "required must be true or false; false is used".to_owned(), "write true or false");
+            self.refuse(
+                "required",
+                "required must be true or false; false is used".to_owned(),
+                "write true or false",
+            );
             false
         })
     }
@@ -127,7 +178,11 @@ impl Fields<'_> {
     fn limited(&mut self, member: &str, text: String, max_chars: usize) -> String {
         let chars = text.chars().count();
         if chars > max_chars {
-            self.refuse(member, format!("{member} has {chars} characters, more than {max_chars}"), "shorten it");
+            self.refuse(
+                member,
+                format!("{member} has {chars} characters, more than {max_chars}"),
+                "shorten it",
+            );
         }
         text
     }
@@ -179,8 +234,14 @@ mod tests {
     #[test]
     fn defaults_are_filled_in() {
         let (inputs, findings) = read(&json!([{"name": " a "}, {"name": 5, "type": "TEXTAREA", "required": "yes"}]));
-        assert_eq!((inputs[0].name.as_str(), inputs[0].label.as_str(), inputs[0].required), ("a", "a", false));
-        assert_eq!((inputs[1].name.as_str(), inputs[1].kind, inputs[1].required), ("5", InputKind::Text, true));
+        assert_eq!(
+            (inputs[0].name.as_str(), inputs[0].label.as_str(), inputs[0].required),
+            ("a", "a", false)
+        );
+        assert_eq!(
+            (inputs[1].name.as_str(), inputs[1].kind, inputs[1].required),
+            ("5", InputKind::Text, true)
+        );
         assert_eq!(findings.len(), 1);
         assert!(!findings[0].is_refused());
     }
@@ -198,8 +259,14 @@ mod tests {
         assert_eq!(inputs[0].default.as_deref(), Some("5"));
         let fields: Vec<_> = findings.iter().map(|finding| finding.field.as_str()).collect();
         let expected = [
-            "inputs[0]", "inputs[1].name", "inputs[2].name", "inputs[3].label", "inputs[3].required",
-            "inputs[3].default", "inputs[3].description", "inputs[1].name",
+            "inputs[0]",
+            "inputs[1].name",
+            "inputs[2].name",
+            "inputs[3].label",
+            "inputs[3].required",
+            "inputs[3].default",
+            "inputs[3].description",
+            "inputs[1].name",
         ];
         assert_eq!(fields, expected);
     }

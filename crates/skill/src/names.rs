@@ -56,7 +56,11 @@ pub fn normalize(text: &str) -> String {
     }
     name.truncate(MAX_NAME_CHARS);
     let name = name.trim_end_matches('-');
-    if name.is_empty() { "skill".to_owned() } else { name.to_owned() }
+    if name.is_empty() {
+        "skill".to_owned()
+    } else {
+        name.to_owned()
+    }
 }
 
 /// HUSK's slug: lower case, every run of other characters than `[a-z0-9]` one hyphen, ends trimmed. May be empty.

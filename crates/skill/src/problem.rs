@@ -22,7 +22,10 @@ pub enum Profile {
 
 /// The class of a problem. `as_str` gives the stable word for machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each variant's word in `as_str` says the same, and the message says it in full")]
+#[expect(
+    missing_docs,
+    reason = "each variant's word in `as_str` says the same, and the message says it in full"
+)]
 pub enum ProblemKind {
     NoSkillMd,
     NotUtf8,

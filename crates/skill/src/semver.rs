@@ -78,7 +78,11 @@ impl FromStr for Constraint {
                 return Ok(constraint(base_of(base.trim())?));
             }
         }
-        text.strip_prefix("==").unwrap_or(text).trim().parse().map(Self::Exactly)
+        text.strip_prefix("==")
+            .unwrap_or(text)
+            .trim()
+            .parse()
+            .map(Self::Exactly)
     }
 }
 
@@ -100,8 +104,13 @@ impl Constraint {
 /// The highest of `versions` that meets `constraint`; texts that are not versions or constraints match nothing.
 pub fn resolve<'a>(versions: impl IntoIterator<Item = &'a str>, constraint: &str) -> Option<&'a str> {
     let constraint: Constraint = constraint.parse().ok()?;
-    let known = versions.into_iter().filter_map(|text| Some((text.parse::<Version>().ok()?, text)));
-    known.filter(|(version, _)| constraint.holds(*version)).max_by_key(|(version, _)| *version).map(|(_, text)| text)
+    let known = versions
+        .into_iter()
+        .filter_map(|text| Some((text.parse::<Version>().ok()?, text)));
+    known
+        .filter(|(version, _)| constraint.holds(*version))
+        .max_by_key(|(version, _)| *version)
+        .map(|(_, text)| text)
 }
 
 /// What `name`, `name@version` or `name@latest` stands for among the versions of the skill `name`.
@@ -124,7 +133,11 @@ pub fn newest_first(versions: &mut [&str]) {
 /// A base of a constraint: one to three parts, missing ones 0.
 fn base_of(text: &str) -> Result<Version, NotAVersion> {
     match parts(text)?[..] {
-        [major] => Ok(Version { major, minor: 0, patch: 0 }),
+        [major] => Ok(Version {
+            major,
+            minor: 0,
+            patch: 0,
+        }),
         [major, minor] => Ok(Version { major, minor, patch: 0 }),
         [major, minor, patch] => Ok(Version { major, minor, patch }),
         _ => Err(NotAVersion),
@@ -174,7 +187,16 @@ mod tests {
 
     #[test]
     fn texts_that_are_not_versions_match_nothing() {
-        for text in ["1.0", "1.0.0.0", "v1.0.0", "1.0.0-rc", "+1.0.0", "1..0", "99999999999999999999.0.0", "١.0.0"] {
+        for text in [
+            "1.0",
+            "1.0.0.0",
+            "v1.0.0",
+            "1.0.0-rc",
+            "+1.0.0",
+            "1..0",
+            "99999999999999999999.0.0",
+            "١.0.0",
+        ] {
             assert!(text.parse::<Version>().is_err(), "{text}");
         }
     }

@@ -29,17 +29,24 @@ pub fn substitute(body: &str, inputs: &[Input], given: &BTreeMap<String, String>
         .iter()
         .map(|input| {
             let given = given.get(&input.name).map(String::as_str);
-            (input.name.as_str(), given.or(input.default.as_deref()).unwrap_or_default())
+            (
+                input.name.as_str(),
+                given.or(input.default.as_deref()).unwrap_or_default(),
+            )
         })
         .collect();
-    replace(body, is_input_byte, |name| Some(values.get(name).copied().unwrap_or_default().to_owned()))
+    replace(body, is_input_byte, |name| {
+        Some(values.get(name).copied().unwrap_or_default().to_owned())
+    })
 }
 
 /// Whether every required input has a value that is not empty. A default does not count: the author asks for a value.
 pub fn validate_inputs(inputs: &[Input], given: &BTreeMap<String, String>) -> Result<(), MissingInput> {
     let missing = |input: &&Input| input.required && given.get(&input.name).is_none_or(String::is_empty);
     match inputs.iter().find(missing) {
-        Some(input) => Err(MissingInput { name: input.name.clone() }),
+        Some(input) => Err(MissingInput {
+            name: input.name.clone(),
+        }),
         None => Ok(()),
     }
 }
@@ -78,7 +85,11 @@ pub fn workflow_value<'a>(
     if let Some(value) = variables.get(name).filter(known) {
         return Some(value);
     }
-    if let Some(value) = name.strip_suffix(".output").and_then(|step| step_outputs.get(step)).filter(known) {
+    if let Some(value) = name
+        .strip_suffix(".output")
+        .and_then(|step| step_outputs.get(step))
+        .filter(known)
+    {
         return Some(value);
     }
     let mut steps = name.split('.');
@@ -157,27 +168,44 @@ mod tests {
     }
 
     fn given(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn given_beats_default_beats_nothing() {
-        let inputs = [input("a", false, Some("A")), input("b", false, Some("B")), input("c", false, None)];
-        assert_eq!(substitute("{{a}}{{b}}{{c}}{{d}}.", &inputs, &given(&[("a", ""), ("d", "x")])), "B.");
+        let inputs = [
+            input("a", false, Some("A")),
+            input("b", false, Some("B")),
+            input("c", false, None),
+        ];
+        assert_eq!(
+            substitute("{{a}}{{b}}{{c}}{{d}}.", &inputs, &given(&[("a", ""), ("d", "x")])),
+            "B."
+        );
     }
 
     #[test]
     fn values_are_not_expanded_again() {
         let inputs = [input("a", false, None), input("b", false, None)];
-        assert_eq!(substitute("{{a}}", &inputs, &given(&[("a", "{{b}}"), ("b", "x")])), "{{b}}");
+        assert_eq!(
+            substitute("{{a}}", &inputs, &given(&[("a", "{{b}}"), ("b", "x")])),
+            "{{b}}"
+        );
     }
 
     #[test]
     fn what_is_not_a_placeholder_stays() {
         let inputs = [input("a", false, Some("X"))];
-        for (body, expected) in
-            [("{{ a }}", "{{ a }}"), ("{{{a}}}", "{X}"), ("{{a.b}}", "{{a.b}}"), ("{{a}", "{{a}"), ("{{a{{a}}", "{{aX")]
-        {
+        for (body, expected) in [
+            ("{{ a }}", "{{ a }}"),
+            ("{{{a}}}", "{X}"),
+            ("{{a.b}}", "{{a.b}}"),
+            ("{{a}", "{{a}"),
+            ("{{a{{a}}", "{{aX"),
+        ] {
             assert_eq!(substitute(body, &inputs, &given(&[])), expected, "{body}");
         }
     }
@@ -193,7 +221,10 @@ mod tests {
 
     #[test]
     fn undeclared_names_are_sorted_and_told_once() {
-        assert_eq!(undeclared("{{z}}{{my-var}}{{z}}{{a}}", &BTreeSet::from(["a"])), ["my-var", "z"]);
+        assert_eq!(
+            undeclared("{{z}}{{my-var}}{{z}}{{a}}", &BTreeSet::from(["a"])),
+            ["my-var", "z"]
+        );
     }
 
     #[test]
@@ -201,6 +232,9 @@ mod tests {
         let variables = json!({"cfg": {"a": {"b": 7}}, "x": "1", "node-1.output": "v"});
         let outputs = json!({"node-1": "O1", "n2": {"k": [1]}});
         let fill = |text: &str| fill_workflow(text, variables.as_object().unwrap(), outputs.as_object().unwrap());
-        assert_eq!(fill("{{cfg.a.b}} {{x}} {{node-1}} {{n2.output}} {{no}}"), "7 1 {{node-1}} {\"k\":[1]} {{no}}");
+        assert_eq!(
+            fill("{{cfg.a.b}} {{x}} {{node-1}} {{n2.output}} {{no}}"),
+            "7 1 {{node-1}} {\"k\":[1]} {{no}}"
+        );
     }
 }

@@ -11,12 +11,19 @@ const ALLOWED: [&str; 13] = [
 /// The locale family.
 const ALLOWED_PREFIX: &str = "LC_";
 /// Keys of model providers: never passed on, whoever asks.
-const PROVIDER_KEYS: [&str; 6] =
-    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "DEEPSEEK_API_KEY"];
+const PROVIDER_KEYS: [&str; 6] = [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "XAI_API_KEY",
+    "GOOGLE_API_KEY",
+    "GEMINI_API_KEY",
+    "DEEPSEEK_API_KEY",
+];
 
 /// The names among `present` that a tool gets: allowed ones, and those in `requested`, but no provider key.
 pub fn allowed<'a>(present: impl IntoIterator<Item = &'a str>, requested: &[String]) -> BTreeSet<&'a str> {
-    let passes = |name: &&str| is_operational(name) || (requested.iter().any(|wanted| wanted == name) && may_request(name));
+    let passes =
+        |name: &&str| is_operational(name) || (requested.iter().any(|wanted| wanted == name) && may_request(name));
     present.into_iter().filter(passes).collect()
 }
 
@@ -33,7 +40,9 @@ pub fn may_request(name: &str) -> bool {
 /// Whether a text can be the name of an environment variable: letters, digits and `_`, no digit first.
 pub fn is_env_name(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
@@ -44,7 +53,10 @@ mod tests {
     #[test]
     fn provider_keys_are_never_passed() {
         let requested = ["OPENAI_API_KEY".to_owned(), "WEATHER".to_owned(), "ABSENT".to_owned()];
-        let names = allowed(["PATH", "path", "LC_ALL", "LCX", "OPENAI_API_KEY", "WEATHER", "TOKEN"], &requested);
+        let names = allowed(
+            ["PATH", "path", "LC_ALL", "LCX", "OPENAI_API_KEY", "WEATHER", "TOKEN"],
+            &requested,
+        );
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["LC_ALL", "PATH", "WEATHER"]);
     }
 

@@ -65,12 +65,43 @@ mod tests {
     #[test]
     fn every_ending_has_its_text() {
         for (outcome, expected) in [
-            (ToolOutcome::Exit { code: 0, stdout: " a\n", stderr: "w" }, "a"),
-            (ToolOutcome::Exit { code: 3, stdout: "o", stderr: " e\n" }, "Error (exit 3): e"),
-            (ToolOutcome::Exit { code: 1, stdout: " o ", stderr: " " }, "Error (exit 1): o"),
-            (ToolOutcome::Signal { name: "SIGKILL", stdout: "", stderr: "e" }, "Error (signal SIGKILL): e"),
+            (
+                ToolOutcome::Exit {
+                    code: 0,
+                    stdout: " a\n",
+                    stderr: "w",
+                },
+                "a",
+            ),
+            (
+                ToolOutcome::Exit {
+                    code: 3,
+                    stdout: "o",
+                    stderr: " e\n",
+                },
+                "Error (exit 3): e",
+            ),
+            (
+                ToolOutcome::Exit {
+                    code: 1,
+                    stdout: " o ",
+                    stderr: " ",
+                },
+                "Error (exit 1): o",
+            ),
+            (
+                ToolOutcome::Signal {
+                    name: "SIGKILL",
+                    stdout: "",
+                    stderr: "e",
+                },
+                "Error (signal SIGKILL): e",
+            ),
             (ToolOutcome::TimedOut, "Error: the tool timed out"),
-            (ToolOutcome::NotStarted { reason: "no such file" }, "Error: no such file"),
+            (
+                ToolOutcome::NotStarted { reason: "no such file" },
+                "Error: no such file",
+            ),
             (ToolOutcome::UnknownTool { name: "x" }, "Error: unknown tool \"x\""),
             (ToolOutcome::Rejected { reason: "r" }, "Error: r"),
         ] {

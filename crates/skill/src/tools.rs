@@ -55,8 +55,11 @@ pub fn schema_of(parameters: &[Parameter]) -> Value {
         }
         properties.insert(parameter.name.clone(), property);
     }
-    let required: Vec<&str> =
-        parameters.iter().filter(|parameter| parameter.required).map(|parameter| parameter.name.as_str()).collect();
+    let required: Vec<&str> = parameters
+        .iter()
+        .filter(|parameter| parameter.required)
+        .map(|parameter| parameter.name.as_str())
+        .collect();
     if required.is_empty() {
         return json!({"type": "object", "properties": properties});
     }
@@ -70,12 +73,19 @@ pub fn read(value: &Value) -> (Vec<ToolDeclaration>, Vec<Finding>) {
         Value::Array(items) => items.as_slice(),
         Value::Null => &[],
         _ => {
-            findings.push(Finding::refused(FieldInvalid, "tools", "`tools` must be a list", "write one `- name: ..` per tool"));
+            findings.push(Finding::refused(
+                FieldInvalid,
+                "tools",
+                "`tools` must be a list",
+                "write one `- name: ..` per tool",
+            ));
             &[]
         }
     };
     let entries = items.iter().enumerate();
-    let tools = entries.filter_map(|(index, item)| read_one(index, item, &mut findings)).collect();
+    let tools = entries
+        .filter_map(|(index, item)| read_one(index, item, &mut findings))
+        .collect();
     (tools, findings)
 }
 
@@ -89,22 +99,50 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
         };
         let name = shortened(&tool.name);
         if tool.name.trim().is_empty() {
-            refuse(ToolInvalid, ".name", format!("tools[{index}] needs a `name`"), "give it a name");
+            refuse(
+                ToolInvalid,
+                ".name",
+                format!("tools[{index}] needs a `name`"),
+                "give it a name",
+            );
         } else if !seen.insert(tool.name.as_str()) {
-            refuse(ToolRepeated, ".name", format!("tool \"{name}\" is declared twice"), "rename one of the two");
+            refuse(
+                ToolRepeated,
+                ".name",
+                format!("tool \"{name}\" is declared twice"),
+                "rename one of the two",
+            );
         }
         if tool.command.is_empty() {
-            refuse(ToolInvalid, ".command", format!("`tool \"{name}\" command` must not be empty"), "write program and arguments as a list");
+            refuse(
+                ToolInvalid,
+                ".command",
+                format!("`tool \"{name}\" command` must not be empty"),
+                "write program and arguments as a list",
+            );
         } else if let Some(problem) = program_problem(&tool.command) {
-            refuse(ToolInvalid, ".command", format!("`tool \"{name}\" command` {problem}"), "name an interpreter or a file of the skill");
+            refuse(
+                ToolInvalid,
+                ".command",
+                format!("`tool \"{name}\" command` {problem}"),
+                "name an interpreter or a file of the skill",
+            );
         }
         if tool.input_schema.as_ref().is_some_and(|schema| !schema.is_object()) {
-            refuse(ToolInvalid, ".inputSchema", format!("tool \"{name}\" `inputSchema` must be a mapping"), "write a JSON Schema object");
+            refuse(
+                ToolInvalid,
+                ".inputSchema",
+                format!("tool \"{name}\" `inputSchema` must be a mapping"),
+                "write a JSON Schema object",
+            );
         }
     }
-    findings.extend(tools.iter().enumerate().flat_map(|(index, tool)| {
-        check_env(&format!("tools[{index}].env"), &tool.env)
-    }));
+    findings.extend(
+        tools
+            .iter()
+            .enumerate()
+            .flat_map(|(index, tool)| check_env(&format!("tools[{index}].env"), &tool.env)),
+    );
     findings
 }
 
@@ -112,13 +150,24 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
 pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
     let told = names.iter().enumerate().filter_map(|(index, name)| {
         let (message, help) = if !is_env_name(name) {
-            (format!("'{}' is not a name of an environment variable", shortened(name)), "use letters, digits and underscores")
+            (
+                format!("'{}' is not a name of an environment variable", shortened(name)),
+                "use letters, digits and underscores",
+            )
         } else if !may_request(name) {
-            (format!("{name} is a key of a model provider and is never passed on"), "remove it")
+            (
+                format!("{name} is a key of a model provider and is never passed on"),
+                "remove it",
+            )
         } else {
             return None;
         };
-        Some(Finding::warned(FieldInvalid, format!("{field}[{index}]"), message, help))
+        Some(Finding::warned(
+            FieldInvalid,
+            format!("{field}[{index}]"),
+            message,
+            help,
+        ))
     });
     told.collect()
 }
@@ -145,7 +194,13 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         refuse("", format!("{path} must be a mapping"), "write `- name: ..`");
         return None;
     };
-    let text = |key: &str| members.get(key).and_then(Value::as_str).map(clean).filter(|text| !text.is_empty());
+    let text = |key: &str| {
+        members
+            .get(key)
+            .and_then(Value::as_str)
+            .map(clean)
+            .filter(|text| !text.is_empty())
+    };
     let Some(name) = text("name") else {
         refuse(".name", format!("{path} needs a `name`"), "give it a name");
         return None;
@@ -163,14 +218,26 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
             return None;
         }
     };
-    let parameters = read_parameters(&path, &name, members.get("parameters").unwrap_or(&Value::Null), findings);
-    let env = members.get("env").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let parameters = read_parameters(
+        &path,
+        &name,
+        members.get("parameters").unwrap_or(&Value::Null),
+        findings,
+    );
+    let env = members
+        .get("env")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     Some(ToolDeclaration {
         name,
         description,
         command,
         parameters,
-        input_schema: members.get("inputSchema").or_else(|| members.get("input_schema")).cloned(),
+        input_schema: members
+            .get("inputSchema")
+            .or_else(|| members.get("input_schema"))
+            .cloned(),
         env: env.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         hidden: members.get("hidden").and_then(boolean).unwrap_or_default(),
     })
@@ -185,13 +252,21 @@ fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Fin
         Value::Array(items) => items,
         _ => {
             let message = format!("tool \"{}\" `parameters` must be a list", shortened(tool));
-            refuse(format!("{path}.parameters"), message, "write one `- name: ..` per parameter");
+            refuse(
+                format!("{path}.parameters"),
+                message,
+                "write one `- name: ..` per parameter",
+            );
             return Vec::new();
         }
     };
     let mut parameters: Vec<Parameter> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let name = item.get("name").and_then(scalar_text).map(|text| clean(&text)).unwrap_or_default();
+        let name = item
+            .get("name")
+            .and_then(scalar_text)
+            .map(|text| clean(&text))
+            .unwrap_or_default();
         let problem = if name.is_empty() {
             "needs a `name`"
         } else if parameters.iter().any(|other| other.name == name) {
@@ -199,13 +274,19 @@ fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Fin
         } else {
             parameters.push(Parameter {
                 description: item.get("description").and_then(scalar_text).unwrap_or_default(),
-                required: item.get("required").is_none_or(|value| value.is_null() || boolean(value) != Some(false)),
+                required: item
+                    .get("required")
+                    .is_none_or(|value| value.is_null() || boolean(value) != Some(false)),
                 name,
             });
             continue;
         };
         let message = format!("tool \"{}\" parameters[{index}] {problem}", shortened(tool));
-        refuse(format!("{path}.parameters[{index}].name"), message, "give it a name of its own");
+        refuse(
+            format!("{path}.parameters[{index}].name"),
+            message,
+            "give it a name of its own",
+        );
     }
     parameters
 }
@@ -226,7 +307,11 @@ pub(crate) fn words(value: &Value, label: &str) -> Result<Vec<String>, String> {
 
 /// Text without control characters, trimmed: what reaches a terminal or a model must not move its cursor.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).collect::<String>().trim().to_owned()
+    text.chars()
+        .filter(|character| !character.is_control())
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -254,8 +339,14 @@ mod tests {
         ]));
         assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["c"]);
         let fields: Vec<_> = findings.iter().map(|finding| finding.field.as_str()).collect();
-        let expected =
-            ["tools[0]", "tools[1].name", "tools[2].command", "tools[3].command", "tools[4].description", "tools[4].parameters"];
+        let expected = [
+            "tools[0]",
+            "tools[1].name",
+            "tools[2].command",
+            "tools[3].command",
+            "tools[4].description",
+            "tools[4].parameters",
+        ];
         assert_eq!(fields, expected);
     }
 
@@ -272,8 +363,13 @@ mod tests {
         let tools = [tool("", &["x"]), tool("a", &[]), tool("a", &["../x"]), with_env];
         let fields: Vec<_> = check(&tools).into_iter().map(|finding| finding.field).collect();
         let expected = [
-            "tools[0].name", "tools[1].command", "tools[2].name", "tools[2].command", "tools[3].inputSchema",
-            "tools[3].env[0]", "tools[3].env[1]",
+            "tools[0].name",
+            "tools[1].command",
+            "tools[2].name",
+            "tools[2].command",
+            "tools[3].inputSchema",
+            "tools[3].env[0]",
+            "tools[3].env[1]",
         ];
         assert_eq!(fields, expected);
     }

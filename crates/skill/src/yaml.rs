@@ -102,7 +102,9 @@ impl Node {
     ///
     /// `text` is what was parsed. `None` for lists and mappings.
     pub fn plain_text(&self, text: &str) -> Option<String> {
-        let Content::Scalar(value) = &self.content else { return None };
+        let Content::Scalar(value) = &self.content else {
+            return None;
+        };
         if let Value::String(text) = value {
             return Some(text.clone());
         }
@@ -116,7 +118,12 @@ impl Node {
     pub fn unusual_form(&self, text: &str) -> Option<(&'static str, u32)> {
         let (from, _) = self.span?;
         let start = text.get(from..)?;
-        let before = text.get(..from)?.trim_end().rsplit([' ', '\t', '\n']).next().unwrap_or_default();
+        let before = text
+            .get(..from)?
+            .trim_end()
+            .rsplit([' ', '\t', '\n'])
+            .next()
+            .unwrap_or_default();
         let scalar = matches!(self.content, Content::Scalar(_));
         let form = if !scalar && start.starts_with(['[', '{']) {
             Some("a list or mapping in brackets")
@@ -157,8 +164,16 @@ impl Node {
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     let options = bounded_options();
     serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| YamlError {
-        line: error.location().map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX)),
-        message: error.without_snippet().to_string().lines().next().unwrap_or("unreadable").to_owned(),
+        line: error
+            .location()
+            .map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX)),
+        message: error
+            .without_snippet()
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or("unreadable")
+            .to_owned(),
     })
 }
 
@@ -283,7 +298,10 @@ mod tests {
     #[test]
     fn values_keep_their_lines() {
         let node = parse("a: 1\nlist:\n  - name: x\n    on: yes\n  - 2.5\nlast: null\n").unwrap();
-        assert_eq!(node.to_json(), json!({"a": 1, "list": [{"name": "x", "on": "yes"}, 2.5], "last": null}));
+        assert_eq!(
+            node.to_json(),
+            json!({"a": 1, "list": [{"name": "x", "on": "yes"}, 2.5], "last": null})
+        );
         assert_eq!(node.line_of("a"), 1);
         assert_eq!(node.line_of("list[0].on"), 4);
         assert_eq!(node.line_of("list[1]"), 5);
@@ -302,7 +320,10 @@ mod tests {
             let found = node.get(key).unwrap().unusual_form(text);
             assert!(found.is_some(), "{key} is written as {shown}");
         }
-        assert_eq!(parse("a: 1.50\nb: [x]\n").unwrap().plain_text("a: 1.50\nb: [x]\n"), None);
+        assert_eq!(
+            parse("a: 1.50\nb: [x]\n").unwrap().plain_text("a: 1.50\nb: [x]\n"),
+            None
+        );
         assert_eq!(node.get("é").unwrap().plain_text(text).as_deref(), Some("1.50"));
         assert_eq!(node.get("é").unwrap().unusual_form(text), None);
     }
@@ -311,8 +332,14 @@ mod tests {
     fn an_empty_value_has_empty_text() {
         let text = "a:\nb: ~\nc: null # note\n";
         let node = parse(text).unwrap();
-        let texts: Vec<_> = ["a", "b", "c"].iter().map(|key| node.get(key).unwrap().plain_text(text)).collect();
-        assert_eq!(texts, [Some(String::new()), Some("~".to_owned()), Some("null".to_owned())]);
+        let texts: Vec<_> = ["a", "b", "c"]
+            .iter()
+            .map(|key| node.get(key).unwrap().plain_text(text))
+            .collect();
+        assert_eq!(
+            texts,
+            [Some(String::new()), Some("~".to_owned()), Some("null".to_owned())]
+        );
     }
 
     #[test]
