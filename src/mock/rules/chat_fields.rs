@@ -1,0 +1,126 @@
+//! Chat Completions: members of the request beside messages and tools.
+
+use super::values::{is_given, tools};
+use super::{Refusal, Rule, Subject};
+
+/// Most answers per request.
+const MAX_N: u64 = 128;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "model",
+        check: model,
+    },
+    Rule { name: "n", check: n },
+    Rule {
+        name: "stream_flag",
+        check: stream_flag,
+    },
+    Rule {
+        name: "stream_options",
+        check: stream_options,
+    },
+    Rule {
+        name: "token_limits",
+        check: token_limits,
+    },
+    Rule {
+        name: "legacy_functions",
+        check: legacy_functions,
+    },
+    Rule {
+        name: "messages_members",
+        check: messages_members,
+    },
+];
+
+fn model(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match subject.body["model"].as_str() {
+        Some(model) if !model.is_empty() => Ok(()),
+        _ => Err(Refusal::invalid("you must provide a model parameter")),
+    }
+}
+
+fn n(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let n = &subject.body["n"];
+    if !is_given(n) || n.as_u64().is_some_and(|n| (1..=MAX_N).contains(&n)) {
+        return Ok(());
+    }
+    Err(Refusal::at(
+        "n",
+        "invalid_value",
+        format!("Invalid 'n': expected an integer from 1 to {MAX_N}, but got {n}."),
+    ))
+}
+
+fn stream_flag(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let stream = &subject.body["stream"];
+    if !is_given(stream) || stream.is_boolean() {
+        return Ok(());
+    }
+    Err(Refusal::at(
+        "stream",
+        "invalid_type",
+        format!("Invalid type for 'stream': expected a boolean, but got {stream}."),
+    ))
+}
+
+fn stream_options(subject: &Subject<'_>) -> Result<(), Refusal> {
+    if is_given(&subject.body["stream_options"]) && subject.body["stream"] != true {
+        return Err(Refusal::at(
+            "stream_options",
+            "invalid_value",
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+        ));
+    }
+    Ok(())
+}
+
+fn token_limits(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let body = subject.body;
+    for field in ["max_tokens", "max_completion_tokens"] {
+        let limit = &body[field];
+        if is_given(limit) && limit.as_u64().is_none_or(|limit| limit == 0) {
+            return Err(Refusal::at(
+                field,
+                "invalid_value",
+                format!("Invalid '{field}': expected an integer of at least 1, but got {limit}."),
+            ));
+        }
+    }
+    if is_given(&body["max_tokens"]) && is_given(&body["max_completion_tokens"]) {
+        return Err(Refusal::at(
+            "max_tokens",
+            "invalid_parameter_combination",
+            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+        ));
+    }
+    Ok(())
+}
+
+fn legacy_functions(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let legacy = is_given(&subject.body["functions"]) || is_given(&subject.body["function_call"]);
+    if legacy && (tools(subject).next().is_some() || is_given(&subject.body["tool_choice"])) {
+        return Err(Refusal::at(
+            "functions",
+            "invalid_value",
+            "'functions' and 'function_call' cannot be combined with 'tools' or 'tool_choice'.",
+        ));
+    }
+    Ok(())
+}
+
+/// Members of the Messages format, and a container with ids of a local skill store: a gateway let them through.
+fn messages_members(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for field in ["system", "stop_sequences", "container"] {
+        let foreign = field != "container" || subject.body[field].to_string().contains("litellm");
+        if foreign && is_given(&subject.body[field]) {
+            return Err(Refusal::at(
+                field,
+                "unknown_parameter",
+                format!("Unrecognized request argument supplied: {field}"),
+            ));
+        }
+    }
+    Ok(())
+}

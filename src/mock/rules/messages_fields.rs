@@ -1,0 +1,3 @@
+//! Rules of Messages.
+use super::Rule;
+pub(super) const RULES: &[Rule] = &[];
