@@ -16,6 +16,8 @@ mod error;
 mod executor;
 mod id;
 pub mod interpreter;
+#[cfg(target_os = "linux")]
+pub mod local;
 mod mime;
 pub mod queue;
 pub mod records;

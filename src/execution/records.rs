@@ -9,7 +9,7 @@
 //! [`RecordSettings::admission`] + [`RecordSettings::retention`] after the time that it carries, and a tombstone stays
 //! until then. So "gone" never needs a look-up, and an id never runs twice.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub struct RecordSettings {
 impl Default for RecordSettings {
     fn default() -> Self {
         Self {
-            retention: Duration::from_secs(300),
-            admission: Duration::from_secs(540),
+            retention: Duration::from_mins(5),
+            admission: Duration::from_mins(9),
             // 16 results of the largest default size (4 MiB of files); usual results are a few KiB.
             max_bytes: 64 << 20,
             // About 120 new executions per second for the whole window, at about 200 bytes per tombstone.
@@ -46,7 +46,7 @@ impl Default for RecordSettings {
 }
 
 /// How far ahead of this clock an id may be: clocks of gateways differ.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
 /// What a caller is told to wait when the table is full: tombstones leave in seconds at that rate.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ struct Table {
     kept: VecDeque<(Duration, Key)>,
     kept_bytes: u64,
     /// Every key by the time that its id stops being accepted.
-    expiry: BTreeMap<(Duration, Key), ()>,
+    expiry: BTreeSet<(Duration, Key)>,
 }
 
 #[derive(Debug)]
@@ -240,7 +240,7 @@ impl Records {
         };
         table.entries.insert(key.clone(), Entry::Live(live));
         let expiry = key.1.time() + self.settings.admission + self.settings.retention;
-        table.expiry.insert((expiry, key.clone()), ());
+        table.expiry.insert((expiry, key.clone()));
         let run = Run {
             records: Arc::clone(self),
             key: key.clone(),
@@ -284,11 +284,8 @@ impl Table {
             let Some((_, key)) = self.kept.pop_front() else { break };
             self.bury(&key);
         }
-        while let Some(first) = self.expiry.first_entry() {
-            if first.key().0 >= now {
-                break;
-            }
-            let ((_, key), ()) = first.remove_entry();
+        while self.expiry.first().is_some_and(|(expiry, _)| *expiry < now) {
+            let Some((_, key)) = self.expiry.pop_first() else { break };
             match self.entries.get(&key) {
                 // A run outlives its id only if its limit is longer than the retention; it is forgotten at its end.
                 Some(Entry::Live(_)) | None => {}

@@ -10,7 +10,7 @@ fn id(call: &str) -> ExecutionId {
 }
 
 fn result(id: ExecutionId, exit: Exit, output: usize) -> Outcome {
-    Ok(Arc::new(ExecutionResult {
+    Outcome::Ok(Arc::new(ExecutionResult {
         id,
         exit,
         stdout: Stream {
@@ -134,7 +134,7 @@ fn an_old_id_is_gone_without_look_up_and_one_of_a_long_request_is_not() {
         records.claim(old, "a", id("old"), None).unwrap_err(),
         ExecutionError::Gone
     );
-    let early = START - Duration::from_secs(3600);
+    let early = START.saturating_sub(Duration::from_hours(1));
     assert_eq!(
         records
             .claim(early, "a", id("future"), None)

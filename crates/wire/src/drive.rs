@@ -281,7 +281,12 @@ impl Drive {
     /// A loop over a request and what is injected into it. Errors: the format forbids it (`n > 1` with active skills).
     pub fn new(request: Request, injection: Injection, settings: Settings) -> Result<Self, Fault> {
         drop(settings);
-        Ok(Self { request, injection, head: None, finished: false })
+        Ok(Self {
+            request,
+            injection,
+            head: None,
+            finished: false,
+        })
     }
 
     /// The request as parsed; `history` reads it.
@@ -292,7 +297,11 @@ impl Drive {
     /// The first wishes: [`Out::Lookup`] or the first [`Out::Send`].
     pub fn start(&mut self, out: &mut Vec<Out>) {
         let body = self.request.apply(&self.injection, Edits::new());
-        out.push(Out::Send { body, round: 1, delay: Duration::ZERO });
+        out.push(Out::Send {
+            body,
+            round: 1,
+            delay: Duration::ZERO,
+        });
     }
 
     /// Takes in what happened at `now` (since the request began) and appends what is to be done.
@@ -300,13 +309,22 @@ impl Drive {
         match input {
             In::Head(head) => {
                 self.head = Some(head);
-                let head = ClientHead { status: head.status, body: BodyKind::AsUpstream, upstream_headers: true, no_retry: false };
+                let head = ClientHead {
+                    status: head.status,
+                    body: BodyKind::AsUpstream,
+                    upstream_headers: true,
+                    no_retry: false,
+                };
                 out.push(Out::ClientHead(head));
             }
             In::Body(bytes) => out.push(Out::ClientBytes(bytes)),
             In::End | In::Failed(_) => {
                 self.finished = true;
-                out.push(Out::Finish(Summary { rounds: 1, end: EndKind::Passed, ..Summary::default() }));
+                out.push(Out::Finish(Summary {
+                    rounds: 1,
+                    end: EndKind::Passed,
+                    ..Summary::default()
+                }));
             }
             In::Expanded(_) | In::Result(_) | In::Tick => {}
         }

@@ -23,12 +23,21 @@ pub struct Fault {
 impl Fault {
     /// A fault with status and message; retrying is allowed.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), param: None, code: None, retry: true }
+        Self {
+            status,
+            message: message.into(),
+            param: None,
+            code: None,
+            retry: true,
+        }
     }
 
     /// A 400 about one field of the request.
     pub fn bad(param: &str, message: impl Into<String>) -> Self {
-        Self { param: Some(param.to_owned()), ..Self::new(400, message) }
+        Self {
+            param: Some(param.to_owned()),
+            ..Self::new(400, message)
+        }
     }
 
     /// The whole response body in the format's error shape (wire.md 1.6, 2.8, 3.8, 4.7).

@@ -53,7 +53,9 @@ impl SseDecoder {
                     self.buffer.advance(1);
                 }
             }
-            let Some(found) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else { break };
+            let Some(found) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else {
+                break;
+            };
             let end = self.searched + found;
             self.after_cr = self.buffer[end] == b'\r';
             let line = self.buffer.split_to(end + 1).freeze().slice(..end);
@@ -61,7 +63,11 @@ impl SseDecoder {
             self.line(line, events)?;
         }
         self.searched = self.buffer.len();
-        if self.held + self.searched > MAX_EVENT { Err(TooLarge) } else { Ok(()) }
+        if self.held + self.searched > MAX_EVENT {
+            Err(TooLarge)
+        } else {
+            Ok(())
+        }
     }
 
     /// The stream has ended: a last event without line end or blank line counts.
@@ -109,7 +115,11 @@ impl SseDecoder {
 }
 
 fn without_mark(line: Bytes) -> Bytes {
-    if line.starts_with(b"\xef\xbb\xbf") { line.slice(3..) } else { line }
+    if line.starts_with(b"\xef\xbb\xbf") {
+        line.slice(3..)
+    } else {
+        line
+    }
 }
 
 /// The value of a line if its field is `name`. A line without colon has an empty value.
@@ -150,6 +160,9 @@ pub(crate) fn push_line(out: &mut Vec<u8>, data: &[u8]) {
     if memchr::memchr2(b'\n', b'\r', data).is_none() {
         out.extend_from_slice(data);
     } else {
-        out.extend(data.iter().map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+        out.extend(
+            data.iter()
+                .map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
+        );
     }
 }

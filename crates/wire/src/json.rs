@@ -26,7 +26,10 @@ impl Span {
 
     /// An empty span: a place to insert at.
     pub const fn at(place: usize) -> Self {
-        Self { start: place, end: place }
+        Self {
+            start: place,
+            end: place,
+        }
     }
 
     /// The bytes of the span; empty if the span does not lie inside `src`.
@@ -127,20 +130,32 @@ pub fn kind(src: &[u8], span: Span) -> Option<Kind> {
 
 /// Checks that the text is UTF-8 and holds exactly one JSON value, and returns the value's span.
 pub fn document(src: &[u8]) -> Result<Span, JsonError> {
-    std::str::from_utf8(src).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
+    std::str::from_utf8(src).map_err(|error| JsonError::Utf8 {
+        at: error.valid_up_to(),
+    })?;
     let start = space(src, 0);
     let end = skip(src, start)?;
     let rest = space(src, end);
-    if rest == src.len() { Ok(Span::new(start, end)) } else { Err(JsonError::Syntax { at: rest }) }
+    if rest == src.len() {
+        Ok(Span::new(start, end))
+    } else {
+        Err(JsonError::Syntax { at: rest })
+    }
 }
 
 /// Checks that the text is UTF-8 and holds exactly one object, and returns its members in order.
 pub fn object(src: &[u8]) -> Result<Vec<Member>, JsonError> {
-    std::str::from_utf8(src).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
+    std::str::from_utf8(src).map_err(|error| JsonError::Utf8 {
+        at: error.valid_up_to(),
+    })?;
     let start = space(src, 0);
     let (members, end) = scan_object(src, start)?;
     let rest = space(src, end);
-    if rest == src.len() { Ok(members) } else { Err(JsonError::Syntax { at: rest }) }
+    if rest == src.len() {
+        Ok(members)
+    } else {
+        Err(JsonError::Syntax { at: rest })
+    }
 }
 
 /// The members of the object at `span`, in order, duplicates included.
@@ -151,7 +166,14 @@ pub fn members(src: &[u8], span: Span) -> Result<Vec<Member>, JsonError> {
 fn scan_object(src: &[u8], start: usize) -> Result<(Vec<Member>, usize), JsonError> {
     let mut found = Vec::with_capacity(8);
     if src.get(start) != Some(&b'{') {
-        return Err(if start >= src.len() { JsonError::Cut } else { JsonError::Type { at: start, wanted: "an object" } });
+        return Err(if start >= src.len() {
+            JsonError::Cut
+        } else {
+            JsonError::Type {
+                at: start,
+                wanted: "an object",
+            }
+        });
     }
     let mut at = space(src, start + 1);
     if src.get(at) == Some(&b'}') {
@@ -165,7 +187,10 @@ fn scan_object(src: &[u8], start: usize) -> Result<(Vec<Member>, usize), JsonErr
         expect(src, at, b':')?;
         at = space(src, at + 1);
         let end = skip_nested(src, at, 1)?;
-        found.push(Member { key, value: Span::new(at, end) });
+        found.push(Member {
+            key,
+            value: Span::new(at, end),
+        });
         at = space(src, end);
         match src.get(at) {
             Some(b',') => at = space(src, at + 1),
@@ -180,7 +205,10 @@ fn scan_object(src: &[u8], start: usize) -> Result<(Vec<Member>, usize), JsonErr
 pub fn elements(src: &[u8], span: Span) -> Result<Vec<Span>, JsonError> {
     let mut found = Vec::new();
     if src.get(span.start) != Some(&b'[') {
-        return Err(JsonError::Type { at: span.start, wanted: "an array" });
+        return Err(JsonError::Type {
+            at: span.start,
+            wanted: "an array",
+        });
     }
     let mut at = space(src, span.start + 1);
     if src.get(at) == Some(&b']') {
@@ -260,7 +288,9 @@ pub fn unescape(raw: &[u8]) -> Cow<'_, str> {
     while let Some(found) = memchr::memchr(b'\\', rest) {
         out.extend_from_slice(&rest[..found]);
         rest = &rest[found + 1..];
-        let Some((&mark, after)) = rest.split_first() else { break };
+        let Some((&mark, after)) = rest.split_first() else {
+            break;
+        };
         rest = after;
         let plain = match mark {
             b'n' => b'\n',
@@ -460,7 +490,11 @@ fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
             Some(b'u') => {
                 let rest = &src[found + 2..];
                 if hex4(rest).is_none() {
-                    return Err(if rest.len() < 4 { JsonError::Cut } else { JsonError::Syntax { at: found } });
+                    return Err(if rest.len() < 4 {
+                        JsonError::Cut
+                    } else {
+                        JsonError::Syntax { at: found }
+                    });
                 }
                 at = found + 6;
             }
@@ -482,7 +516,15 @@ fn scalar(src: &[u8], at: usize) -> Result<usize, JsonError> {
         while src.get(at).is_some_and(u8::is_ascii_digit) {
             at += 1;
         }
-        if at == from { Err(if at >= src.len() { JsonError::Cut } else { JsonError::Syntax { at } }) } else { Ok(at) }
+        if at == from {
+            Err(if at >= src.len() {
+                JsonError::Cut
+            } else {
+                JsonError::Syntax { at }
+            })
+        } else {
+            Ok(at)
+        }
     };
     let start = if src.get(at) == Some(&b'-') { at + 1 } else { at };
     let mut end = digits(start)?;

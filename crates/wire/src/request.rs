@@ -24,10 +24,19 @@ impl Request {
     /// Indexes a body. Errors (400): not UTF-8, not one JSON object, nested too deep, or one of `messages`, `tools`,
     /// `system`, `input`, `instructions`, `contents` twice.
     pub fn parse(route: ModelRoute, raw: Bytes) -> Result<Self, Fault> {
-        let top = json::object(&raw).map_err(|error| Fault::new(400, format!("The request body is not valid JSON: {error}.")))?;
+        let top = json::object(&raw)
+            .map_err(|error| Fault::new(400, format!("The request body is not valid JSON: {error}.")))?;
         for name in UNIQUE {
-            if top.iter().filter(|member| json::key_is(&raw, member, name)).nth(1).is_some() {
-                return Err(Fault::bad(name, format!("The request body has \"{name}\" twice; send it once.")));
+            if top
+                .iter()
+                .filter(|member| json::key_is(&raw, member, name))
+                .nth(1)
+                .is_some()
+            {
+                return Err(Fault::bad(
+                    name,
+                    format!("The request body has \"{name}\" twice; send it once."),
+                ));
             }
         }
         Ok(Self { route, raw, top })
@@ -92,13 +101,15 @@ impl Request {
 
     /// The client's `tools` member as it stands in the body; `[]` if absent or null.
     pub fn tools_json(&self) -> Cow<'_, str> {
-        self.present("tools").map_or(Cow::Borrowed("[]"), |span| String::from_utf8_lossy(self.bytes(span)))
+        self.present("tools")
+            .map_or(Cow::Borrowed("[]"), |span| String::from_utf8_lossy(self.bytes(span)))
     }
 
     /// The spans of the conversation's elements (messages, input items, contents), in order; empty if there are none.
     pub fn conversation(&self) -> Vec<Span> {
         let span = self.present(dialect(self.route.format).conversation_key());
-        span.and_then(|span| json::elements(&self.raw, span).ok()).unwrap_or_default()
+        span.and_then(|span| json::elements(&self.raw, span).ok())
+            .unwrap_or_default()
     }
 
     /// The body that goes upstream in round 1: injection and conversation changes written in one pass. With neither,
@@ -106,7 +117,11 @@ impl Request {
     pub fn apply(&self, injection: &Injection, conversation: Edits) -> Bytes {
         let mut edits = conversation;
         dialect(self.route.format).apply(self, injection, &mut edits);
-        if edits.is_empty() { self.raw.clone() } else { Bytes::from(edits.apply(&self.raw)) }
+        if edits.is_empty() {
+            self.raw.clone()
+        } else {
+            Bytes::from(edits.apply(&self.raw))
+        }
     }
 }
 

@@ -50,7 +50,14 @@ pub struct ModelRoute {
 pub fn route(method: &str, path: &str) -> Route {
     let (path, _query) = path.split_once('?').unwrap_or((path, ""));
     let path = path.trim_end_matches('/');
-    let model = |format, kind| Route::Model(ModelRoute { format, kind, model: None, stream: false });
+    let model = |format, kind| {
+        Route::Model(ModelRoute {
+            format,
+            kind,
+            model: None,
+            stream: false,
+        })
+    };
     if method != "POST" {
         return Route::Untouched;
     }
@@ -86,5 +93,10 @@ fn gemini(path: &str) -> Option<ModelRoute> {
         "countTokens" => (Kind::Count, false),
         _ => return None,
     };
-    Some(ModelRoute { format: Format::Gemini, kind, model: Some(model.to_owned()), stream })
+    Some(ModelRoute {
+        format: Format::Gemini,
+        kind,
+        model: Some(model.to_owned()),
+        stream,
+    })
 }

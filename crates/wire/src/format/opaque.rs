@@ -14,7 +14,11 @@ pub(crate) struct Opaque;
 
 impl Dialect for Opaque {
     fn view(&self, _: &Request) -> Result<View, Fault> {
-        Ok(View { closed: Some("this format is proxied without injection"), candidates: 1, ..View::default() })
+        Ok(View {
+            closed: Some("this format is proxied without injection"),
+            candidates: 1,
+            ..View::default()
+        })
     }
     fn messages<'r>(&self, _: &'r Request) -> Vec<MessageText<'r>> {
         Vec::new()

@@ -33,11 +33,15 @@ pub(crate) fn body(fault: &Fault) -> Vec<u8> {
 /// An upstream error body as one line with a member `error`; made up from the status if the body is something else.
 pub(crate) fn from_upstream(status: u16, upstream: &[u8]) -> Vec<u8> {
     if let Ok(span) = json::document(upstream)
-        && json::get(upstream, span, "error").is_some_and(|error| json::kind(upstream, error) == Some(json::Kind::Object))
+        && json::get(upstream, span, "error")
+            .is_some_and(|error| json::kind(upstream, error) == Some(json::Kind::Object))
     {
         let mut line = Vec::with_capacity(upstream.len());
         push_line(&mut line, span.of(upstream));
         return line;
     }
-    body(&Fault::new(status, format!("The upstream answered with status {status} in a later round.")))
+    body(&Fault::new(
+        status,
+        format!("The upstream answered with status {status} in a later round."),
+    ))
 }

@@ -1,0 +1,387 @@
+//! One runner process, started and locked, that waits for its only run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_runner::protocol::{
+    Claim, Decoder, Exit, FromRunner, Interpreter as StartInterpreter, Landlock, LandlockState,
+    Language as WireLanguage, Limits as WireLimits, Locks, Start, ToRunner, Watch, encode,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::Instant;
+
+use super::super::interpreter::{Grants, Interpreter, base_grants};
+use super::super::{ExecutionError, Language, Limits, LockReport};
+use super::settings::LocalSettings;
+use super::workshop::{RunDirectory, Workshop};
+
+/// Longest start: 12 to 40 ms are usual, a machine that starts 300 at once needs seconds.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a runner may take to exit by itself after its result; it does so at once on `ack`.
+const EXIT_GRACE: Duration = Duration::from_secs(1);
+
+/// One read of the runner's output: a few output frames.
+const READ_BYTES: usize = 32 << 10;
+
+/// Address space of runs other than node's, bytes: a stop for allocations between two looks of the runner's memory
+/// watch; thread stacks and arenas of CPython reserve far less.
+const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
+
+/// What every sandbox of an executor is started with.
+#[derive(Debug)]
+pub(super) struct Blueprint {
+    pub(super) workshop: Arc<Workshop>,
+    runner: PathBuf,
+    interpreters: BTreeMap<Language, Interpreter>,
+    grants: Grants,
+    environment: BTreeMap<String, String>,
+    limits: WireLimits,
+    watch: Watch,
+}
+
+/// A started sandbox. Dropping it closes the runner's stdin, at which the runner kills whatever runs and exits.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    process: Option<Process>,
+    /// The locks as reported; `None` before a command's run.
+    pub(super) locks: Option<LockReport>,
+    /// When it stood ready.
+    pub(super) since: Instant,
+}
+
+/// The parts that live until the runner has exited.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    decoder: Decoder,
+    scratch: Box<[u8]>,
+    nonce: String,
+    directory: RunDirectory,
+}
+
+impl Blueprint {
+    pub(super) fn new(settings: &LocalSettings, workshop: Arc<Workshop>, interpreters: Vec<Interpreter>) -> Self {
+        let mut grants = base_grants();
+        let mut path: Vec<String> = Vec::new();
+        for interpreter in &interpreters {
+            grants = grants.merged(&interpreter.grants);
+            path.extend(interpreter.path.parent().map(text));
+        }
+        path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned));
+        let mut seen = Vec::new();
+        path.retain(|directory| {
+            !seen.contains(directory) && {
+                seen.push(directory.clone());
+                true
+            }
+        });
+        let environment = [
+            ("PATH", path.join(":")),
+            ("LANG", "C.UTF-8".to_owned()),
+            // Skill folders are read-only.
+            ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        let own_uid = workshop.reach() == super::super::interpreter::Reach::Stranger;
+        let limits = WireLimits {
+            timeout_ms: Some(millis(settings.max_timeout)),
+            file_bytes: Some(settings.max_work_bytes),
+            // RLIMIT_NPROC counts every process of the uid, so it needs a uid of its own.
+            processes: own_uid.then_some(u64::from(settings.max_processes)),
+            output_bytes: Some(Limits::DEFAULT_OUTPUT_BYTES * MAX_OVER_DEFAULT),
+            result_bytes: Some(Limits::DEFAULT_FILES_BYTES * MAX_OVER_DEFAULT),
+            result_files: Some(u64::from(Limits::DEFAULT_FILES) * MAX_OVER_DEFAULT),
+            ..WireLimits::default()
+        };
+        let watch = Watch {
+            memory_bytes: Some(settings.memory_bytes),
+            processes: Some(u64::from(settings.max_processes)),
+            work_files: Some(settings.max_work_files),
+            work_bytes: Some(settings.max_work_bytes),
+        };
+        let interpreters = interpreters.into_iter().map(|found| (found.language, found)).collect();
+        Self {
+            workshop,
+            runner: settings.runner.clone(),
+            interpreters,
+            grants,
+            environment,
+            limits,
+            watch,
+        }
+    }
+
+    /// The interpreter of a language, if it was found.
+    pub(super) fn interpreter(&self, language: Language) -> Option<&Interpreter> {
+        self.interpreters.get(&language)
+    }
+
+    /// Languages found, python first.
+    pub(super) fn languages(&self) -> impl Iterator<Item = Language> + '_ {
+        self.interpreters.keys().copied()
+    }
+
+    /// Starts a sandbox with the interpreter of `language` ready, or none for commands.
+    ///
+    /// Errors: [`ExecutionError::Internal`] with what the runner said.
+    pub(super) async fn start(&self, language: Option<Language>) -> Result<Sandbox, ExecutionError> {
+        let directory = self.directory().await?;
+        let nonce = uuid::Uuid::now_v7().to_string();
+        let start = self.start_frame(&directory, language, &nonce);
+        let mut command = Command::new(&self.runner);
+        command
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command
+            .spawn()
+            .map_err(|error| ExecutionError::Internal(format!("the runner does not start ({error})")))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(ExecutionError::Internal("the runner has no pipes".into()));
+        };
+        let process = Process {
+            child,
+            stdin: Some(stdin),
+            stdout,
+            decoder: Decoder::new(),
+            scratch: vec![0; READ_BYTES].into(),
+            nonce,
+            directory,
+        };
+        let mut sandbox = Sandbox {
+            process: Some(process),
+            locks: None,
+            since: Instant::now(),
+        };
+        let ready = tokio::time::timeout(START_TIMEOUT, sandbox.claim_and_start(start)).await;
+        match ready {
+            Ok(Ok(locks)) => {
+                sandbox.locks = locks;
+                sandbox.since = Instant::now();
+                Ok(sandbox)
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(ExecutionError::Internal(format!(
+                "the runner was not ready within {} s",
+                START_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+
+    async fn directory(&self) -> Result<RunDirectory, ExecutionError> {
+        let workshop = Arc::clone(&self.workshop);
+        let made = tokio::task::spawn_blocking(move || workshop.run_directory()).await;
+        match made {
+            Ok(Ok(Some(directory))) => Ok(directory),
+            Ok(Ok(None)) => Err(ExecutionError::Internal("every uid of the sandbox is in use".into())),
+            Ok(Err(error)) => Err(ExecutionError::Internal(format!("no run directory ({})", error.kind()))),
+            Err(_) => Err(ExecutionError::Internal("shutting down".into())),
+        }
+    }
+
+    fn start_frame(&self, directory: &RunDirectory, language: Option<Language>, nonce: &str) -> Start {
+        let interpreter = language.and_then(|language| self.interpreters.get(&language));
+        let mut limits = self.limits.clone();
+        if language == Some(Language::Python) {
+            limits.address_space_bytes = Some(ADDRESS_SPACE_BYTES);
+        }
+        Start {
+            nonce: nonce.to_owned(),
+            directory: text(&directory.path),
+            interpreter: interpreter.map(|found| StartInterpreter {
+                language: wire_language(found.language),
+                path: text(&found.path),
+            }),
+            read: texts(&self.grants.read),
+            execute: texts(&self.grants.execute),
+            write: texts(&self.grants.write),
+            landlock: Landlock::Required,
+            identity: directory.identity,
+            environment: self.environment.clone(),
+            limits,
+            watch: self.watch,
+            // The gateway is this process: without it nobody waits for the run.
+            eof_grace_ms: 0,
+        }
+    }
+}
+
+/// A request may ask for this many times the default output and files; beyond, it is lowered to that.
+const MAX_OVER_DEFAULT: u64 = 16;
+
+impl Sandbox {
+    async fn claim_and_start(&mut self, start: Start) -> Result<Option<LockReport>, ExecutionError> {
+        let nonce = start.nonce.clone();
+        let mut bytes = encode(&ToRunner::Claim(Claim { nonce: nonce.clone() }));
+        bytes.extend(encode(&ToRunner::Start(start)));
+        self.send(&bytes).await?;
+        loop {
+            match self.next().await? {
+                FromRunner::Ready(ready) if ready.nonce == nonce => return Ok(ready.locks.map(lock_report)),
+                FromRunner::Claimed(claimed) if claimed.nonce != nonce => {
+                    return Err(ExecutionError::Internal("the runner belongs to somebody else".into()));
+                }
+                FromRunner::Result(result) => {
+                    let reason = match result.exit {
+                        Exit::NotStarted { reason } => reason,
+                        other => format!("the start ended with {other:?}"),
+                    };
+                    return Err(ExecutionError::Internal(reason));
+                }
+                FromRunner::Rejected(rejected) => return Err(ExecutionError::Internal(rejected.message)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the runner still lives.
+    pub(super) fn is_alive(&mut self) -> bool {
+        self.process
+            .as_mut()
+            .is_some_and(|process| matches!(process.child.try_wait(), Ok(None)))
+    }
+
+    /// The nonce that frames carry.
+    pub(super) fn nonce(&self) -> String {
+        self.process
+            .as_ref()
+            .map(|process| process.nonce.clone())
+            .unwrap_or_default()
+    }
+
+    /// Where skill folders go.
+    pub(super) fn skills_directory(&self) -> PathBuf {
+        self.process
+            .as_ref()
+            .map(|process| process.directory.path.join("skills"))
+            .unwrap_or_default()
+    }
+
+    /// Writes bytes to the runner.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {
+        let stdin = self
+            .process
+            .as_mut()
+            .and_then(|process| process.stdin.as_mut())
+            .ok_or_else(ended)?;
+        stdin.write_all(bytes).await.map_err(|_| ended())
+    }
+
+    /// Reads the next frame that is one. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
+        let process = self.process.as_mut().ok_or_else(ended)?;
+        loop {
+            match process.decoder.next_frame() {
+                Some(Ok(frame)) => return Ok(frame),
+                Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
+                None => {}
+            }
+            match process.stdout.read(&mut process.scratch).await {
+                Ok(0) | Err(_) => return Err(ended()),
+                Ok(count) => process.decoder.push(&process.scratch[..count]),
+            }
+        }
+    }
+
+    /// Ends the runner at once, killing what it ran.
+    pub(super) fn kill(mut self) {
+        if let Some(mut process) = self.process.take() {
+            // The result of the kill does not matter: it is dead or dying, and `retire` waits for it.
+            let _ = process.child.start_kill();
+            process.directory.sweep = true;
+            retire(process);
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            retire(process);
+        }
+    }
+}
+
+/// Waits for the runner's exit, then removes directory and uid, all in the background.
+fn retire(mut process: Process) {
+    drop(process.stdin.take());
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        // No runtime: the process is going down. The runner ends by itself, the next start removes the directory.
+        return;
+    };
+    runtime.spawn(async move {
+        let Process {
+            mut child,
+            stdout,
+            mut directory,
+            ..
+        } = process;
+        // Dropped only after the exit, so that the runner never writes to a closed pipe.
+        let exited = tokio::time::timeout(EXIT_GRACE, child.wait()).await;
+        drop(stdout);
+        if !matches!(exited, Ok(Ok(status)) if status.success()) {
+            directory.sweep = true;
+            // It may have exited between the two.
+            let _ = child.kill().await;
+        }
+        let _ = tokio::task::spawn_blocking(move || drop(directory)).await;
+    });
+}
+
+fn ended() -> ExecutionError {
+    ExecutionError::Internal("the runner ended without a result".into())
+}
+
+/// The wire's word for a language.
+pub(super) const fn wire_language(language: Language) -> WireLanguage {
+    match language {
+        Language::Python => WireLanguage::Python,
+        Language::Node => WireLanguage::Node,
+    }
+}
+
+/// The report of the wire's locks.
+pub(super) fn lock_report(locks: Locks) -> LockReport {
+    let landlock = match locks.landlock {
+        LandlockState::FullyEnforced => "FullyEnforced",
+        LandlockState::PartiallyEnforced => "PartiallyEnforced",
+        LandlockState::NotEnforced => "NotEnforced",
+    };
+    LockReport {
+        seccomp: locks.seccomp,
+        landlock: landlock.to_owned(),
+        landlock_abi: locks.landlock_abi,
+    }
+}
+
+/// Whole milliseconds, rounded up: a limit is never shortened to 0.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn texts(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| text(path)).collect()
+}
+
+/// Address space of a run whose program is not node, bytes.
+pub(super) const fn address_space(language: Option<Language>, asked: Option<u64>) -> Option<u64> {
+    match (language, asked) {
+        (Some(Language::Node), _) => None,
+        (_, Some(asked)) if asked < ADDRESS_SPACE_BYTES => Some(asked),
+        _ => Some(ADDRESS_SPACE_BYTES),
+    }
+}
