@@ -1,19 +1,25 @@
 //! knack-skill: skills as values. Pure: no I/O, no clock, no async, no Kubernetes.
 
 pub mod argv;
+pub mod at_skill;
 pub mod autoscore;
 pub mod call;
 pub mod catalog;
 pub mod finding;
 pub mod frontmatter;
 pub mod inputs;
+pub mod litellm;
 pub mod model;
 pub mod names;
 pub mod plan;
 pub mod problem;
+pub mod schema;
+pub mod search;
 pub mod semver;
 pub mod template;
+pub mod texts;
 pub mod tool_env;
 pub mod tool_result;
 pub mod tools;
+pub mod wire_name;
 pub mod yaml;

@@ -1,0 +1,192 @@
+//! What can be prepared before any request: postings of tokens, one automaton over names and tags, tie order.
+
+use std::collections::HashMap;
+
+use aho_corasick::MatchKind;
+use aho_corasick::nfa::contiguous::NFA;
+
+use super::{name_tokens, tokens};
+
+/// One skill as scoring sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct ScoredSkill<'a> {
+    /// Its name, case kept (capitals split tokens).
+    pub name: &'a str,
+    /// Its description.
+    pub description: &'a str,
+    /// Its tags; duplicates count.
+    pub tags: &'a [String],
+    /// Breaks ties, larger first.
+    pub install_count: u64,
+}
+
+/// Points that something found in the context gives to one skill.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Posting {
+    pub(super) skill: u32,
+    pub(super) points: i32,
+}
+
+/// All skills that AUTO may select, ready for scoring. Skills are known by their place in the list given to [`ScoreIndex::build`].
+#[derive(Debug)]
+pub struct ScoreIndex {
+    /// Token to its place in `token_postings`.
+    pub(super) tokens: HashMap<Box<str>, u32>,
+    pub(super) token_postings: Postings,
+    /// Finds names and tags; `None` if there is none.
+    pub(super) patterns: Option<NFA>,
+    pub(super) pattern_postings: Postings,
+    pub(super) skills: Vec<Prepared>,
+}
+
+/// What scoring keeps of one skill.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Providers that its tags name, as bits of [`hint_bits`].
+    pub(super) hints: u8,
+    /// Place among all skills by install count (descending), then name.
+    pub(super) rank: u32,
+    pub(super) name_tokens: Box<[Box<str>]>,
+    pub(super) tags: Box<[Box<str>]>,
+}
+
+/// Lists of postings in one allocation.
+#[derive(Debug, Default)]
+pub(super) struct Postings {
+    ends: Vec<u32>,
+    all: Vec<Posting>,
+}
+
+impl Postings {
+    fn of(lists: &[Vec<Posting>]) -> Self {
+        let mut postings = Self::default();
+        for list in lists {
+            postings.all.extend_from_slice(list);
+            postings.ends.push(small(postings.all.len()));
+        }
+        postings
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn get(&self, list: usize) -> &[Posting] {
+        let start = if list == 0 { 0 } else { self.ends.get(list - 1).copied().unwrap_or(0) };
+        let end = self.ends.get(list).copied().unwrap_or(start);
+        self.all.get(start as usize..end as usize).unwrap_or(&[])
+    }
+}
+
+/// Interns keys, and gives points per key and skill.
+#[derive(Default)]
+struct Collector {
+    places: HashMap<Box<str>, u32>,
+    lists: Vec<Vec<Posting>>,
+}
+
+impl Collector {
+    fn add(&mut self, key: &str, skill: u32, points: i32) {
+        let place = if let Some(place) = self.places.get(key) {
+            *place
+        } else {
+            let place = small(self.lists.len());
+            self.places.insert(key.into(), place);
+            self.lists.push(Vec::new());
+            place
+        };
+        let Some(list) = self.lists.get_mut(place as usize) else { return };
+        match list.last_mut() {
+            Some(last) if last.skill == skill => last.points += points,
+            _ => list.push(Posting { skill, points }),
+        }
+    }
+}
+
+impl ScoreIndex {
+    /// Prepares a list of skills. Linear in the bytes of their names, tags and descriptions.
+    pub fn build(skills: &[ScoredSkill<'_>]) -> Self {
+        let mut words = Collector::default();
+        let mut patterns = Collector::default();
+        let mut prepared = Vec::with_capacity(skills.len());
+        for (place, skill) in skills.iter().enumerate() {
+            let id = small(place);
+            let of_name = name_tokens(skill.name);
+            for token in &of_name {
+                words.add(token, id, 2);
+            }
+            for token in tokens(skill.description) {
+                words.add(&token, id, 1);
+            }
+            if !skill.name.is_empty() {
+                patterns.add(&skill.name.to_lowercase(), id, 6);
+            }
+            let tags: Box<[Box<str>]> = skill.tags.iter().map(|tag| tag.to_lowercase().into_boxed_str()).collect();
+            for tag in tags.iter().filter(|tag| !tag.is_empty()) {
+                patterns.add(tag, id, 3);
+            }
+            let hints = tags.iter().fold(0, |bits, tag| bits | hint_bits(tag));
+            let name_tokens = of_name.into_iter().map(String::into_boxed_str).collect();
+            prepared.push(Prepared { hints, rank: 0, name_tokens, tags });
+        }
+        rank(skills, &mut prepared);
+        let (automaton, pattern_postings) = automaton(&patterns);
+        let token_postings = Postings::of(&words.lists);
+        Self { tokens: words.places, token_postings, patterns: automaton, pattern_postings, skills: prepared }
+    }
+
+    /// How many skills there are.
+    pub fn len(&self) -> usize {
+        self.skills.len()
+    }
+
+    /// Whether there is nothing to score.
+    pub fn is_empty(&self) -> bool {
+        self.skills.is_empty()
+    }
+}
+
+/// Ties: larger install count, then the name without regard to case, then the name's bytes, so that no host locale matters.
+fn rank(skills: &[ScoredSkill<'_>], prepared: &mut [Prepared]) {
+    let mut order: Vec<(std::cmp::Reverse<u64>, String, &str, usize)> = skills
+        .iter()
+        .enumerate()
+        .map(|(place, skill)| (std::cmp::Reverse(skill.install_count), skill.name.to_lowercase(), skill.name, place))
+        .collect();
+    order.sort_unstable();
+    for (rank, (_, _, _, place)) in order.iter().enumerate() {
+        if let Some(skill) = prepared.get_mut(*place) {
+            skill.rank = small(rank);
+        }
+    }
+}
+
+/// Builds the automaton. Patterns that it refuses (over 4 GiB together) would leave names and tags unscored; no catalog is that large.
+fn automaton(patterns: &Collector) -> (Option<NFA>, Postings) {
+    let mut texts = vec![""; patterns.lists.len()];
+    for (text, place) in &patterns.places {
+        if let Some(slot) = texts.get_mut(*place as usize) {
+            *slot = text;
+        }
+    }
+    if texts.is_empty() {
+        return (None, Postings::default());
+    }
+    let automaton = NFA::builder().match_kind(MatchKind::Standard).prefilter(false).build(&texts).ok();
+    (automaton, Postings::of(&patterns.lists))
+}
+
+/// The provider that a tag names: bit 0 OpenAI, 1 Anthropic, 2 Google; 0 for every other tag.
+pub(super) fn hint_bits(tag: &str) -> u8 {
+    match tag {
+        "openai" | "gpt" => 1,
+        "anthropic" | "claude" => 2,
+        "google" | "gemini" => 4,
+        _ => 0,
+    }
+}
+
+/// Narrows a count. Catalogs are bounded far below 4 billion entries; at the bound entries share the last place instead of wrapping.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

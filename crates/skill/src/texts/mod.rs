@@ -1,0 +1,26 @@
+//! Every text of Knack's that a model reads, and nothing else (conversation.md section 1).
+//!
+//! A change here voids users' prompt caches, so each text has a golden in `texts/tests.rs` and a changed one gets a CHANGELOG line.
+//! `declared` holds what stands in requests, `results` what answers calls.
+
+mod declared;
+mod results;
+#[cfg(test)]
+mod tests;
+
+pub use declared::{
+    LITELLM_CODE_TOOL, LOAD_SKILL, RUN_CODE, RUN_SKILL_TOOL, body_section, bodies_block, files_line, generic_tools_reserved,
+    listing_block, listing_line, listing_more, litellm_code_description, litellm_code_schema, litellm_section,
+    load_skill_description, load_skill_schema, more_files, run_code_description, run_code_schema,
+    run_skill_tool_description, run_skill_tool_schema,
+};
+pub use results::{
+    LAST_CALL, NO_LONGER_AVAILABLE, SKILL_CHANGED, arguments_mismatch, arguments_not_json, argument_refused, code_result, cut,
+    declared_result, file_binary, file_too_large, file_unknown, litellm_result, loaded, no_skill, no_tool, not_executable,
+    one_program, MAX_RESULT_BYTES,
+};
+
+/// Estimates tokens as everywhere in Knack: bytes divided by 4, rounded up.
+pub fn tokens(bytes: usize) -> usize {
+    bytes.div_ceil(4)
+}

@@ -1,0 +1,222 @@
+//! What answers a call: instructions, results of runs, errors.
+
+use std::fmt::Write as _;
+
+use crate::call::{End, Outcome, OutputFile};
+
+/// A result longer than this is cut in the middle (conversation.md section 1): about 8,000 tokens.
+pub const MAX_RESULT_BYTES: usize = 32 * 1024;
+/// What stays of the end, where errors and file lists stand.
+const TAIL_BYTES: usize = 8 * 1024;
+
+/// Ends the result of the last allowed round.
+pub const LAST_CALL: &str = "Last skill call available for this request; answer now.";
+/// Stands where a loaded skill stood that has another digest now.
+pub const SKILL_CHANGED: &str = "This skill changed; load it again.";
+/// Answers an open call of ours whose turn was forgotten.
+pub const NO_LONGER_AVAILABLE: &str = "result no longer available";
+
+/// Answers `load_skill`. `files` is a comma-separated list or empty; each tool is (name, description, minified schema).
+pub fn loaded(
+    handle: &str,
+    version: Option<&str>,
+    body: &str,
+    files: &str,
+    run_skill_tool: &str,
+    tools: &[(&str, &str, &str)],
+) -> String {
+    let mut text = format!("<skill name=\"{handle}\"");
+    if let Some(version) = version {
+        let _ = write!(text, " version=\"{version}\"");
+    }
+    let _ = write!(text, ">\n{body}\n</skill>");
+    if !files.is_empty() {
+        let _ = write!(text, "\nFiles: {files} (read-only, in skills/{handle}/)");
+    }
+    if !tools.is_empty() {
+        let _ = write!(text, "\nTools ({run_skill_tool}):");
+        for (name, description, schema) in tools {
+            let _ = write!(text, "\n- {name}: {description} arguments: {schema}");
+        }
+    }
+    text
+}
+
+/// Answers a name that no skill has.
+pub fn no_skill(name: &str, closest: &[&str]) -> String {
+    let name = shortened(name);
+    if closest.is_empty() {
+        format!("No skill \"{name}\".")
+    } else {
+        format!("No skill \"{name}\". Closest: {}.", closest.join(", "))
+    }
+}
+
+/// Answers a tool name that the skill does not have.
+pub fn no_tool(handle: &str, tool: &str, tools: &[&str]) -> String {
+    let tool = shortened(tool);
+    if tools.is_empty() {
+        format!("Error: skill \"{handle}\" has no tool \"{tool}\"; it declares none.")
+    } else {
+        format!("Error: skill \"{handle}\" has no tool \"{tool}\". Its tools: {}.", tools.join(", "))
+    }
+}
+
+/// Answers arguments that are not a JSON object.
+pub fn arguments_not_json(tool: &str, why: &str, schema: &str) -> String {
+    format!("Error: the arguments of {tool} are not a JSON object ({why}); nothing ran. Schema: {schema}")
+}
+
+/// Answers arguments that the schema refuses.
+pub fn arguments_mismatch(tool: &str, why: &str, schema: &str) -> String {
+    format!("Error: the arguments of {tool} do not match its schema: {why}; nothing ran. Schema: {schema}")
+}
+
+/// Answers an argument that could be taken for a flag, or another refusal of the argv rules.
+pub fn argument_refused(why: &str) -> String {
+    format!("Error: {why}")
+}
+
+/// Answers `run_code` without, or with more than, one program.
+pub fn one_program(run_code: &str) -> String {
+    format!("Error: give {run_code} either code or command, not both and not neither; nothing ran.")
+}
+
+/// Answers a command line that is no argv, or a language that the runtime does not have.
+pub fn not_executable(why: &str) -> String {
+    format!("Error: {why}; nothing ran.")
+}
+
+/// Answers a path that the skill does not have.
+pub fn file_unknown(handle: &str, path: &str, files: &str) -> String {
+    let path = shortened(path);
+    if files.is_empty() {
+        format!("Error: skill \"{handle}\" has no file \"{path}\"; it has no files.")
+    } else {
+        format!("Error: skill \"{handle}\" has no file \"{path}\". Files: {files}.")
+    }
+}
+
+/// Answers a path whose file is not text.
+pub fn file_binary(handle: &str, path: &str, bytes: usize) -> String {
+    format!("{path} of skill \"{handle}\" is a binary file ({}); a program can read it at skills/{handle}/{path}.", size(bytes as u64))
+}
+
+/// Answers a path whose file does not fit: its beginning, and where the rest is.
+pub fn file_too_large(handle: &str, path: &str, bytes: usize, head: &str) -> String {
+    format!("{head}\n[cut: {path} has {}; a program can read all of it at skills/{handle}/{path}]", size(bytes as u64))
+}
+
+/// Tells what became of `run_code`.
+pub fn code_result(outcome: &Outcome) -> String {
+    let seconds = seconds(outcome.duration_ms);
+    let mut text = match &outcome.end {
+        End::Exit(code) => format!("exit {code}, {seconds}"),
+        End::Signal(signal) => format!("killed by signal {signal}, {seconds}"),
+        End::Timeout { seconds } => format!("stopped at the time limit of {seconds} s"),
+        End::OutOfMemory => format!("out of memory, {seconds}"),
+        End::NotStarted(why) => return format!("Error: {why}"),
+    };
+    push_block(&mut text, "", &outcome.stdout);
+    push_block(&mut text, "stderr:\n", &outcome.stderr);
+    if outcome.truncated {
+        text.push_str("\n(output over the limit was dropped)");
+    }
+    push_files(&mut text, outcome);
+    cut(&text)
+}
+
+fn push_block(text: &mut String, label: &str, output: &str) {
+    let output = output.trim_end();
+    if !output.is_empty() {
+        let _ = write!(text, "\n{label}{output}");
+    }
+}
+
+fn push_files(text: &mut String, outcome: &Outcome) {
+    if !outcome.files.is_empty() {
+        let list: Vec<String> = outcome.files.iter().map(file).collect();
+        let _ = write!(text, "\nFiles for the user: {}", list.join(", "));
+    }
+    for error in &outcome.file_errors {
+        let _ = write!(text, "\nFile not delivered: {error}");
+    }
+}
+
+fn file(file: &OutputFile) -> String {
+    match &file.url {
+        Some(url) => format!("{} ({}, {}, {url})", file.path, file.mime, size(file.size)),
+        None => format!("{} ({}, {})", file.path, file.mime, size(file.size)),
+    }
+}
+
+/// Tells what became of a declared tool, in HUSK's words (`seeds/4`): trimmed stdout on exit 0, else the error output with its exit code.
+/// Files, which HUSK does not have, follow as for `run_code`.
+pub fn declared_result(outcome: &Outcome) -> String {
+    let stdout = outcome.stdout.trim();
+    let stderr = outcome.stderr.trim();
+    let said = if stderr.is_empty() { stdout } else { stderr };
+    let mut text = match &outcome.end {
+        End::Exit(0) => stdout.to_owned(),
+        End::Exit(code) => format!("Error (exit {code}): {said}"),
+        End::Signal(signal) => format!("Error (signal {signal}): {said}"),
+        End::Timeout { seconds } => format!("Error: timed out after {seconds} s"),
+        End::OutOfMemory => "Error: out of memory".to_owned(),
+        End::NotStarted(why) => format!("Error: {why}"),
+    };
+    push_files(&mut text, outcome);
+    let text = text.trim_start_matches('\n');
+    cut(text)
+}
+
+/// Tells what became of `litellm_code_execution`, in LiteLLM's words (`seeds/1`).
+pub fn litellm_result(outcome: &Outcome) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    if !outcome.stdout.is_empty() {
+        parts.push(outcome.stdout.clone());
+    }
+    parts.extend(outcome.files.iter().map(|file| format!("Generated file: {}", file.path)));
+    parts.extend(outcome.file_errors.iter().map(|error| format!("Error: {error}")));
+    match &outcome.end {
+        End::Exit(0) => {}
+        End::Exit(_) if !outcome.stderr.is_empty() => parts.push(format!("Error: {}", outcome.stderr)),
+        End::Exit(code) => parts.push(format!("Error: exit {code}")),
+        End::Signal(signal) => parts.push(format!("Error: killed by signal {signal}")),
+        End::Timeout { seconds } => parts.push(format!("Error: timed out after {seconds} s")),
+        End::OutOfMemory => parts.push("Error: out of memory".to_owned()),
+        End::NotStarted(why) => parts.push(format!("Error: {why}")),
+    }
+    if parts.is_empty() {
+        return "Code executed successfully".to_owned();
+    }
+    cut(&parts.join("\n\n"))
+}
+
+/// Cuts a text to [`MAX_RESULT_BYTES`]: about 24 KiB of its head, 8 KiB of its tail, and a line between them that tells how much is missing.
+pub fn cut(text: &str) -> String {
+    if text.len() <= MAX_RESULT_BYTES {
+        return text.to_owned();
+    }
+    // 64 bytes hold the line for any length of text.
+    let head = text.floor_char_boundary(MAX_RESULT_BYTES - TAIL_BYTES - 64);
+    let tail = text.ceil_char_boundary(text.len() - TAIL_BYTES);
+    format!("{}\n[{} bytes cut here]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+/// Keeps an answer short that repeats what the model wrote.
+fn shortened(name: &str) -> &str {
+    &name[..name.floor_char_boundary(120)]
+}
+
+fn seconds(milliseconds: u64) -> String {
+    let tenths = milliseconds.saturating_add(50) / 100;
+    format!("{}.{} s", tenths / 10, tenths % 10)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} kB", (bytes + 500) / 1_000),
+        _ => format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000),
+    }
+}
