@@ -29,7 +29,10 @@ pub fn parse(message: &str) -> Option<Mention<'_>> {
     }
     // Only blanks follow: the pattern gives back one blank as the text if it has two.
     let last = after.char_indices().next_back()?.0;
-    (found && last > 0).then(|| Mention { skill, text: &after[last..] })
+    (found && last > 0).then(|| Mention {
+        skill,
+        text: &after[last..],
+    })
 }
 
 /// What `\s` matches in Python: Unicode white space and the four separators U+001C to U+001F.
@@ -40,5 +43,8 @@ fn is_blank(c: char) -> bool {
 /// Gives the text to the first required input, else to the first, else to none.
 pub fn map_text(inputs: &[Input], text: &str) -> BTreeMap<String, String> {
     let input = inputs.iter().find(|input| input.required).or_else(|| inputs.first());
-    input.map(|input| (input.name.clone(), text.to_owned())).into_iter().collect()
+    input
+        .map(|input| (input.name.clone(), text.to_owned()))
+        .into_iter()
+        .collect()
 }

@@ -42,13 +42,26 @@ const NODE_MEMBERS: [&str; 21] = [
 /// Returns the JSON Schema object for a tool's stored input schema. A value that is no object becomes the schema of an empty object.
 pub fn normalize(schema: &Value) -> Value {
     let Value::Object(members) = schema else { return empty() };
-    let mut root = if members.get("type").is_some_and(Value::is_string) { members.clone() } else { wrap(members) };
+    let mut root = if members.get("type").is_some_and(Value::is_string) {
+        members.clone()
+    } else {
+        wrap(members)
+    };
     repair(&mut root, Place::Root, 0);
-    // A tool takes an object: providers refuse a root without `properties`, whatever else is right.
-    if root.get("type").is_some_and(|kind| kind == "object") && !root.contains_key("properties") {
-        root.insert("properties".to_owned(), Value::Object(Map::new()));
-    }
     Value::Object(root)
+}
+
+/// Gives an object schema the `properties` member that OpenAI demands of tools.
+pub fn with_properties(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(root) = &mut schema {
+        root.entry("type").or_insert_with(|| Value::from("object"));
+        if root.get("type").is_some_and(|kind| kind == "object") {
+            root.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        }
+        return schema;
+    }
+    empty()
 }
 
 /// The schema of a tool without arguments.
@@ -91,12 +104,18 @@ fn repair(node: &mut Map<String, Value>, place: Place, depth: usize) {
     let is_type_word = |word: &str| TYPE_WORDS.contains(&word);
     match place {
         Place::Root => {}
-        Place::Map => node.values_mut().for_each(|value| expand(value, |word| !word.is_empty())),
+        Place::Map => node
+            .values_mut()
+            .for_each(|value| expand(value, |word| !word.is_empty())),
         Place::Other if !is_schema(node) => node.values_mut().for_each(|value| expand(value, is_type_word)),
         Place::Other => {}
     }
     for (name, value) in node.iter_mut() {
-        let below = if SCHEMA_MAPS.contains(&name.as_str()) { Place::Map } else { Place::Other };
+        let below = if SCHEMA_MAPS.contains(&name.as_str()) {
+            Place::Map
+        } else {
+            Place::Other
+        };
         repair_value(value, below, depth + 1);
     }
     if place != Place::Map && is_bare_map(node) {
@@ -129,7 +148,8 @@ fn expand(value: &mut Value, accepted: impl Fn(&str) -> bool) {
 }
 
 fn is_schema(node: &Map<String, Value>) -> bool {
-    node.keys().any(|name| name.starts_with("x-") || NODE_MEMBERS.contains(&name.as_str()))
+    node.keys()
+        .any(|name| name.starts_with("x-") || NODE_MEMBERS.contains(&name.as_str()))
         || node.get("type").is_some_and(|kind| kind.is_string() || kind.is_array())
         || node.get("required").is_some_and(Value::is_array)
 }
@@ -140,11 +160,15 @@ fn is_bare_map(node: &Map<String, Value>) -> bool {
 
 /// Moves `required: true` of properties into the list of their parent; any other value that is no list just goes.
 fn lift_required(node: &mut Map<String, Value>) {
-    let Some(Value::Object(properties)) = node.get_mut("properties") else { return };
+    let Some(Value::Object(properties)) = node.get_mut("properties") else {
+        return;
+    };
     let mut lifted = Vec::new();
     for (name, property) in properties.iter_mut() {
         let Value::Object(property) = property else { continue };
-        if property.get("required").is_some_and(|required| !required.is_array() && !required.is_object())
+        if property
+            .get("required")
+            .is_some_and(|required| !required.is_array() && !required.is_object())
             && property.shift_remove("required") == Some(Value::Bool(true))
         {
             lifted.push(name.clone());

@@ -13,7 +13,11 @@ const KEPT_BYTES: usize = 55;
 /// Names a declared tool: `<skill>__<tool>`, or `<skill>` if its only tool has that name; legal, and not one of `taken`, which it then joins.
 /// The hash form is taken for names over 64 bytes and for names that are taken.
 pub fn of_tool(namespace: &str, skill: &str, tool: &str, only: bool, taken: &mut HashSet<String>) -> String {
-    let wanted = if only && tool == skill { legal(skill) } else { legal(&format!("{skill}__{tool}")) };
+    let wanted = if only && tool == skill {
+        legal(skill)
+    } else {
+        legal(&format!("{skill}__{tool}"))
+    };
     if wanted.len() <= MAX_BYTES && taken.insert(wanted.clone()) {
         return wanted;
     }
@@ -39,7 +43,11 @@ pub fn legal(text: &str) -> String {
         name.push_str("s_");
     }
     name.extend(text.bytes().map(|byte| {
-        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' { char::from(byte) } else { '_' }
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            char::from(byte)
+        } else {
+            '_'
+        }
     }));
     name
 }
@@ -47,7 +55,11 @@ pub fn legal(text: &str) -> String {
 /// Names a `litellm:` skill by its stored id, as LiteLLM does: hyphens and blanks become `_` as well.
 pub fn of_stored_id(id: &str) -> String {
     let name = legal(&id.replace(['-', ' '], "_"));
-    if name.len() <= MAX_BYTES { name } else { with_hash(&name, id) }
+    if name.len() <= MAX_BYTES {
+        name
+    } else {
+        with_hash(&name, id)
+    }
 }
 
 /// The first 55 bytes, `_`, and 8 hex digits of the identity's SHA-256.

@@ -72,7 +72,11 @@ impl Postings {
     }
 
     pub(super) fn get(&self, list: usize) -> &[Posting] {
-        let start = if list == 0 { 0 } else { self.ends.get(list - 1).copied().unwrap_or(0) };
+        let start = if list == 0 {
+            0
+        } else {
+            self.ends.get(list - 1).copied().unwrap_or(0)
+        };
         let end = self.ends.get(list).copied().unwrap_or(start);
         self.all.get(start as usize..end as usize).unwrap_or(&[])
     }
@@ -95,7 +99,9 @@ impl Collector {
             self.lists.push(Vec::new());
             place
         };
-        let Some(list) = self.lists.get_mut(place as usize) else { return };
+        let Some(list) = self.lists.get_mut(place as usize) else {
+            return;
+        };
         match list.last_mut() {
             Some(last) if last.skill == skill => last.points += points,
             _ => list.push(Posting { skill, points }),
@@ -121,18 +127,33 @@ impl ScoreIndex {
             if !skill.name.is_empty() {
                 patterns.add(&skill.name.to_lowercase(), id, 6);
             }
-            let tags: Box<[Box<str>]> = skill.tags.iter().map(|tag| tag.to_lowercase().into_boxed_str()).collect();
+            let tags: Box<[Box<str>]> = skill
+                .tags
+                .iter()
+                .map(|tag| tag.to_lowercase().into_boxed_str())
+                .collect();
             for tag in tags.iter().filter(|tag| !tag.is_empty()) {
                 patterns.add(tag, id, 3);
             }
             let hints = tags.iter().fold(0, |bits, tag| bits | hint_bits(tag));
             let name_tokens = of_name.into_iter().map(String::into_boxed_str).collect();
-            prepared.push(Prepared { hints, rank: 0, name_tokens, tags });
+            prepared.push(Prepared {
+                hints,
+                rank: 0,
+                name_tokens,
+                tags,
+            });
         }
         rank(skills, &mut prepared);
         let (automaton, pattern_postings) = automaton(&patterns);
         let token_postings = Postings::of(&words.lists);
-        Self { tokens: words.places, token_postings, patterns: automaton, pattern_postings, skills: prepared }
+        Self {
+            tokens: words.places,
+            token_postings,
+            patterns: automaton,
+            pattern_postings,
+            skills: prepared,
+        }
     }
 
     /// How many skills there are.
@@ -151,7 +172,14 @@ fn rank(skills: &[ScoredSkill<'_>], prepared: &mut [Prepared]) {
     let mut order: Vec<(std::cmp::Reverse<u64>, String, &str, usize)> = skills
         .iter()
         .enumerate()
-        .map(|(place, skill)| (std::cmp::Reverse(skill.install_count), skill.name.to_lowercase(), skill.name, place))
+        .map(|(place, skill)| {
+            (
+                std::cmp::Reverse(skill.install_count),
+                skill.name.to_lowercase(),
+                skill.name,
+                place,
+            )
+        })
         .collect();
     order.sort_unstable();
     for (rank, (_, _, _, place)) in order.iter().enumerate() {
@@ -172,7 +200,11 @@ fn automaton(patterns: &Collector) -> (Option<NFA>, Postings) {
     if texts.is_empty() {
         return (None, Postings::default());
     }
-    let automaton = NFA::builder().match_kind(MatchKind::Standard).prefilter(false).build(&texts).ok();
+    let automaton = NFA::builder()
+        .match_kind(MatchKind::Standard)
+        .prefilter(false)
+        .build(&texts)
+        .ok();
     (automaton, Postings::of(&patterns.lists))
 }
 

@@ -54,10 +54,19 @@ pub struct AutoMessage {
 impl AutoContext {
     /// The lower-case text before the messages: tools, model, formats, reason, joined by one space.
     fn head(&self) -> String {
-        let tools = if self.tools_json.is_empty() { "[]" } else { &self.tools_json };
+        let tools = if self.tools_json.is_empty() {
+            "[]"
+        } else {
+            &self.tools_json
+        };
         let mut head = tools.to_lowercase();
-        let words = [self.model.as_str()].into_iter().chain(self.formats.iter().map(String::as_str));
-        for part in words.chain([self.background_reason.as_str()]).filter(|part| !part.is_empty()) {
+        let words = [self.model.as_str()]
+            .into_iter()
+            .chain(self.formats.iter().map(String::as_str));
+        for part in words
+            .chain([self.background_reason.as_str()])
+            .filter(|part| !part.is_empty())
+        {
             head.push(' ');
             head.push_str(&part.to_lowercase());
         }
@@ -67,9 +76,17 @@ impl AutoContext {
 
 /// The whole context text of a request, lower case.
 pub fn context(request: &AutoContext) -> String {
-    let texts: Vec<&str> = request.messages.iter().filter_map(|message| message.text.as_deref()).collect();
+    let texts: Vec<&str> = request
+        .messages
+        .iter()
+        .filter_map(|message| message.text.as_deref())
+        .collect();
     let texts = texts.join(" ").to_lowercase();
-    if texts.is_empty() { request.head() } else { format!("{} {texts}", request.head()) }
+    if texts.is_empty() {
+        request.head()
+    } else {
+        format!("{} {texts}", request.head())
+    }
 }
 
 /// The distinct tokens of a text: runs of ASCII letters and digits, lower case, at least 3 bytes.
@@ -94,7 +111,9 @@ pub fn name_tokens(name: &str) -> BTreeSet<String> {
 
 /// Tokens of a text that is already lower case.
 fn split(lower: &str) -> impl Iterator<Item = &str> {
-    lower.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit())).filter(|token| token.len() >= MIN_TOKEN_BYTES)
+    lower
+        .split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()))
+        .filter(|token| token.len() >= MIN_TOKEN_BYTES)
 }
 
 /// The provider that a model id speaks of: `openai`, `anthropic`, `google` or `other`. For requests whose format does not tell.

@@ -28,7 +28,10 @@ impl<'a> Scorer<'a> {
             scores: vec![0; index.skills.len()],
             seen_tokens: vec![false; index.token_postings.len()],
             seen_patterns: vec![false; index.pattern_postings.len()],
-            state: index.patterns.as_ref().and_then(|automaton| automaton.start_state(Anchored::No).ok()),
+            state: index
+                .patterns
+                .as_ref()
+                .and_then(|automaton| automaton.start_state(Anchored::No).ok()),
             begun: false,
         };
         scorer.read_lower(&context.head());
@@ -53,7 +56,9 @@ impl<'a> Scorer<'a> {
     }
 
     fn read_token(&mut self, token: &str) {
-        let Some(place) = self.index.tokens.get(token) else { return };
+        let Some(place) = self.index.tokens.get(token) else {
+            return;
+        };
         let place = *place as usize;
         if let Some(seen) = self.seen_tokens.get_mut(place)
             && !std::mem::replace(seen, true)
@@ -64,7 +69,9 @@ impl<'a> Scorer<'a> {
 
     /// Walks the automaton; its state carries over, so names and tags that span two texts are found, as in one joined text.
     fn step(&mut self, bytes: &[u8]) {
-        let (Some(automaton), Some(mut state)) = (&self.index.patterns, self.state) else { return };
+        let (Some(automaton), Some(mut state)) = (&self.index.patterns, self.state) else {
+            return;
+        };
         for byte in bytes {
             state = automaton.next_state(Anchored::No, state, *byte);
             if !automaton.is_match(state) {
@@ -90,7 +97,11 @@ impl<'a> Scorer<'a> {
                 if skill.name_tokens.iter().any(|name| **name == **token) {
                     *score += 2;
                 }
-                if skill.tags.iter().any(|tag| tag.contains(token.as_str()) || token.contains(&**tag)) {
+                if skill
+                    .tags
+                    .iter()
+                    .any(|tag| tag.contains(token.as_str()) || token.contains(&**tag))
+                {
                     *score += 2;
                 }
             }

@@ -1,18 +1,153 @@
-//! The compiled view of all skills of a runtime: `Catalog::compile(Vec<Arc<Skill>>, CatalogSettings) -> Catalog`.
+//! The compiled view of all skills of a runtime, made once per change so that a request only looks up.
+//!
+//! In go the skills and the runtime's settings; out come the Skills block, the tools with their wire names, the scoring index,
+//! and the whole injection of a request that names nothing and collides with nothing ([`Catalog::base`]).
 
+mod clash;
+mod compile;
+mod entry;
+mod listing;
 mod settings;
+#[cfg(test)]
+mod tests;
 
+<<<<<<< HEAD
 pub use settings::{CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin};
+=======
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+pub use clash::Clash;
+pub(crate) use entry::Generic;
+pub use entry::{Entry, SKILL_MD};
+pub use settings::{CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin};
+
+use crate::autoscore::ScoreIndex;
+use crate::model::{ActivationMode, SkillRef};
+use crate::plan::{Active, PlannedTool};
+use crate::search::SearchIndex;
+
+/// How many names a search answers with.
+const CLOSEST: usize = 3;
+>>>>>>> b46630a (wip)
 
 /// Skills and settings, with every text and index that a request needs made ahead.
 #[derive(Debug)]
 pub struct Catalog {
     settings: CatalogSettings,
+    /// Sorted by name, then namespace.
+    entries: Vec<Entry>,
+    by_skill: HashMap<SkillRef, usize>,
+    by_handle: HashMap<Arc<str>, usize>,
+    by_name: HashMap<String, usize>,
+    listing: listing::Listing,
+    generic: Vec<Generic>,
+    base: Base,
+    scores: ScoreIndex,
+    /// Place in `scores` to place in `entries`.
+    scored: Vec<usize>,
+    clashes: Vec<Clash>,
+    /// Made at the first unknown name: most catalogs are never searched.
+    search: OnceLock<(SearchIndex, Vec<usize>)>,
+}
+
+/// The injection of a request that names no skill, scores none, and whose tools collide with none.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) system: Arc<str>,
+    pub(crate) tools: Arc<[Arc<PlannedTool>]>,
+    pub(crate) names: HashSet<String>,
+    pub(crate) active: Arc<[Active]>,
+    pub(crate) added_tokens: usize,
 }
 
 impl Catalog {
     /// The revision that the settings name.
     pub fn revision(&self) -> &str {
         &self.settings.revision
+    }
+
+    /// The settings it was compiled with.
+    pub fn settings(&self) -> &CatalogSettings {
+        &self.settings
+    }
+
+    /// Every skill, sorted by name, then namespace; those that are never served included.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Skills that stand in each other's way, for the console and status.
+    pub fn clashes(&self) -> &[Clash] {
+        &self.clashes
+    }
+
+    /// Whether no request of any kind can be given anything.
+    pub fn is_empty(&self) -> bool {
+        self.entries.iter().all(|entry| entry.mode == ActivationMode::Never)
+    }
+
+    /// Finds a served skill by a Skills API id, `namespace/name`, handle or metadata name. Of several with one name the first by namespace is taken;
+    /// [`Catalog::clashes`] tells of them. Skills of mode Never are not found.
+    pub fn find(&self, reference: &str) -> Option<&Entry> {
+        let place = self.place_of_id(reference).or_else(|| self.place_of_name(reference))?;
+        self.entries.get(place).filter(|entry| entry.mode != ActivationMode::Never)
+    }
+
+    /// Finds a served skill by a Skills API id only.
+    pub fn find_id(&self, id: &str) -> Option<&Entry> {
+        let place = self.place_of_id(id)?;
+        self.entries.get(place).filter(|entry| entry.mode != ActivationMode::Never)
+    }
+
+    /// Finds a skill by its identity, whatever its mode.
+    pub fn get(&self, skill: &SkillRef) -> Option<&Entry> {
+        self.entries.get(*self.by_skill.get(skill)?)
+    }
+
+    fn place_of_id(&self, id: &str) -> Option<usize> {
+        self.by_skill.get(self.settings.ids.get(id)?).copied()
+    }
+
+    fn place_of_name(&self, reference: &str) -> Option<usize> {
+        if let Some(place) = self.by_handle.get(reference) {
+            return Some(*place);
+        }
+        if let Some((namespace, name)) = reference.split_once('/') {
+            let skill = SkillRef { namespace: namespace.to_owned(), name: name.to_owned() };
+            return self.by_skill.get(&skill).copied();
+        }
+        self.by_name.get(reference).copied()
+    }
+
+    /// The handles of the listed and always active skills that are closest to some words, best first, at most three.
+    pub fn closest(&self, words: &str) -> Vec<&str> {
+        let (index, places) = self.search.get_or_init(|| {
+            let places: Vec<usize> = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_public()).map(|(at, _)| at).collect();
+            let documents = places.iter().filter_map(|at| self.entries.get(*at));
+            (SearchIndex::build(documents.map(|entry| (&*entry.handle, entry.skill.description.as_str()))), places)
+        });
+        let found = index.closest(words, CLOSEST).into_iter();
+        found.filter_map(|at| self.entries.get(*places.get(at)?)).map(|entry| &*entry.handle).collect()
+    }
+
+    pub(crate) fn base(&self) -> &Base {
+        &self.base
+    }
+
+    pub(crate) fn generic(&self) -> &[Generic] {
+        &self.generic
+    }
+
+    pub(crate) fn listing_block(&self, load_skill: &str) -> Option<String> {
+        self.listing.block(load_skill)
+    }
+
+    pub(crate) fn scores(&self) -> &ScoreIndex {
+        &self.scores
+    }
+
+    pub(crate) fn scored(&self, place: usize) -> Option<&Entry> {
+        self.entries.get(*self.scored.get(place)?)
     }
 }

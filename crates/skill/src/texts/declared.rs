@@ -67,7 +67,11 @@ pub fn litellm_section(title: &str, body: &str) -> String {
 /// Names a skill's files and where they stand. `paths` excludes SKILL.md; the text is empty without any.
 pub fn files_line<'a>(handle: &str, paths: impl Iterator<Item = &'a str>) -> String {
     let list = more_files(paths);
-    if list.is_empty() { list } else { format!("Files (read-only, skills/{handle}/): {list}") }
+    if list.is_empty() {
+        list
+    } else {
+        format!("Files (read-only, skills/{handle}/): {list}")
+    }
 }
 
 /// Joins file names by commas, up to a bound, and counts the rest.

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::call::{End, Outcome, OutputFile};
+use crate::model::Input;
+use crate::tool_result::{self, ToolOutcome};
 
 /// A result longer than this is cut in the middle (conversation.md section 1): about 8,000 tokens.
 pub const MAX_RESULT_BYTES: usize = 32 * 1024;
@@ -52,13 +54,34 @@ pub fn no_skill(name: &str, closest: &[&str]) -> String {
     }
 }
 
+/// Answers a load of a template whose required inputs are not all given.
+pub fn inputs_missing(handle: &str, inputs: &[Input]) -> String {
+    let mut text = format!("Error: skill \"{handle}\" needs inputs. Load it again with inputs:");
+    for input in inputs {
+        let _ = write!(text, "\n- {}", input.name);
+        if input.required {
+            text.push_str(" (required)");
+        }
+        if let Some(default) = &input.default {
+            let _ = write!(text, " (default: {default})");
+        }
+        if let Some(description) = &input.description {
+            let _ = write!(text, ": {description}");
+        }
+    }
+    text
+}
+
 /// Answers a tool name that the skill does not have.
 pub fn no_tool(handle: &str, tool: &str, tools: &[&str]) -> String {
     let tool = shortened(tool);
     if tools.is_empty() {
         format!("Error: skill \"{handle}\" has no tool \"{tool}\"; it declares none.")
     } else {
-        format!("Error: skill \"{handle}\" has no tool \"{tool}\". Its tools: {}.", tools.join(", "))
+        format!(
+            "Error: skill \"{handle}\" has no tool \"{tool}\". Its tools: {}.",
+            tools.join(", ")
+        )
     }
 }
 
@@ -99,12 +122,18 @@ pub fn file_unknown(handle: &str, path: &str, files: &str) -> String {
 
 /// Answers a path whose file is not text.
 pub fn file_binary(handle: &str, path: &str, bytes: usize) -> String {
-    format!("{path} of skill \"{handle}\" is a binary file ({}); a program can read it at skills/{handle}/{path}.", size(bytes as u64))
+    format!(
+        "{path} of skill \"{handle}\" is a binary file ({}); a program can read it at skills/{handle}/{path}.",
+        size(bytes as u64)
+    )
 }
 
 /// Answers a path whose file does not fit: its beginning, and where the rest is.
 pub fn file_too_large(handle: &str, path: &str, bytes: usize, head: &str) -> String {
-    format!("{head}\n[cut: {path} has {}; a program can read all of it at skills/{handle}/{path}]", size(bytes as u64))
+    format!(
+        "{head}\n[cut: {path} has {}; a program can read all of it at skills/{handle}/{path}]",
+        size(bytes as u64)
+    )
 }
 
 /// Tells what became of `run_code`.
@@ -150,23 +179,23 @@ fn file(file: &OutputFile) -> String {
     }
 }
 
-/// Tells what became of a declared tool, in HUSK's words (`seeds/4`): trimmed stdout on exit 0, else the error output with its exit code.
-/// Files, which HUSK does not have, follow as for `run_code`.
+/// Tells what became of a declared tool, in HUSK's words (`seeds/4`, [`tool_result::text`]). Files, which HUSK does not have, follow as for `run_code`.
 pub fn declared_result(outcome: &Outcome) -> String {
-    let stdout = outcome.stdout.trim();
-    let stderr = outcome.stderr.trim();
-    let said = if stderr.is_empty() { stdout } else { stderr };
-    let mut text = match &outcome.end {
-        End::Exit(0) => stdout.to_owned(),
-        End::Exit(code) => format!("Error (exit {code}): {said}"),
-        End::Signal(signal) => format!("Error (signal {signal}): {said}"),
-        End::Timeout { seconds } => format!("Error: timed out after {seconds} s"),
-        End::OutOfMemory => "Error: out of memory".to_owned(),
-        End::NotStarted(why) => format!("Error: {why}"),
+    let (stdout, stderr) = (outcome.stdout.as_str(), outcome.stderr.as_str());
+    let signal;
+    let ending = match &outcome.end {
+        End::Exit(code) => ToolOutcome::Exit { code: *code, stdout, stderr },
+        End::Signal(number) => {
+            signal = number.to_string();
+            ToolOutcome::Signal { name: &signal, stdout, stderr }
+        }
+        End::Timeout { .. } => ToolOutcome::TimedOut,
+        End::OutOfMemory => ToolOutcome::NotStarted { reason: "the tool ran out of memory" },
+        End::NotStarted(why) => ToolOutcome::NotStarted { reason: why },
     };
+    let mut text = tool_result::text(ending);
     push_files(&mut text, outcome);
-    let text = text.trim_start_matches('\n');
-    cut(text)
+    cut(text.trim_start_matches('\n'))
 }
 
 /// Tells what became of `litellm_code_execution`, in LiteLLM's words (`seeds/1`).
@@ -175,7 +204,12 @@ pub fn litellm_result(outcome: &Outcome) -> String {
     if !outcome.stdout.is_empty() {
         parts.push(outcome.stdout.clone());
     }
-    parts.extend(outcome.files.iter().map(|file| format!("Generated file: {}", file.path)));
+    parts.extend(
+        outcome
+            .files
+            .iter()
+            .map(|file| format!("Generated file: {}", file.path)),
+    );
     parts.extend(outcome.file_errors.iter().map(|error| format!("Error: {error}")));
     match &outcome.end {
         End::Exit(0) => {}

@@ -1,0 +1,67 @@
+//! Arguments of a call: from the model's text to a checked object.
+
+use serde_json::{Map, Value};
+
+use super::types::{Decision, Validate};
+use crate::texts;
+
+/// Reads and checks arguments. The error is the result for the model, which repeats the schema; nothing runs then.
+///
+/// Text that is not JSON, or not an object, counts as `{}` if the schema requires nothing (checklist section 6, row 15).
+pub(super) fn read(tool: &str, arguments: &str, schema: &Value, validate: Validate<'_>) -> Result<Map<String, Value>, Decision> {
+    let parsed = match serde_json::from_str::<Value>(arguments) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) => Err("it is another kind of value".to_owned()),
+        Err(_) if arguments.trim().is_empty() => Ok(Map::new()),
+        Err(error) => Err(error.to_string()),
+    };
+    let members = match parsed {
+        Ok(members) => members,
+        Err(_) if !requires(schema) => Map::new(),
+        Err(why) => return Err(error(texts::arguments_not_json(tool, &why, &schema.to_string()))),
+    };
+    check(tool, members, schema, validate)
+}
+
+/// Checks arguments that are an object already.
+pub(super) fn check(
+    tool: &str,
+    members: Map<String, Value>,
+    schema: &Value,
+    validate: Validate<'_>,
+) -> Result<Map<String, Value>, Decision> {
+    let value = Value::Object(members);
+    let checked = validate(schema, &value);
+    let Value::Object(members) = value else { return Ok(Map::new()) };
+    match checked.map_err(|why| (why, missing(schema, &members))) {
+        Ok(()) => match missing(schema, &members) {
+            // The closure may be lenient; a required argument never is.
+            Some(name) => Err(mismatch(tool, &format!("\"{name}\" is required"), schema)),
+            None => Ok(members),
+        },
+        Err((_, Some(name))) => Err(mismatch(tool, &format!("\"{name}\" is required"), schema)),
+        Err((why, None)) => Err(mismatch(tool, &why, schema)),
+    }
+}
+
+fn mismatch(tool: &str, why: &str, schema: &Value) -> Decision {
+    error(texts::arguments_mismatch(tool, why, &schema.to_string()))
+}
+
+fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn requires(schema: &Value) -> bool {
+    required(schema).next().is_some()
+}
+
+fn missing<'a>(schema: &'a Value, members: &Map<String, Value>) -> Option<&'a str> {
+    required(schema).find(|name| !members.contains_key(*name))
+}
+
+/// An error result.
+pub(super) fn error(text: String) -> Decision {
+    Decision::Text { text, is_error: true, loaded: None }
+}

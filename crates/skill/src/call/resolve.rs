@@ -1,0 +1,56 @@
+//! The table from a wire name to what a call means.
+
+use super::types::{CallContext, Decision};
+use super::{arguments, load, run};
+use crate::catalog::Entry;
+use crate::plan::{Action, Plan, PlannedTool};
+
+/// Resolves a call. `None`: no tool of ours has this name in this request, so the call is the client's.
+/// `arguments` is the JSON text that the model wrote; anything else in it becomes an error text, never a run.
+pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> Option<Decision> {
+    let tool = owned(context.plan, wire_name)?;
+    let arguments = match arguments::read(&tool.name, arguments, &tool.schema, context.validate) {
+        Ok(arguments) => arguments,
+        Err(refusal) => return Some(refusal),
+    };
+    Some(match &tool.action {
+        Action::LoadSkill => load::load(context, &arguments),
+        Action::RunSkillTool => run::skill_tool(context, &arguments),
+        Action::RunCode => run::code(context, &tool.name, &arguments),
+        Action::Declared { skill, tool: place } => run::declared(context, &skill.id, *place, &arguments),
+        Action::LitellmSkill { skill } => match context.catalog.get(&skill.id) {
+            Some(entry) => load::instructions(context.plan, entry, std::collections::BTreeMap::new()),
+            None => arguments::error(crate::texts::SKILL_CHANGED.to_owned()),
+        },
+        Action::LitellmCode => run::litellm_code(context, &arguments),
+    })
+}
+
+/// The tool of ours that a name means: its wire name, or `name@version` of an injected tool's skill (OmniRoute's older spelling).
+pub(crate) fn owned<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
+    if let Some(tool) = plan.tool(wire_name) {
+        return Some(tool);
+    }
+    let (name, version) = wire_name.rsplit_once('@')?;
+    let mut found = plan.tools.iter().filter(|tool| match &tool.action {
+        Action::Declared { skill, .. } => {
+            let current = skill.version.as_deref();
+            (skill.id.name == name || skill.title == name || tool.name == name) && (version == "latest" || current == Some(version))
+        }
+        _ => false,
+    });
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
+/// The skill that a model means: listed or always active, active in this request, or loaded before.
+pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a Entry> {
+    let entry = context.catalog.find(name.trim())?;
+    let id = &entry.skill.id;
+    let active = || context.plan.active.iter().any(|active| active.skill.id == *id);
+    let loaded = || {
+        let mut entries = context.loaded.iter().filter_map(|record| load::entry_of(record, context.catalog));
+        entries.any(|entry| entry.skill.id == *id)
+    };
+    (entry.is_public() || active() || loaded()).then_some(entry)
+}

@@ -1,0 +1,147 @@
+//! Calls that run something: declared tools, model-written code, LiteLLM's code tool.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::arguments::{self, error};
+use super::resolve::visible;
+use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpec};
+use super::{command, mounts};
+use crate::argv;
+use crate::catalog::{Entry, Node};
+use crate::model::{SandboxRequest, SkillRef, Tool};
+use crate::plan::Why;
+use crate::texts;
+
+/// LiteLLM's own limit for one run (`seeds/1`); a runtime may only tighten it.
+const LITELLM_TIMEOUT_SECONDS: u64 = 120;
+
+/// `run_skill_tool`.
+pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (name, tool_name) = (text("skill"), text("tool"));
+    let Some(entry) = visible(context, name) else {
+        return error(texts::no_skill(name, &context.catalog.closest(name)));
+    };
+    let Some(tool) = entry.skill.tools.iter().find(|tool| tool.name == tool_name) else {
+        let names: Vec<&str> = entry.skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+        return error(texts::no_tool(&entry.handle, tool_name, &names));
+    };
+    // Some models write the inner object as a string of JSON.
+    let inner = match arguments.get("arguments") {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => String::new(),
+    };
+    match arguments::read(&tool.name, &inner, &tool.input_schema, context.validate) {
+        Ok(inner) => run_tool(entry, tool, &inner),
+        Err(refusal) => refusal,
+    }
+}
+
+/// A declared tool under its wire name.
+pub(super) fn declared(context: &CallContext<'_>, skill: &SkillRef, place: usize, arguments: &Map<String, Value>) -> Decision {
+    let entry = context.catalog.get(skill);
+    match entry.and_then(|entry| Some((entry, entry.skill.tools.get(place)?))) {
+        Some((entry, tool)) => run_tool(entry, tool, arguments),
+        None => error(texts::SKILL_CHANGED.to_owned()),
+    }
+}
+
+fn run_tool(entry: &Entry, tool: &Tool, arguments: &Map<String, Value>) -> Decision {
+    // A tool that declares only an input schema is mapped by HUSK's rule as well: its properties, in declared order, are the parameters.
+    let argv = match argv::build(tool, &Value::Object(arguments.clone())) {
+        Ok(argv) => argv,
+        Err(refused) => return error(texts::argument_refused(&refused.to_string())),
+    };
+    let mount = mounts::of(entry);
+    let mut env = entry.skill.env.clone();
+    env.extend(tool.env.iter().cloned());
+    env.sort_unstable();
+    env.dedup();
+    run(RunSpec {
+        skill: Some(entry.skill.id.clone()),
+        program: Program::Argv(argv),
+        cwd: Cwd::Mount(mount.path.clone()),
+        mounts: vec![mount],
+        staged: Vec::new(),
+        env,
+        sandbox: entry.skill.sandbox.clone(),
+        render: Render::Declared,
+    })
+}
+
+/// `run_code`.
+pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String, Value>) -> Decision {
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+    let entry = match text("skill") {
+        None => None,
+        Some(name) => match visible(context, name) {
+            Some(entry) => Some(entry),
+            None => return error(texts::no_skill(name, &context.catalog.closest(name))),
+        },
+    };
+    let (program, source) = match (text("code"), text("command")) {
+        (Some(code), None) => match language(text("language"), context) {
+            Ok(language) => (Program::Code { language, source: code.to_owned() }, code),
+            Err(why) => return error(texts::not_executable(&why)),
+        },
+        (None, Some(line)) => match command::split(line) {
+            Ok(words) => (Program::Argv(words), line),
+            Err(why) => return error(texts::not_executable(&why)),
+        },
+        _ => return error(texts::one_program(tool)),
+    };
+    run(RunSpec {
+        skill: entry.map(|entry| entry.skill.id.clone()),
+        mounts: mounts::for_code(context, entry, source),
+        program,
+        cwd: Cwd::Work,
+        staged: Vec::new(),
+        env: entry.map(|entry| entry.skill.env.clone()).unwrap_or_default(),
+        sandbox: entry.map(|entry| entry.skill.sandbox.clone()).unwrap_or_default(),
+        render: Render::Code,
+    })
+}
+
+fn language(word: Option<&str>, context: &CallContext<'_>) -> Result<Language, String> {
+    match word {
+        None | Some("python") => Ok(Language::Python),
+        Some("node") if context.catalog.settings().node == Node::Present => Ok(Language::Node),
+        Some("node") => Err("this runtime has no node; write Python".to_owned()),
+        Some(_) => Err("language is neither \"python\" nor \"node\"".to_owned()),
+    }
+}
+
+/// `litellm_code_execution`: Python with the skills' files in the work directory itself, as that dialect's scripts expect.
+pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
+    let source = arguments.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let ours = context.plan.active.iter().filter(|active| active.why == Why::Litellm);
+    let entries: Vec<&Entry> = ours.filter_map(|active| context.catalog.get(&active.skill.id)).collect();
+    let first = entries.first();
+    let mut staged: Vec<(String, Arc<[u8]>)> = Vec::new();
+    for entry in &entries {
+        for (path, file) in &entry.skill.files {
+            // The first skill has a shared path; each skill's own files also stand at skills/<name>/.
+            if !staged.iter().any(|(known, _)| known == path) {
+                staged.push((path.clone(), Arc::clone(&file.bytes)));
+            }
+        }
+    }
+    let asked = first.map(|entry| entry.skill.sandbox.clone()).unwrap_or_default();
+    run(RunSpec {
+        skill: first.map(|entry| entry.skill.id.clone()),
+        program: Program::Code { language: Language::Python, source },
+        cwd: Cwd::Work,
+        mounts: entries.iter().map(|entry| mounts::of(entry)).collect(),
+        staged,
+        env: first.map(|entry| entry.skill.env.clone()).unwrap_or_default(),
+        sandbox: SandboxRequest { timeout_seconds: asked.timeout_seconds.or(Some(LITELLM_TIMEOUT_SECONDS)), ..asked },
+        render: Render::Litellm,
+    })
+}
+
+fn run(spec: RunSpec) -> Decision {
+    Decision::Run(Box::new(spec))
+}

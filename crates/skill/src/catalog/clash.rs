@@ -1,0 +1,47 @@
+//! Skills that cannot both have what they ask for.
+
+use std::fmt;
+
+use crate::model::SkillRef;
+
+/// One clash and how it was settled. Nothing is dropped silently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clash {
+    /// Several namespaces have a skill of this name: models see `namespace/name` for each.
+    Name {
+        /// The name.
+        name: String,
+        /// Who has it, sorted by namespace.
+        skills: Vec<SkillRef>,
+    },
+    /// The same skill was given twice; the first is served.
+    Twice(SkillRef),
+    /// A tool's wire name was taken by another or by a generic tool, so it got a hashed one.
+    Tool {
+        /// The skill that had to yield.
+        skill: SkillRef,
+        /// Its tool.
+        tool: String,
+        /// The name that the model sees instead.
+        wire_name: String,
+    },
+}
+
+impl fmt::Display for Clash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { name, skills } => {
+                let all: Vec<String> = skills.iter().map(|skill| format!("{}/{}", skill.namespace, skill.name)).collect();
+                write!(f, "several skills are named \"{name}\": models see {}", all.join(", "))
+            }
+            Self::Twice(skill) => {
+                write!(f, "skill {}/{} is given twice; the first one is served, remove the other", skill.namespace, skill.name)
+            }
+            Self::Tool { skill, tool, wire_name } => write!(
+                f,
+                "tool \"{tool}\" of skill {}/{} is called {wire_name}, because its plain name is taken or too long",
+                skill.namespace, skill.name
+            ),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! From skills and settings to a catalog: one pass for each prepared part, linear in the bytes of the skills.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+use super::entry::{Entry, Generic};
+use super::listing::{self, Line};
+use super::{Base, Catalog, CatalogSettings, Clash, ModelCode, Pin};
+use crate::autoscore::{ScoreIndex, ScoredSkill};
+use crate::model::{ActivationMode, Skill, SkillRef};
+use crate::plan::{Action, PlannedTool, assemble};
+use crate::schema;
+use crate::texts;
+use crate::wire_name;
+
+impl Catalog {
+    /// Compiles skills for a runtime. Never fails: what cannot stand together is settled and told in [`Catalog::clashes`].
+    pub fn compile(mut skills: Vec<Arc<Skill>>, settings: CatalogSettings) -> Self {
+        // Stable, so that of two skills with one identity the first given stays first.
+        skills.sort_by(|a, b| (&a.id.name, &a.id.namespace).cmp(&(&b.id.name, &b.id.namespace)));
+        let mut clashes = Vec::new();
+        skills.dedup_by(|later, first| {
+            let same = later.id == first.id;
+            if same {
+                clashes.push(Clash::Twice(first.id.clone()));
+            }
+            same
+        });
+        let entries = entries(skills, &settings, &mut clashes);
+        let listing = list(&entries, settings.max_listing_tokens);
+        let generic = generic(&entries, settings.model_code);
+        let (scores, scored) = score(&entries);
+        let mut catalog = Self {
+            by_skill: entries.iter().enumerate().map(|(at, entry)| (entry.skill.id.clone(), at)).collect(),
+            by_handle: entries.iter().enumerate().map(|(at, entry)| (Arc::clone(&entry.handle), at)).collect(),
+            // Reversed, so that the first of equal names is the one that stays.
+            by_name: entries.iter().enumerate().rev().map(|(at, entry)| (entry.skill.id.name.clone(), at)).collect(),
+            settings,
+            entries,
+            listing,
+            generic,
+            base: Base::nothing(),
+            scores,
+            scored,
+            clashes,
+            search: OnceLock::new(),
+        };
+        catalog.base = assemble::base(&catalog);
+        catalog
+    }
+}
+
+impl Base {
+    fn nothing() -> Self {
+        Self { system: "".into(), tools: Arc::new([]), names: HashSet::new(), active: Arc::new([]), added_tokens: 0 }
+    }
+}
+
+fn entries(skills: Vec<Arc<Skill>>, settings: &CatalogSettings, clashes: &mut Vec<Clash>) -> Vec<Entry> {
+    let mut namespaces: HashMap<String, Vec<SkillRef>> = HashMap::new();
+    for skill in &skills {
+        namespaces.entry(skill.id.name.clone()).or_default().push(skill.id.clone());
+    }
+    let pins: HashMap<&SkillRef, &Pin> = settings.pins.iter().map(|pin| (&pin.skill, pin)).collect();
+    let mut taken: HashSet<String> = texts::generic_tools_reserved().into_iter().map(str::to_owned).collect();
+    let mut entries = Vec::with_capacity(skills.len());
+    for skill in skills {
+        let alone = namespaces.get(&skill.id.name).is_none_or(|skills| skills.len() == 1);
+        let handle: Arc<str> = if alone {
+            skill.id.name.as_str().into()
+        } else {
+            format!("{}/{}", skill.id.namespace, skill.id.name).into()
+        };
+        let pin = pins.get(&skill.id);
+        let mode = pin.and_then(|pin| pin.mode).unwrap_or_else(|| skill.activation.min(settings.max_activation));
+        let inputs = pin.map(|pin| pin.inputs.clone()).unwrap_or_default();
+        let tools = if mode == ActivationMode::Never { Vec::new() } else { tools(&skill, &mut taken, clashes) };
+        entries.push(Entry { skill, handle, mode, inputs, tools });
+    }
+    let mut shared: BTreeMap<String, Vec<SkillRef>> = BTreeMap::new();
+    shared.extend(namespaces.into_iter().filter(|(_, skills)| skills.len() > 1));
+    clashes.extend(shared.into_iter().map(|(name, skills)| Clash::Name { name, skills }));
+    entries
+}
+
+fn tools(skill: &Arc<Skill>, taken: &mut HashSet<String>, clashes: &mut Vec<Clash>) -> Vec<Arc<PlannedTool>> {
+    let only = skill.tools.len() == 1;
+    let visible = skill.tools.iter().enumerate().filter(|(_, tool)| !tool.hidden);
+    visible
+        .map(|(at, tool)| {
+            let name = wire_name::of_tool(&skill.id.namespace, &skill.id.name, &tool.name, only, taken);
+            let plain = only && tool.name == skill.id.name || name == wire_name::legal(&format!("{}__{}", skill.id.name, tool.name));
+            if !plain {
+                clashes.push(Clash::Tool { skill: skill.id.clone(), tool: tool.name.clone(), wire_name: name.clone() });
+            }
+            let schema = schema::with_properties(&tool.input_schema);
+            let action = Action::Declared { skill: Arc::clone(skill), tool: at };
+            Arc::new(PlannedTool::new(name, tool.description.clone(), schema, action))
+        })
+        .collect()
+}
+
+fn list(entries: &[Entry], max_tokens: usize) -> listing::Listing {
+    let listed = entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
+    let mut lines: Vec<Line<'_>> =
+        listed.map(|entry| Line { handle: &entry.handle, description: &entry.skill.description }).collect();
+    lines.sort_unstable_by_key(|line| line.handle);
+    listing::fit(&lines, max_tokens)
+}
+
+/// Which generic tools there are: by catalog and runtime only, never by the request (conversation.md section 1), so that they never move in a
+/// provider's prompt cache. A request without any listed or active skill still gets none.
+fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
+    let served = || entries.iter().filter(|entry| entry.mode != ActivationMode::Never);
+    let listed = || entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
+    let has_files = served().any(Entry::has_files);
+    let mut generic = Vec::new();
+    if listed().next().is_some() || has_files {
+        generic.push(Generic::LoadSkill);
+    }
+    if listed().any(|entry| !entry.skill.tools.is_empty()) || served().any(|entry| entry.skill.tools.iter().any(|tool| tool.hidden)) {
+        generic.push(Generic::RunSkillTool);
+    }
+    if model_code == ModelCode::Allow && has_files {
+        generic.push(Generic::RunCode);
+    }
+    generic
+}
+
+fn score(entries: &[Entry]) -> (ScoreIndex, Vec<usize>) {
+    let places: Vec<usize> =
+        entries.iter().enumerate().filter(|(_, entry)| entry.mode == ActivationMode::Auto).map(|(at, _)| at).collect();
+    let skills: Vec<ScoredSkill<'_>> = places
+        .iter()
+        .filter_map(|at| entries.get(*at))
+        .map(|entry| ScoredSkill {
+            name: &entry.skill.id.name,
+            description: &entry.skill.description,
+            tags: &entry.skill.tags,
+            install_count: entry.skill.install_count,
+        })
+        .collect();
+    (ScoreIndex::build(&skills), places)
+}

@@ -1,0 +1,68 @@
+//! One skill as a catalog serves it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{ActivationMode, Skill};
+use crate::plan::PlannedTool;
+use crate::template;
+use crate::texts;
+
+/// The file that every skill has; it is not among the files shown to models.
+pub const SKILL_MD: &str = "SKILL.md";
+
+/// The three tools that are not declared by any skill, in the order in which they stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Generic {
+    LoadSkill,
+    RunSkillTool,
+    RunCode,
+}
+
+/// One skill with its mode here and its prepared tools.
+#[derive(Debug)]
+pub struct Entry {
+    /// The skill.
+    pub skill: Arc<Skill>,
+    /// What models and logs call it: its name, or `namespace/name` where several namespaces have one of this name. Its files stand at `skills/<handle>/`.
+    pub handle: Arc<str>,
+    /// Its mode in this runtime: its own, capped, or a pin's.
+    pub mode: ActivationMode,
+    /// Values of a pin for its template inputs.
+    pub inputs: BTreeMap<String, String>,
+    /// Its declared tools, hidden ones left out, under their wire names.
+    pub(crate) tools: Vec<Arc<PlannedTool>>,
+}
+
+impl Entry {
+    /// Paths of its files, SKILL.md left out, sorted.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.skill.files.keys().map(String::as_str).filter(|path| *path != SKILL_MD)
+    }
+
+    /// Whether there is any file besides SKILL.md.
+    pub fn has_files(&self) -> bool {
+        self.paths().next().is_some()
+    }
+
+    /// Whether a model may know of it without its being named: listed or always active.
+    pub fn is_public(&self) -> bool {
+        matches!(self.mode, ActivationMode::Listed | ActivationMode::Always)
+    }
+
+    /// The instructions, template inputs filled from `given`, then from the pin, then from their defaults.
+    pub fn body(&self, given: &BTreeMap<String, String>) -> String {
+        if self.skill.inputs.is_empty() {
+            return self.skill.body.clone();
+        }
+        let mut values = self.inputs.clone();
+        values.extend(given.iter().map(|(name, value)| (name.clone(), value.clone())));
+        template::substitute(&self.skill.body, &self.skill.inputs, &values)
+    }
+
+    /// Its section under the heading of active skills.
+    pub(crate) fn section(&self, given: &BTreeMap<String, String>) -> String {
+        let files = texts::files_line(&self.handle, self.paths());
+        texts::body_section(&self.skill.title, &self.body(given), &files)
+    }
+}

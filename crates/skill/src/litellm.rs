@@ -1,0 +1,134 @@
+//! Skills in the LiteLLM dialect (`seeds/1`): how a `litellm:` id is disclosed, and how its archives are read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::catalog::SKILL_MD;
+use crate::model::Skill;
+use crate::plan::{Action, PlannedTool};
+use crate::texts;
+use crate::wire_name;
+
+/// A tool's description is cut here, `...` included.
+const MAX_DESCRIPTION_BYTES: usize = 1_024;
+
+/// A record as the Skills API stores it, as far as it is shown to models.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StoredSkill<'a> {
+    /// `skill_id`.
+    pub id: &'a str,
+    /// `display_title`.
+    pub title: Option<&'a str>,
+    /// `description`.
+    pub description: Option<&'a str>,
+    /// `instructions`.
+    pub instructions: Option<&'a str>,
+    /// `metadata.parameters`, which replaces the empty schema if it is a mapping with members.
+    pub parameters: Option<&'a Value>,
+}
+
+impl StoredSkill<'_> {
+    /// The text for the model: instructions, else description, else title, else id; at most 1,024 bytes.
+    pub fn tool_description(&self) -> String {
+        let given = [self.instructions, self.description, self.title];
+        let text = given.into_iter().flatten().find(|text| !text.is_empty()).unwrap_or(self.id);
+        if text.chars().count() <= MAX_DESCRIPTION_BYTES {
+            return text.to_owned();
+        }
+        let kept: String = text.chars().take(MAX_DESCRIPTION_BYTES - 3).collect();
+        format!("{kept}...")
+    }
+
+    /// The arguments of its tool.
+    pub fn tool_schema(&self) -> Value {
+        match self.parameters {
+            Some(Value::Object(members)) if !members.is_empty() => Value::Object(members.clone()),
+            _ => json!({"type": "object", "properties": {}, "required": []}),
+        }
+    }
+
+    /// The prompt section: the archive's Markdown under a heading, else the bare instructions, else nothing.
+    pub fn section(&self, archive: Option<&[ArchiveFile<'_>]>) -> Option<String> {
+        let text = archive.and_then(content);
+        let title = self.title.filter(|title| !title.is_empty()).unwrap_or(self.id);
+        let bare = || self.instructions.filter(|text| !text.is_empty()).map(str::to_owned);
+        text.map(|text| texts::litellm_section(title, text)).or_else(bare)
+    }
+}
+
+/// One entry of an archive, in archive order.
+#[derive(Debug, Clone, Copy)]
+pub struct ArchiveFile<'a> {
+    /// Its path as written.
+    pub path: &'a str,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// The Markdown of an archive: the first SKILL.md at any depth, else the first README.md, else the first `.md`. Empty files and files
+/// that are not UTF-8 are passed over.
+fn content<'a>(archive: &[ArchiveFile<'a>]) -> Option<&'a str> {
+    let text = |ending: &str| {
+        let found = archive.iter().filter(|file| file.path.ends_with(ending));
+        found.filter_map(|file| std::str::from_utf8(file.bytes).ok()).find(|text| !text.is_empty())
+    };
+    text(SKILL_MD).or_else(|| text("README.md")).or_else(|| text(".md"))
+}
+
+/// The files of an archive for the sandbox: the top folder removed; folders, absolute paths, backslashes and `..` passed over.
+/// A path that two top folders share keeps its top folder in both.
+pub fn archive_files(archive: &[ArchiveFile<'_>]) -> BTreeMap<String, Vec<u8>> {
+    let kept = || archive.iter().filter(|file| is_safe(file.path));
+    let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
+    for file in kept() {
+        *owners.entry(below_top(file.path)).or_default() += 1;
+    }
+    kept()
+        .map(|file| {
+            let below = below_top(file.path);
+            let path = if owners.get(below).is_some_and(|count| *count > 1) { file.path } else { below };
+            (path.to_owned(), file.bytes.to_vec())
+        })
+        .collect()
+}
+
+fn below_top(path: &str) -> &str {
+    path.split_once('/').map_or(path, |(_, below)| below)
+}
+
+/// Whether a path names a file below the folder, by components.
+fn is_safe(path: &str) -> bool {
+    !path.ends_with('/') && !path.contains(['\\', '\0']) && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+/// The section of a served skill: its body without frontmatter.
+pub(crate) fn section(skill: &Skill, body: &str) -> String {
+    texts::litellm_section(&skill.title, body)
+}
+
+/// The one tool that stands for a served skill, named by the id it was referenced by.
+pub(crate) fn tool(skill: &Arc<Skill>, id: &str) -> PlannedTool {
+    let metadata = skill.extra.get("metadata");
+    let stored = StoredSkill {
+        id,
+        title: Some(&skill.title),
+        description: Some(&skill.description),
+        instructions: skill.extra.get("instructions").and_then(Value::as_str),
+        parameters: metadata.and_then(|metadata| metadata.get("parameters")),
+    };
+    let action = Action::LitellmSkill { skill: Arc::clone(skill) };
+    PlannedTool::new(wire_name::of_stored_id(id), stored.tool_description(), stored.tool_schema(), action)
+}
+
+/// The code tool, last of all.
+pub(crate) fn code_tool() -> PlannedTool {
+    let (description, schema) = (texts::litellm_code_description(), texts::litellm_code_schema());
+    PlannedTool::new(texts::LITELLM_CODE_TOOL.to_owned(), description, schema, Action::LitellmCode)
+}
+
+/// Whether the code tool is offered for a skill.
+pub(crate) fn has_python(skill: &Skill) -> bool {
+    skill.files.keys().any(|path| path.ends_with(".py"))
+}

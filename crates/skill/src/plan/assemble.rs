@@ -1,0 +1,149 @@
+//! From selected skills to system text and tools.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::select::Named;
+use super::types::{Action, Active, Note, Plan, PlannedTool, Why};
+use crate::catalog::{Base, Catalog, Entry, Generic};
+use crate::litellm;
+use crate::model::ActivationMode;
+use crate::texts;
+
+/// Assembles the injection of a request that names nothing.
+pub(crate) fn base(catalog: &Catalog) -> Base {
+    let plan = assemble(catalog, &[], &[], &[]);
+    let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
+    Base { system: plan.system, tools: plan.tools, names, active: plan.active, added_tokens: plan.added_tokens }
+}
+
+/// Assembles text and tools: listed, then the bodies of Always, named and scored skills; generic tools, then declared ones in the same order.
+pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry], client_tools: &[&str]) -> Plan {
+    let client: HashSet<&str> = client_tools.iter().copied().collect();
+    let mut parts = Parts { client: &client, tools: Vec::new(), taken: HashSet::new(), notes: Vec::new() };
+    let active = active(catalog, named, scored);
+    let listing = catalog.listing_block(texts::LOAD_SKILL).is_some();
+    let ordinary = active.iter().any(|(active, _)| active.why != Why::Litellm);
+    let names = if listing || ordinary { parts.generic(catalog) } else { GenericNames::default() };
+    parts.declared(&active, named);
+    let system = system(catalog, &active, &names, named);
+    let bytes = system.len() + parts.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
+    Plan {
+        system: system.into(),
+        tools: parts.tools.into(),
+        litellm: active.iter().any(|(active, _)| active.why == Why::Litellm),
+        active: active.into_iter().map(|(active, _)| active).collect(),
+        notes: parts.notes,
+        added_tokens: texts::tokens(bytes),
+        ..Plan::default()
+    }
+}
+
+/// Active skills in the order of the system text.
+fn active<'a>(catalog: &'a Catalog, named: &[Named<'a>], scored: &[&'a Entry]) -> Vec<(Active, &'a Entry)> {
+    let is_litellm = |entry: &Entry| named.iter().any(|named| named.why == Why::Litellm && named.entry.skill.id == entry.skill.id);
+    let always = catalog.entries().iter().filter(|entry| entry.mode == ActivationMode::Always && !is_litellm(entry));
+    let mut all: Vec<(Active, &Entry)> = always.map(|entry| (describe(entry, Why::Always), entry)).collect();
+    for named in named.iter().filter(|named| named.entry.mode != ActivationMode::Always || named.why == Why::Litellm) {
+        all.push((describe(named.entry, named.why), named.entry));
+    }
+    all.extend(scored.iter().map(|entry| (describe(entry, Why::Auto), *entry)));
+    all
+}
+
+fn describe(entry: &Entry, why: Why) -> Active {
+    Active { skill: Arc::clone(&entry.skill), handle: Arc::clone(&entry.handle), mode: entry.mode, why }
+}
+
+fn system(catalog: &Catalog, active: &[(Active, &Entry)], names: &GenericNames, named: &[Named<'_>]) -> String {
+    let none = BTreeMap::new();
+    let sections: Vec<String> = active
+        .iter()
+        .map(|(active, entry)| {
+            let naming = named.iter().find(|named| named.entry.skill.id == active.skill.id);
+            let inputs = naming.map_or(&none, |named| &named.inputs);
+            if active.why == Why::Litellm { litellm::section(&active.skill, &entry.body(inputs)) } else { entry.section(inputs) }
+        })
+        .collect();
+    let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
+    let listing = catalog.listing_block(names.load_skill());
+    let bodies = (!sections.is_empty()).then(|| texts::bodies_block(&sections));
+    let blocks: Vec<String> = listing.into_iter().chain(bodies).collect();
+    blocks.join("\n\n")
+}
+
+/// What the generic tools are called in this request.
+#[derive(Debug, Default)]
+struct GenericNames {
+    load_skill: Option<String>,
+}
+
+impl GenericNames {
+    fn load_skill(&self) -> &str {
+        self.load_skill.as_deref().unwrap_or(texts::LOAD_SKILL)
+    }
+}
+
+/// Tools as they come together, and what had to be left out.
+struct Parts<'a> {
+    client: &'a HashSet<&'a str>,
+    tools: Vec<Arc<PlannedTool>>,
+    taken: HashSet<String>,
+    notes: Vec<Note>,
+}
+
+impl Parts<'_> {
+    /// Adds the catalog's generic tools. One whose name the client has becomes `knack_<name>`.
+    fn generic(&mut self, catalog: &Catalog) -> GenericNames {
+        let node = catalog.settings().node;
+        let mut names = GenericNames::default();
+        for generic in catalog.generic() {
+            let (plain, schema, action) = match generic {
+                Generic::LoadSkill => (texts::LOAD_SKILL, texts::load_skill_schema(), Action::LoadSkill),
+                Generic::RunSkillTool => (texts::RUN_SKILL_TOOL, texts::run_skill_tool_schema(), Action::RunSkillTool),
+                Generic::RunCode => (texts::RUN_CODE, texts::run_code_schema(node), Action::RunCode),
+            };
+            let name = if self.client.contains(plain) { format!("knack_{plain}") } else { plain.to_owned() };
+            let description = match generic {
+                Generic::LoadSkill => texts::load_skill_description(),
+                Generic::RunSkillTool => texts::run_skill_tool_description(names.load_skill()),
+                Generic::RunCode => texts::run_code_description(),
+            };
+            if *generic == Generic::LoadSkill {
+                names.load_skill = Some(name.clone());
+            }
+            self.push(Arc::new(PlannedTool::new(name, description, schema, action)), None);
+        }
+        names
+    }
+
+    /// Adds the tools of active skills; `litellm:` ones have a single tool each, and one code tool for all that have a Python file.
+    fn declared(&mut self, active: &[(Active, &Entry)], named: &[Named<'_>]) {
+        let mut runs_code = false;
+        for (active, entry) in active {
+            if active.why == Why::Litellm {
+                let id = named.iter().find(|named| named.entry.skill.id == active.skill.id).and_then(|named| named.id);
+                self.push(Arc::new(litellm::tool(&active.skill, id.unwrap_or(&active.skill.id.name))), Some(entry));
+                runs_code |= litellm::has_python(&active.skill);
+            } else {
+                for tool in &entry.tools {
+                    self.push(Arc::clone(tool), Some(entry));
+                }
+            }
+        }
+        if runs_code {
+            self.push(Arc::new(litellm::code_tool()), None);
+        }
+    }
+
+    /// Adds one tool, unless its name is the client's or ours already.
+    fn push(&mut self, tool: Arc<PlannedTool>, entry: Option<&Entry>) {
+        let free = !self.client.contains(tool.name.as_str()) && self.taken.insert(tool.name.clone());
+        if free {
+            self.tools.push(tool);
+            return;
+        }
+        let skill = entry.map(|entry| entry.skill.id.clone());
+        self.notes.push(Note { skill, text: format!("tool {} is left out: the request has a tool of that name", tool.name) });
+    }
+}

@@ -1,0 +1,121 @@
+//! Which skills a request names, and which ones AUTO gives it.
+
+use std::collections::BTreeMap;
+
+use super::types::{ContainerPlan, ContainerSkill, PlanError, PlanRequest, Why};
+use crate::at_skill;
+use crate::catalog::{Catalog, Entry};
+use crate::model::ActivationMode;
+
+/// Ids with these beginnings are ours by form, so an unknown one is an error and not a native skill (`seeds/1`, checklist section 1).
+const OURS: [&str; 2] = ["litellm:", "litellm_skill_"];
+
+/// A skill that the request names.
+#[derive(Debug, Clone)]
+pub(crate) struct Named<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) why: Why,
+    /// For a `litellm:` skill: the stored id as referenced, without the prefix.
+    pub(crate) id: Option<&'a str>,
+    /// Values for its template inputs.
+    pub(crate) inputs: BTreeMap<String, String>,
+}
+
+impl<'a> Named<'a> {
+    fn new(entry: &'a Entry, why: Why) -> Self {
+        Self { entry, why, id: None, inputs: BTreeMap::new() }
+    }
+}
+
+/// What `container.skills` came to.
+pub(super) struct Container<'a> {
+    pub(super) skills: Vec<Named<'a>>,
+    pub(super) plan: ContainerPlan,
+}
+
+/// Sorts `container.skills` into ours and native ones.
+pub(super) fn container<'a>(skills: &'a [ContainerSkill<'a>], catalog: &'a Catalog) -> Result<Container<'a>, PlanError> {
+    let mut container = Container { skills: Vec::new(), plan: ContainerPlan::default() };
+    for (place, skill) in skills.iter().enumerate() {
+        match ours(skill, catalog)? {
+            Some(named) => {
+                extend(&mut container.skills, vec![named]);
+                container.plan.ours.push(place);
+            }
+            None => container.plan.native.push(place),
+        }
+    }
+    Ok(container)
+}
+
+fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<Named<'a>>, PlanError> {
+    if skill.kind == Some("anthropic") {
+        return Ok(None);
+    }
+    if OURS.iter().any(|prefix| skill.id.starts_with(prefix)) {
+        let id = skill.id.strip_prefix("litellm:").unwrap_or(skill.id);
+        let entry = catalog.find(id).ok_or_else(|| PlanError::UnknownSkill { id: skill.id.to_owned() })?;
+        return Ok(Some(Named { id: Some(id), ..Named::new(entry, Why::Litellm) }));
+    }
+    if let Some(entry) = catalog.find_id(skill.id) {
+        return Ok(Some(Named { id: Some(skill.id), ..Named::new(entry, Why::Litellm) }));
+    }
+    Ok(catalog.find(skill.id).map(|entry| Named::new(entry, Why::Container)))
+}
+
+/// Reads the header. `Ok(None)`: it says `none`.
+pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<Option<Vec<Named<'a>>>, PlanError> {
+    let mut named = Vec::new();
+    let names = header.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
+    for name in names {
+        if name.eq_ignore_ascii_case("none") {
+            return Ok(None);
+        }
+        let entry = catalog.find(name).ok_or_else(|| PlanError::UnknownSkill { id: name.to_owned() })?;
+        named.push(Named::new(entry, Why::Header));
+    }
+    Ok(Some(named))
+}
+
+/// Reads `@name text` at the start of each user text. Unknown names are plain text. The last mention's text fills the inputs.
+pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<Named<'a>> {
+    let mut named: Vec<Named<'a>> = Vec::new();
+    for mention in texts.iter().filter_map(|text| at_skill::parse(text)) {
+        let Some(entry) = catalog.find(mention.skill) else { continue };
+        let inputs = at_skill::map_text(&entry.skill.inputs, mention.text);
+        match named.iter_mut().find(|named| named.entry.skill.id == entry.skill.id) {
+            Some(known) => known.inputs = inputs,
+            None => named.push(Named { inputs, ..Named::new(entry, Why::Mention) }),
+        }
+    }
+    named
+}
+
+/// Adds skills that are not there yet; a later naming only gives inputs.
+pub(super) fn extend<'a>(named: &mut Vec<Named<'a>>, more: Vec<Named<'a>>) {
+    for other in more {
+        match named.iter_mut().find(|known| known.entry.skill.id == other.entry.skill.id) {
+            Some(known) if known.inputs.is_empty() => known.inputs = other.inputs,
+            Some(_) => {}
+            None => named.push(other),
+        }
+    }
+}
+
+/// Leaves out what is active anyway: naming an Always skill changes nothing, unless it came by `litellm:` or brings inputs.
+pub(super) fn without_always(mut named: Vec<Named<'_>>) -> Vec<Named<'_>> {
+    named.retain(|named| {
+        named.entry.mode != ActivationMode::Always || named.why == Why::Litellm || !named.inputs.is_empty()
+    });
+    named
+}
+
+/// Lets AUTO select among the skills that are not named already.
+pub(super) fn scored<'a>(request: &PlanRequest<'_>, catalog: &'a Catalog, named: &[Named<'a>]) -> Vec<&'a Entry> {
+    if catalog.scores().is_empty() {
+        return Vec::new();
+    }
+    let winners = catalog.scores().replay(request.provider, &(request.auto)());
+    let entries = winners.into_iter().filter_map(|place| catalog.scored(place));
+    entries.filter(|entry| !named.iter().any(|named| named.entry.skill.id == entry.skill.id)).collect()
+}
