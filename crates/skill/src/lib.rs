@@ -6,6 +6,8 @@ pub mod autoscore;
 pub mod call;
 pub mod catalog;
 pub mod finding;
+#[cfg(test)]
+mod fixture;
 pub mod frontmatter;
 pub mod inputs;
 pub mod litellm;

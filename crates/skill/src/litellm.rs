@@ -33,7 +33,11 @@ impl StoredSkill<'_> {
     /// The text for the model: instructions, else description, else title, else id; at most 1,024 bytes.
     pub fn tool_description(&self) -> String {
         let given = [self.instructions, self.description, self.title];
-        let text = given.into_iter().flatten().find(|text| !text.is_empty()).unwrap_or(self.id);
+        let text = given
+            .into_iter()
+            .flatten()
+            .find(|text| !text.is_empty())
+            .unwrap_or(self.id);
         if text.chars().count() <= MAX_DESCRIPTION_BYTES {
             return text.to_owned();
         }
@@ -72,7 +76,9 @@ pub struct ArchiveFile<'a> {
 fn content<'a>(archive: &[ArchiveFile<'a>]) -> Option<&'a str> {
     let text = |ending: &str| {
         let found = archive.iter().filter(|file| file.path.ends_with(ending));
-        found.filter_map(|file| std::str::from_utf8(file.bytes).ok()).find(|text| !text.is_empty())
+        found
+            .filter_map(|file| std::str::from_utf8(file.bytes).ok())
+            .find(|text| !text.is_empty())
     };
     text(SKILL_MD).or_else(|| text("README.md")).or_else(|| text(".md"))
 }
@@ -88,7 +94,11 @@ pub fn archive_files(archive: &[ArchiveFile<'_>]) -> BTreeMap<String, Vec<u8>> {
     kept()
         .map(|file| {
             let below = below_top(file.path);
-            let path = if owners.get(below).is_some_and(|count| *count > 1) { file.path } else { below };
+            let path = if owners.get(below).is_some_and(|count| *count > 1) {
+                file.path
+            } else {
+                below
+            };
             (path.to_owned(), file.bytes.to_vec())
         })
         .collect()
@@ -100,7 +110,11 @@ fn below_top(path: &str) -> &str {
 
 /// Whether a path names a file below the folder, by components.
 fn is_safe(path: &str) -> bool {
-    !path.ends_with('/') && !path.contains(['\\', '\0']) && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+    !path.ends_with('/')
+        && !path.contains(['\\', '\0'])
+        && path
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
 /// The section of a served skill: its body without frontmatter.
@@ -118,14 +132,26 @@ pub(crate) fn tool(skill: &Arc<Skill>, id: &str) -> PlannedTool {
         instructions: skill.extra.get("instructions").and_then(Value::as_str),
         parameters: metadata.and_then(|metadata| metadata.get("parameters")),
     };
-    let action = Action::LitellmSkill { skill: Arc::clone(skill) };
-    PlannedTool::new(wire_name::of_stored_id(id), stored.tool_description(), stored.tool_schema(), action)
+    let action = Action::LitellmSkill {
+        skill: Arc::clone(skill),
+    };
+    PlannedTool::new(
+        wire_name::of_stored_id(id),
+        stored.tool_description(),
+        stored.tool_schema(),
+        action,
+    )
 }
 
 /// The code tool, last of all.
 pub(crate) fn code_tool() -> PlannedTool {
     let (description, schema) = (texts::litellm_code_description(), texts::litellm_code_schema());
-    PlannedTool::new(texts::LITELLM_CODE_TOOL.to_owned(), description, schema, Action::LitellmCode)
+    PlannedTool::new(
+        texts::LITELLM_CODE_TOOL.to_owned(),
+        description,
+        schema,
+        Action::LitellmCode,
+    )
 }
 
 /// Whether the code tool is offered for a skill.

@@ -47,7 +47,11 @@ impl SearchIndex {
         }
         let count = count(lengths.len().max(1));
         let mean_length = (lengths.iter().sum::<f32>() / count).max(1.0);
-        Self { postings, lengths, mean_length }
+        Self {
+            postings,
+            lengths,
+            mean_length,
+        }
     }
 
     /// Returns the places of the best documents, best first; equal scores in list order. Empty if no word or trigram matches.
@@ -58,7 +62,9 @@ impl SearchIndex {
         terms.dedup();
         let mut scores: HashMap<u32, f32> = HashMap::new();
         for term in &terms {
-            let Some(list) = self.postings.get(term.as_str()) else { continue };
+            let Some(list) = self.postings.get(term.as_str()) else {
+                continue;
+            };
             let (all, with) = (count(self.lengths.len()), count(list.len()));
             let rarity = ((all - with + 0.5) / (with + 0.5)).ln_1p();
             for (place, weight) in list {
@@ -69,14 +75,21 @@ impl SearchIndex {
         }
         let mut ranked: Vec<(u32, f32)> = scores.into_iter().collect();
         ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        ranked.into_iter().take(limit).map(|(place, _)| place as usize).collect()
+        ranked
+            .into_iter()
+            .take(limit)
+            .map(|(place, _)| place as usize)
+            .collect()
     }
 }
 
 /// Words of a name or query, short ones included (`go`, `c`), unlike AUTO tokens.
 fn words(text: &str) -> std::collections::BTreeSet<String> {
     let mut all = name_tokens(text);
-    let short = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase);
+    let short = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase);
     all.extend(short);
     all
 }
@@ -87,7 +100,11 @@ fn trigrams(text: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     for word in lower.split(|c: char| !c.is_alphanumeric()) {
         let letters: Vec<char> = word.chars().collect();
-        pieces.extend(letters.windows(3).map(|window| std::iter::once('~').chain(window.iter().copied()).collect::<String>()));
+        pieces.extend(
+            letters
+                .windows(3)
+                .map(|window| std::iter::once('~').chain(window.iter().copied()).collect::<String>()),
+        );
     }
     pieces.sort_unstable();
     pieces.dedup();
@@ -111,7 +128,12 @@ mod tests {
             ("spreadsheet", "Edits spreadsheets, CSV included."),
         ];
         let index = SearchIndex::build(skills.iter().copied());
-        index.closest(query, 3).into_iter().filter_map(|place| skills.get(place)).map(|skill| skill.0).collect()
+        index
+            .closest(query, 3)
+            .into_iter()
+            .filter_map(|place| skills.get(place))
+            .map(|skill| skill.0)
+            .collect()
     }
 
     #[test]

@@ -29,17 +29,26 @@ pub fn map_workflow(node: &WorkflowNode<'_>, inputs: &[Input]) -> BTreeMap<Strin
     let mut variables = node.step_outputs.clone();
     variables.entry("input").or_insert_with(|| node.workflow_input.clone());
     let resolve = |value: &Value| {
-        let Value::String(direct) = value else { return text(value) };
+        let Value::String(direct) = value else {
+            return text(value);
+        };
         if direct.contains("{{") {
             return template::fill_workflow(direct, &variables, node.step_outputs);
         }
         let known = template::workflow_value(direct.trim(), &variables, node.step_outputs);
         known.map_or_else(|| direct.clone(), text)
     };
-    node.mappings.iter().map(|(name, value)| (name.clone(), resolve(value))).collect()
+    node.mappings
+        .iter()
+        .map(|(name, value)| (name.clone(), resolve(value)))
+        .collect()
 }
 
 /// A string as it is, anything else as JSON; null is empty.
 fn text(value: &Value) -> String {
-    if value.is_null() { String::new() } else { template::text_of(value) }
+    if value.is_null() {
+        String::new()
+    } else {
+        template::text_of(value)
+    }
 }

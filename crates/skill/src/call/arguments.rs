@@ -8,7 +8,12 @@ use crate::texts;
 /// Reads and checks arguments. The error is the result for the model, which repeats the schema; nothing runs then.
 ///
 /// Text that is not JSON, or not an object, counts as `{}` if the schema requires nothing (checklist section 6, row 15).
-pub(super) fn read(tool: &str, arguments: &str, schema: &Value, validate: Validate<'_>) -> Result<Map<String, Value>, Decision> {
+pub(super) fn read(
+    tool: &str,
+    arguments: &str,
+    schema: &Value,
+    validate: Validate<'_>,
+) -> Result<Map<String, Value>, Decision> {
     let parsed = match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(Value::Null) => Ok(Map::new()),
@@ -33,7 +38,9 @@ pub(super) fn check(
 ) -> Result<Map<String, Value>, Decision> {
     let value = Value::Object(members);
     let checked = validate(schema, &value);
-    let Value::Object(members) = value else { return Ok(Map::new()) };
+    let Value::Object(members) = value else {
+        return Ok(Map::new());
+    };
     match checked.map_err(|why| (why, missing(schema, &members))) {
         Ok(()) => match missing(schema, &members) {
             // The closure may be lenient; a required argument never is.
@@ -50,7 +57,12 @@ fn mismatch(tool: &str, why: &str, schema: &Value) -> Decision {
 }
 
 fn required(schema: &Value) -> impl Iterator<Item = &str> {
-    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 fn requires(schema: &Value) -> bool {
@@ -63,5 +75,9 @@ fn missing<'a>(schema: &'a Value, members: &Map<String, Value>) -> Option<&'a st
 
 /// An error result.
 pub(super) fn error(text: String) -> Decision {
-    Decision::Text { text, is_error: true, loaded: None }
+    Decision::Text {
+        text,
+        is_error: true,
+        loaded: None,
+    }
 }

@@ -52,7 +52,9 @@ fn end(words: &mut Vec<String>, word: &mut Option<String>, quoted: &mut bool) ->
     let quoted = std::mem::take(quoted);
     let Some(word) = word.take() else { return Ok(()) };
     if !quoted && SHELL_WORDS.contains(&word.as_str()) {
-        return Err(format!("the command has \"{word}\", but no shell runs it; give one program and its arguments, or use code"));
+        return Err(format!(
+            "the command has \"{word}\", but no shell runs it; give one program and its arguments, or use code"
+        ));
     }
     words.push(word);
     Ok(())

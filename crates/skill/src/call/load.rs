@@ -19,10 +19,18 @@ pub(super) fn load(context: &CallContext<'_>, arguments: &Map<String, Value>) ->
     let Some(entry) = visible(context, name) else {
         return error(texts::no_skill(name, &context.catalog.closest(name)));
     };
-    if let Some(path) = arguments.get("path").and_then(Value::as_str).filter(|path| !path.is_empty()) {
+    if let Some(path) = arguments
+        .get("path")
+        .and_then(Value::as_str)
+        .filter(|path| !path.is_empty())
+    {
         return file(entry, path);
     }
-    let inputs = arguments.get("inputs").and_then(Value::as_object).map(values).unwrap_or_default();
+    let inputs = arguments
+        .get("inputs")
+        .and_then(Value::as_object)
+        .map(values)
+        .unwrap_or_default();
     instructions(context.plan, entry, inputs)
 }
 
@@ -34,21 +42,42 @@ pub(super) fn instructions(plan: &Plan, entry: &Entry, inputs: BTreeMap<String, 
         return error(texts::inputs_missing(&entry.handle, &entry.skill.inputs));
     }
     let text = instructions_text(plan, entry, &inputs);
-    Decision::Text { text, is_error: false, loaded: Some(record(entry, None, inputs)) }
+    Decision::Text {
+        text,
+        is_error: false,
+        loaded: Some(record(entry, None, inputs)),
+    }
 }
 
 fn instructions_text(plan: &Plan, entry: &Entry, inputs: &BTreeMap<String, String>) -> String {
     let skill = &entry.skill;
     let mut tools: Vec<(&str, &str, String)> = Vec::new();
     // Tools of a listed skill come by run_skill_tool; those of an active one stand in the request, the hidden ones excepted.
-    for tool in skill.tools.iter().filter(|tool| tool.hidden || entry.mode == ActivationMode::Listed) {
+    for tool in skill
+        .tools
+        .iter()
+        .filter(|tool| tool.hidden || entry.mode == ActivationMode::Listed)
+    {
         tools.push((&tool.name, &tool.description, tool.input_schema.to_string()));
     }
-    let tools: Vec<(&str, &str, &str)> = tools.iter().map(|(name, text, schema)| (*name, *text, schema.as_str())).collect();
-    let caller = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunSkillTool));
+    let tools: Vec<(&str, &str, &str)> = tools
+        .iter()
+        .map(|(name, text, schema)| (*name, *text, schema.as_str()))
+        .collect();
+    let caller = plan
+        .tools
+        .iter()
+        .find(|tool| matches!(tool.action, Action::RunSkillTool));
     let caller = caller.map_or(texts::RUN_SKILL_TOOL, |tool| &tool.name);
     let files = texts::more_files(entry.paths());
-    texts::loaded(&entry.handle, skill.version.as_deref(), &entry.body(inputs), &files, caller, &tools)
+    texts::loaded(
+        &entry.handle,
+        skill.version.as_deref(),
+        &entry.body(inputs),
+        &files,
+        caller,
+        &tools,
+    )
 }
 
 fn file(entry: &Entry, path: &str) -> Decision {
@@ -70,7 +99,12 @@ fn file_text(handle: &str, path: &str, bytes: &[u8]) -> String {
             if text.len() <= texts::MAX_RESULT_BYTES {
                 return text.to_owned();
             }
-            texts::file_too_large(handle, path, text.len(), &text[..text.floor_char_boundary(texts::MAX_RESULT_BYTES)])
+            texts::file_too_large(
+                handle,
+                path,
+                text.len(),
+                &text[..text.floor_char_boundary(texts::MAX_RESULT_BYTES)],
+            )
         }
         _ => texts::file_binary(handle, path, bytes.len()),
     }
@@ -79,19 +113,30 @@ fn file_text(handle: &str, path: &str, bytes: &[u8]) -> String {
 /// A path as the skill knows it: models also write `./a` and `skills/<handle>/a`.
 fn relative<'a>(entry: &Entry, path: &'a str) -> &'a str {
     let path = path.trim_start_matches("./");
-    let below = path.strip_prefix("skills/").and_then(|path| path.strip_prefix(&*entry.handle)).and_then(|path| path.strip_prefix('/'));
+    let below = path
+        .strip_prefix("skills/")
+        .and_then(|path| path.strip_prefix(&*entry.handle))
+        .and_then(|path| path.strip_prefix('/'));
     below.unwrap_or(path)
 }
 
 fn record(entry: &Entry, path: Option<String>, inputs: BTreeMap<String, String>) -> LoadRecord {
     let id = &entry.skill.id;
-    LoadRecord { skill: format!("{}/{}", id.namespace, id.name), digest: entry.skill.digest.clone(), path, inputs }
+    LoadRecord {
+        skill: format!("{}/{}", id.namespace, id.name),
+        digest: entry.skill.digest.clone(),
+        path,
+        inputs,
+    }
 }
 
 /// The catalog's entry for a record, whatever its digest.
 pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<&'a Entry> {
     let (namespace, name) = record.skill.split_once('/')?;
-    let entry = catalog.get(&SkillRef { namespace: namespace.to_owned(), name: name.to_owned() })?;
+    let entry = catalog.get(&SkillRef {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })?;
     (entry.mode != ActivationMode::Never).then_some(entry)
 }
 
@@ -99,7 +144,9 @@ pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<
 /// `plan` only gives the name under which `run_skill_tool` stands in this request.
 pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
     let entry = entry_of(record, catalog).filter(|entry| entry.skill.digest == record.digest);
-    let Some(entry) = entry else { return texts::SKILL_CHANGED.to_owned() };
+    let Some(entry) = entry else {
+        return texts::SKILL_CHANGED.to_owned();
+    };
     match &record.path {
         None => instructions_text(plan, entry, &record.inputs),
         Some(path) if path == SKILL_MD => file_text(&entry.handle, path, entry.skill.document.as_bytes()),
@@ -111,5 +158,8 @@ pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
 }
 
 fn values(inputs: &Map<String, Value>) -> BTreeMap<String, String> {
-    inputs.iter().map(|(name, value)| (name.clone(), template::text_of(value))).collect()
+    inputs
+        .iter()
+        .map(|(name, value)| (name.clone(), template::text_of(value)))
+        .collect()
 }

@@ -19,12 +19,8 @@ mod types;
 pub use load::reload;
 pub use resolve::resolve;
 pub use types::{
-<<<<<<< HEAD
     CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
     Validate,
-=======
-    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec, Validate,
->>>>>>> b46630a (wip)
 };
 
 use crate::texts;

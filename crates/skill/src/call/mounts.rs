@@ -12,19 +12,31 @@ const SKILLS: &str = "skills/";
 
 /// Mounts one skill.
 pub(super) fn of(entry: &Entry) -> Mount {
-    Mount { path: format!("{SKILLS}{}", entry.handle), skill: Arc::clone(&entry.skill) }
+    Mount {
+        path: format!("{SKILLS}{}", entry.handle),
+        skill: Arc::clone(&entry.skill),
+    }
 }
 
 /// Mounts for model-written code: every active and loaded skill with files, the one that the call names, and listed ones whose folder the
 /// program names. Each stands in a folder of its own, so equal file paths of two skills never meet.
 pub(super) fn for_code(context: &CallContext<'_>, named: Option<&Entry>, program: &str) -> Vec<Mount> {
-    let active = context.plan.active.iter().filter_map(|active| context.catalog.get(&active.skill.id));
-    let loaded = context.loaded.iter().filter_map(|record| super::load::entry_of(record, context.catalog));
+    let active = context
+        .plan
+        .active
+        .iter()
+        .filter_map(|active| context.catalog.get(&active.skill.id));
+    let loaded = context
+        .loaded
+        .iter()
+        .filter_map(|record| super::load::entry_of(record, context.catalog));
     let mentioned = mentioned(program).filter_map(|folder| super::resolve::visible(context, folder));
     let mut seen: HashSet<&SkillRef> = HashSet::new();
     let all = named.into_iter().chain(active).chain(loaded).chain(mentioned);
-    let mut mounts: Vec<Mount> =
-        all.filter(|entry| entry.has_files() && seen.insert(&entry.skill.id)).map(of).collect();
+    let mut mounts: Vec<Mount> = all
+        .filter(|entry| entry.has_files() && seen.insert(&entry.skill.id))
+        .map(of)
+        .collect();
     mounts.sort_by(|a, b| a.path.cmp(&b.path));
     mounts
 }
@@ -33,10 +45,15 @@ pub(super) fn for_code(context: &CallContext<'_>, named: Option<&Entry>, program
 fn mentioned(program: &str) -> impl Iterator<Item = &str> {
     program.match_indices(SKILLS).flat_map(move |(at, found)| {
         let rest = &program[at + found.len()..];
-        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'))).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/')))
+            .unwrap_or(rest.len());
         let path = &rest[..end];
         let first = path.find('/').unwrap_or(path.len());
-        let second = path[first..].get(1..).and_then(|rest| rest.find('/')).map_or(path.len(), |at| first + 1 + at);
+        let second = path[first..]
+            .get(1..)
+            .and_then(|rest| rest.find('/'))
+            .map_or(path.len(), |at| first + 1 + at);
         [&path[..first], &path[..second]]
     })
 }

@@ -35,7 +35,8 @@ pub(crate) fn owned<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTo
     let mut found = plan.tools.iter().filter(|tool| match &tool.action {
         Action::Declared { skill, .. } => {
             let current = skill.version.as_deref();
-            (skill.id.name == name || skill.title == name || tool.name == name) && (version == "latest" || current == Some(version))
+            (skill.id.name == name || skill.title == name || tool.name == name)
+                && (version == "latest" || current == Some(version))
         }
         _ => false,
     });
@@ -49,7 +50,10 @@ pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a E
     let id = &entry.skill.id;
     let active = || context.plan.active.iter().any(|active| active.skill.id == *id);
     let loaded = || {
-        let mut entries = context.loaded.iter().filter_map(|record| load::entry_of(record, context.catalog));
+        let mut entries = context
+            .loaded
+            .iter()
+            .filter_map(|record| load::entry_of(record, context.catalog));
         entries.any(|entry| entry.skill.id == *id)
     };
     (entry.is_public() || active() || loaded()).then_some(entry)

@@ -41,7 +41,12 @@ pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Valu
 }
 
 /// A declared tool under its wire name.
-pub(super) fn declared(context: &CallContext<'_>, skill: &SkillRef, place: usize, arguments: &Map<String, Value>) -> Decision {
+pub(super) fn declared(
+    context: &CallContext<'_>,
+    skill: &SkillRef,
+    place: usize,
+    arguments: &Map<String, Value>,
+) -> Decision {
     let entry = context.catalog.get(skill);
     match entry.and_then(|entry| Some((entry, entry.skill.tools.get(place)?))) {
         Some((entry, tool)) => run_tool(entry, tool, arguments),
@@ -74,7 +79,12 @@ fn run_tool(entry: &Entry, tool: &Tool, arguments: &Map<String, Value>) -> Decis
 
 /// `run_code`.
 pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String, Value>) -> Decision {
-    let text = |name: &str| arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+    let text = |name: &str| {
+        arguments
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|text| !text.trim().is_empty())
+    };
     let entry = match text("skill") {
         None => None,
         Some(name) => match visible(context, name) {
@@ -84,7 +94,13 @@ pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String
     };
     let (program, source) = match (text("code"), text("command")) {
         (Some(code), None) => match language(text("language"), context) {
-            Ok(language) => (Program::Code { language, source: code.to_owned() }, code),
+            Ok(language) => (
+                Program::Code {
+                    language,
+                    source: code.to_owned(),
+                },
+                code,
+            ),
             Err(why) => return error(texts::not_executable(&why)),
         },
         (None, Some(line)) => match command::split(line) {
@@ -116,9 +132,15 @@ fn language(word: Option<&str>, context: &CallContext<'_>) -> Result<Language, S
 
 /// `litellm_code_execution`: Python with the skills' files in the work directory itself, as that dialect's scripts expect.
 pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
-    let source = arguments.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let source = arguments
+        .get("code")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let ours = context.plan.active.iter().filter(|active| active.why == Why::Litellm);
-    let entries: Vec<&Entry> = ours.filter_map(|active| context.catalog.get(&active.skill.id)).collect();
+    let entries: Vec<&Entry> = ours
+        .filter_map(|active| context.catalog.get(&active.skill.id))
+        .collect();
     let first = entries.first();
     let mut staged: Vec<(String, Arc<[u8]>)> = Vec::new();
     for entry in &entries {
@@ -132,12 +154,18 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
     let asked = first.map(|entry| entry.skill.sandbox.clone()).unwrap_or_default();
     run(RunSpec {
         skill: first.map(|entry| entry.skill.id.clone()),
-        program: Program::Code { language: Language::Python, source },
+        program: Program::Code {
+            language: Language::Python,
+            source,
+        },
         cwd: Cwd::Work,
         mounts: entries.iter().map(|entry| mounts::of(entry)).collect(),
         staged,
         env: first.map(|entry| entry.skill.env.clone()).unwrap_or_default(),
-        sandbox: SandboxRequest { timeout_seconds: asked.timeout_seconds.or(Some(LITELLM_TIMEOUT_SECONDS)), ..asked },
+        sandbox: SandboxRequest {
+            timeout_seconds: asked.timeout_seconds.or(Some(LITELLM_TIMEOUT_SECONDS)),
+            ..asked
+        },
         render: Render::Litellm,
     })
 }

@@ -31,11 +31,18 @@ impl fmt::Display for Clash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name { name, skills } => {
-                let all: Vec<String> = skills.iter().map(|skill| format!("{}/{}", skill.namespace, skill.name)).collect();
+                let all: Vec<String> = skills
+                    .iter()
+                    .map(|skill| format!("{}/{}", skill.namespace, skill.name))
+                    .collect();
                 write!(f, "several skills are named \"{name}\": models see {}", all.join(", "))
             }
             Self::Twice(skill) => {
-                write!(f, "skill {}/{} is given twice; the first one is served, remove the other", skill.namespace, skill.name)
+                write!(
+                    f,
+                    "skill {}/{} is given twice; the first one is served, remove the other",
+                    skill.namespace, skill.name
+                )
             }
             Self::Tool { skill, tool, wire_name } => write!(
                 f,

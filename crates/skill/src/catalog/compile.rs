@@ -31,10 +31,23 @@ impl Catalog {
         let generic = generic(&entries, settings.model_code);
         let (scores, scored) = score(&entries);
         let mut catalog = Self {
-            by_skill: entries.iter().enumerate().map(|(at, entry)| (entry.skill.id.clone(), at)).collect(),
-            by_handle: entries.iter().enumerate().map(|(at, entry)| (Arc::clone(&entry.handle), at)).collect(),
+            by_skill: entries
+                .iter()
+                .enumerate()
+                .map(|(at, entry)| (entry.skill.id.clone(), at))
+                .collect(),
+            by_handle: entries
+                .iter()
+                .enumerate()
+                .map(|(at, entry)| (Arc::clone(&entry.handle), at))
+                .collect(),
             // Reversed, so that the first of equal names is the one that stays.
-            by_name: entries.iter().enumerate().rev().map(|(at, entry)| (entry.skill.id.name.clone(), at)).collect(),
+            by_name: entries
+                .iter()
+                .enumerate()
+                .rev()
+                .map(|(at, entry)| (entry.skill.id.name.clone(), at))
+                .collect(),
             settings,
             entries,
             listing,
@@ -52,14 +65,23 @@ impl Catalog {
 
 impl Base {
     fn nothing() -> Self {
-        Self { system: "".into(), tools: Arc::new([]), names: HashSet::new(), active: Arc::new([]), added_tokens: 0 }
+        Self {
+            system: "".into(),
+            tools: Arc::new([]),
+            names: HashSet::new(),
+            active: Arc::new([]),
+            added_tokens: 0,
+        }
     }
 }
 
 fn entries(skills: Vec<Arc<Skill>>, settings: &CatalogSettings, clashes: &mut Vec<Clash>) -> Vec<Entry> {
     let mut namespaces: HashMap<String, Vec<SkillRef>> = HashMap::new();
     for skill in &skills {
-        namespaces.entry(skill.id.name.clone()).or_default().push(skill.id.clone());
+        namespaces
+            .entry(skill.id.name.clone())
+            .or_default()
+            .push(skill.id.clone());
     }
     let pins: HashMap<&SkillRef, &Pin> = settings.pins.iter().map(|pin| (&pin.skill, pin)).collect();
     let mut taken: HashSet<String> = texts::generic_tools_reserved().into_iter().map(str::to_owned).collect();
@@ -72,10 +94,22 @@ fn entries(skills: Vec<Arc<Skill>>, settings: &CatalogSettings, clashes: &mut Ve
             format!("{}/{}", skill.id.namespace, skill.id.name).into()
         };
         let pin = pins.get(&skill.id);
-        let mode = pin.and_then(|pin| pin.mode).unwrap_or_else(|| skill.activation.min(settings.max_activation));
+        let mode = pin
+            .and_then(|pin| pin.mode)
+            .unwrap_or_else(|| skill.activation.min(settings.max_activation));
         let inputs = pin.map(|pin| pin.inputs.clone()).unwrap_or_default();
-        let tools = if mode == ActivationMode::Never { Vec::new() } else { tools(&skill, &mut taken, clashes) };
-        entries.push(Entry { skill, handle, mode, inputs, tools });
+        let tools = if mode == ActivationMode::Never {
+            Vec::new()
+        } else {
+            tools(&skill, &mut taken, clashes)
+        };
+        entries.push(Entry {
+            skill,
+            handle,
+            mode,
+            inputs,
+            tools,
+        });
     }
     let mut shared: BTreeMap<String, Vec<SkillRef>> = BTreeMap::new();
     shared.extend(namespaces.into_iter().filter(|(_, skills)| skills.len() > 1));
@@ -89,12 +123,20 @@ fn tools(skill: &Arc<Skill>, taken: &mut HashSet<String>, clashes: &mut Vec<Clas
     visible
         .map(|(at, tool)| {
             let name = wire_name::of_tool(&skill.id.namespace, &skill.id.name, &tool.name, only, taken);
-            let plain = only && tool.name == skill.id.name || name == wire_name::legal(&format!("{}__{}", skill.id.name, tool.name));
+            let plain = only && tool.name == skill.id.name
+                || name == wire_name::legal(&format!("{}__{}", skill.id.name, tool.name));
             if !plain {
-                clashes.push(Clash::Tool { skill: skill.id.clone(), tool: tool.name.clone(), wire_name: name.clone() });
+                clashes.push(Clash::Tool {
+                    skill: skill.id.clone(),
+                    tool: tool.name.clone(),
+                    wire_name: name.clone(),
+                });
             }
             let schema = schema::with_properties(&tool.input_schema);
-            let action = Action::Declared { skill: Arc::clone(skill), tool: at };
+            let action = Action::Declared {
+                skill: Arc::clone(skill),
+                tool: at,
+            };
             Arc::new(PlannedTool::new(name, tool.description.clone(), schema, action))
         })
         .collect()
@@ -102,8 +144,12 @@ fn tools(skill: &Arc<Skill>, taken: &mut HashSet<String>, clashes: &mut Vec<Clas
 
 fn list(entries: &[Entry], max_tokens: usize) -> listing::Listing {
     let listed = entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
-    let mut lines: Vec<Line<'_>> =
-        listed.map(|entry| Line { handle: &entry.handle, description: &entry.skill.description }).collect();
+    let mut lines: Vec<Line<'_>> = listed
+        .map(|entry| Line {
+            handle: &entry.handle,
+            description: &entry.skill.description,
+        })
+        .collect();
     lines.sort_unstable_by_key(|line| line.handle);
     listing::fit(&lines, max_tokens)
 }
@@ -118,7 +164,9 @@ fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
     if listed().next().is_some() || has_files {
         generic.push(Generic::LoadSkill);
     }
-    if listed().any(|entry| !entry.skill.tools.is_empty()) || served().any(|entry| entry.skill.tools.iter().any(|tool| tool.hidden)) {
+    if listed().any(|entry| !entry.skill.tools.is_empty())
+        || served().any(|entry| entry.skill.tools.iter().any(|tool| tool.hidden))
+    {
         generic.push(Generic::RunSkillTool);
     }
     if model_code == ModelCode::Allow && has_files {
@@ -128,8 +176,12 @@ fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
 }
 
 fn score(entries: &[Entry]) -> (ScoreIndex, Vec<usize>) {
-    let places: Vec<usize> =
-        entries.iter().enumerate().filter(|(_, entry)| entry.mode == ActivationMode::Auto).map(|(at, _)| at).collect();
+    let places: Vec<usize> = entries
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.mode == ActivationMode::Auto)
+        .map(|(at, _)| at)
+        .collect();
     let skills: Vec<ScoredSkill<'_>> = places
         .iter()
         .filter_map(|at| entries.get(*at))

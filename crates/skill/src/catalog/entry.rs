@@ -37,7 +37,11 @@ pub struct Entry {
 impl Entry {
     /// Paths of its files, SKILL.md left out, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.skill.files.keys().map(String::as_str).filter(|path| *path != SKILL_MD)
+        self.skill
+            .files
+            .keys()
+            .map(String::as_str)
+            .filter(|path| *path != SKILL_MD)
     }
 
     /// Whether there is any file besides SKILL.md.

@@ -43,19 +43,33 @@ pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
     for limit in DESCRIPTION_BYTES {
         text.clear();
         for (line, description) in lines.iter().zip(&flat) {
-            text.push_str(&texts::listing_line(line.handle, &escape(cut_at_word(description, limit))));
+            text.push_str(&texts::listing_line(
+                line.handle,
+                &escape(cut_at_word(description, limit)),
+            ));
         }
         if texts::tokens(frame + text.len()) <= max_tokens {
-            return Listing { lines: text, left_out: 0 };
+            return Listing {
+                lines: text,
+                left_out: 0,
+            };
         }
     }
     // Even bare names do not fit: the first ones by name, and room for the line that tells how many are missing.
     let more = texts::listing_more(lines.len(), texts::LOAD_SKILL).len();
     let room = max_tokens.saturating_mul(4).saturating_sub(frame + more);
-    let end = text.match_indices('\n').map(|(at, _)| at + 1).take_while(|end| *end <= room).last().unwrap_or(0);
+    let end = text
+        .match_indices('\n')
+        .map(|(at, _)| at + 1)
+        .take_while(|end| *end <= room)
+        .last()
+        .unwrap_or(0);
     text.truncate(end);
     let kept = text.matches('\n').count();
-    Listing { lines: text, left_out: lines.len() - kept }
+    Listing {
+        lines: text,
+        left_out: lines.len() - kept,
+    }
 }
 
 /// Runs of white space become one blank.
@@ -87,7 +101,10 @@ fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     if !text.contains(['&', '<', '>']) {
         return text.into();
     }
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").into()
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .into()
 }
 
 #[cfg(test)]
@@ -95,14 +112,20 @@ mod tests {
     use super::*;
 
     fn many(count: usize, description: &str) -> Vec<(String, String)> {
-        (0..count).map(|i| (format!("skill-{i:05}"), description.to_owned())).collect()
+        (0..count)
+            .map(|i| (format!("skill-{i:05}"), description.to_owned()))
+            .collect()
     }
 
     fn fitted(skills: &[(String, String)], max_tokens: usize) -> (Listing, usize) {
-        let lines: Vec<Line<'_>> =
-            skills.iter().map(|(handle, description)| Line { handle, description }).collect();
+        let lines: Vec<Line<'_>> = skills
+            .iter()
+            .map(|(handle, description)| Line { handle, description })
+            .collect();
         let listing = fit(&lines, max_tokens);
-        let tokens = listing.block(texts::LOAD_SKILL).map_or(0, |block| texts::tokens(block.len()));
+        let tokens = listing
+            .block(texts::LOAD_SKILL)
+            .map_or(0, |block| texts::tokens(block.len()));
         (listing, tokens)
     }
 
@@ -136,7 +159,10 @@ mod tests {
         let (listing, tokens) = fitted(&many(10_000, "d"), 4_000);
         assert!(tokens <= 4_000 && tokens > 3_900, "{tokens}");
         assert_eq!(listing.lines.lines().count() + listing.left_out, 10_000);
-        assert!(listing.block(texts::LOAD_SKILL).unwrap().contains(&format!("({} more: call load_skill with a few words)", listing.left_out)));
+        assert!(listing.block(texts::LOAD_SKILL).unwrap().contains(&format!(
+            "({} more: call load_skill with a few words)",
+            listing.left_out
+        )));
     }
 
     #[test]

@@ -11,9 +11,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-<<<<<<< HEAD
-pub use settings::{CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin};
-=======
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -29,7 +26,6 @@ use crate::search::SearchIndex;
 
 /// How many names a search answers with.
 const CLOSEST: usize = 3;
->>>>>>> b46630a (wip)
 
 /// Skills and settings, with every text and index that a request needs made ahead.
 #[derive(Debug)]
@@ -91,13 +87,17 @@ impl Catalog {
     /// [`Catalog::clashes`] tells of them. Skills of mode Never are not found.
     pub fn find(&self, reference: &str) -> Option<&Entry> {
         let place = self.place_of_id(reference).or_else(|| self.place_of_name(reference))?;
-        self.entries.get(place).filter(|entry| entry.mode != ActivationMode::Never)
+        self.entries
+            .get(place)
+            .filter(|entry| entry.mode != ActivationMode::Never)
     }
 
     /// Finds a served skill by a Skills API id only.
     pub fn find_id(&self, id: &str) -> Option<&Entry> {
         let place = self.place_of_id(id)?;
-        self.entries.get(place).filter(|entry| entry.mode != ActivationMode::Never)
+        self.entries
+            .get(place)
+            .filter(|entry| entry.mode != ActivationMode::Never)
     }
 
     /// Finds a skill by its identity, whatever its mode.
@@ -114,7 +114,10 @@ impl Catalog {
             return Some(*place);
         }
         if let Some((namespace, name)) = reference.split_once('/') {
-            let skill = SkillRef { namespace: namespace.to_owned(), name: name.to_owned() };
+            let skill = SkillRef {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            };
             return self.by_skill.get(&skill).copied();
         }
         self.by_name.get(reference).copied()
@@ -123,12 +126,24 @@ impl Catalog {
     /// The handles of the listed and always active skills that are closest to some words, best first, at most three.
     pub fn closest(&self, words: &str) -> Vec<&str> {
         let (index, places) = self.search.get_or_init(|| {
-            let places: Vec<usize> = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_public()).map(|(at, _)| at).collect();
+            let places: Vec<usize> = self
+                .entries
+                .iter()
+                .enumerate()
+                .filter(|(_, entry)| entry.is_public())
+                .map(|(at, _)| at)
+                .collect();
             let documents = places.iter().filter_map(|at| self.entries.get(*at));
-            (SearchIndex::build(documents.map(|entry| (&*entry.handle, entry.skill.description.as_str()))), places)
+            (
+                SearchIndex::build(documents.map(|entry| (&*entry.handle, entry.skill.description.as_str()))),
+                places,
+            )
         });
         let found = index.closest(words, CLOSEST).into_iter();
-        found.filter_map(|at| self.entries.get(*places.get(at)?)).map(|entry| &*entry.handle).collect()
+        found
+            .filter_map(|at| self.entries.get(*places.get(at)?))
+            .map(|entry| &*entry.handle)
+            .collect()
     }
 
     pub(crate) fn base(&self) -> &Base {

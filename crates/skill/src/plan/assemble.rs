@@ -14,17 +14,32 @@ use crate::texts;
 pub(crate) fn base(catalog: &Catalog) -> Base {
     let plan = assemble(catalog, &[], &[], &[]);
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
-    Base { system: plan.system, tools: plan.tools, names, active: plan.active, added_tokens: plan.added_tokens }
+    Base {
+        system: plan.system,
+        tools: plan.tools,
+        names,
+        active: plan.active,
+        added_tokens: plan.added_tokens,
+    }
 }
 
 /// Assembles text and tools: listed, then the bodies of Always, named and scored skills; generic tools, then declared ones in the same order.
 pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry], client_tools: &[&str]) -> Plan {
     let client: HashSet<&str> = client_tools.iter().copied().collect();
-    let mut parts = Parts { client: &client, tools: Vec::new(), taken: HashSet::new(), notes: Vec::new() };
+    let mut parts = Parts {
+        client: &client,
+        tools: Vec::new(),
+        taken: HashSet::new(),
+        notes: Vec::new(),
+    };
     let active = active(catalog, named, scored);
     let listing = catalog.listing_block(texts::LOAD_SKILL).is_some();
     let ordinary = active.iter().any(|(active, _)| active.why != Why::Litellm);
-    let names = if listing || ordinary { parts.generic(catalog) } else { GenericNames::default() };
+    let names = if listing || ordinary {
+        parts.generic(catalog)
+    } else {
+        GenericNames::default()
+    };
     parts.declared(&active, named);
     let system = system(catalog, &active, &names, named);
     let bytes = system.len() + parts.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
@@ -41,10 +56,20 @@ pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry]
 
 /// Active skills in the order of the system text.
 fn active<'a>(catalog: &'a Catalog, named: &[Named<'a>], scored: &[&'a Entry]) -> Vec<(Active, &'a Entry)> {
-    let is_litellm = |entry: &Entry| named.iter().any(|named| named.why == Why::Litellm && named.entry.skill.id == entry.skill.id);
-    let always = catalog.entries().iter().filter(|entry| entry.mode == ActivationMode::Always && !is_litellm(entry));
+    let is_litellm = |entry: &Entry| {
+        named
+            .iter()
+            .any(|named| named.why == Why::Litellm && named.entry.skill.id == entry.skill.id)
+    };
+    let always = catalog
+        .entries()
+        .iter()
+        .filter(|entry| entry.mode == ActivationMode::Always && !is_litellm(entry));
     let mut all: Vec<(Active, &Entry)> = always.map(|entry| (describe(entry, Why::Always), entry)).collect();
-    for named in named.iter().filter(|named| named.entry.mode != ActivationMode::Always || named.why == Why::Litellm) {
+    for named in named
+        .iter()
+        .filter(|named| named.entry.mode != ActivationMode::Always || named.why == Why::Litellm)
+    {
         all.push((describe(named.entry, named.why), named.entry));
     }
     all.extend(scored.iter().map(|entry| (describe(entry, Why::Auto), *entry)));
@@ -52,7 +77,12 @@ fn active<'a>(catalog: &'a Catalog, named: &[Named<'a>], scored: &[&'a Entry]) -
 }
 
 fn describe(entry: &Entry, why: Why) -> Active {
-    Active { skill: Arc::clone(&entry.skill), handle: Arc::clone(&entry.handle), mode: entry.mode, why }
+    Active {
+        skill: Arc::clone(&entry.skill),
+        handle: Arc::clone(&entry.handle),
+        mode: entry.mode,
+        why,
+    }
 }
 
 fn system(catalog: &Catalog, active: &[(Active, &Entry)], names: &GenericNames, named: &[Named<'_>]) -> String {
@@ -62,7 +92,11 @@ fn system(catalog: &Catalog, active: &[(Active, &Entry)], names: &GenericNames, 
         .map(|(active, entry)| {
             let naming = named.iter().find(|named| named.entry.skill.id == active.skill.id);
             let inputs = naming.map_or(&none, |named| &named.inputs);
-            if active.why == Why::Litellm { litellm::section(&active.skill, &entry.body(inputs)) } else { entry.section(inputs) }
+            if active.why == Why::Litellm {
+                litellm::section(&active.skill, &entry.body(inputs))
+            } else {
+                entry.section(inputs)
+            }
         })
         .collect();
     let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
@@ -100,10 +134,18 @@ impl Parts<'_> {
         for generic in catalog.generic() {
             let (plain, schema, action) = match generic {
                 Generic::LoadSkill => (texts::LOAD_SKILL, texts::load_skill_schema(), Action::LoadSkill),
-                Generic::RunSkillTool => (texts::RUN_SKILL_TOOL, texts::run_skill_tool_schema(), Action::RunSkillTool),
+                Generic::RunSkillTool => (
+                    texts::RUN_SKILL_TOOL,
+                    texts::run_skill_tool_schema(),
+                    Action::RunSkillTool,
+                ),
                 Generic::RunCode => (texts::RUN_CODE, texts::run_code_schema(node), Action::RunCode),
             };
-            let name = if self.client.contains(plain) { format!("knack_{plain}") } else { plain.to_owned() };
+            let name = if self.client.contains(plain) {
+                format!("knack_{plain}")
+            } else {
+                plain.to_owned()
+            };
             let description = match generic {
                 Generic::LoadSkill => texts::load_skill_description(),
                 Generic::RunSkillTool => texts::run_skill_tool_description(names.load_skill()),
@@ -122,8 +164,14 @@ impl Parts<'_> {
         let mut runs_code = false;
         for (active, entry) in active {
             if active.why == Why::Litellm {
-                let id = named.iter().find(|named| named.entry.skill.id == active.skill.id).and_then(|named| named.id);
-                self.push(Arc::new(litellm::tool(&active.skill, id.unwrap_or(&active.skill.id.name))), Some(entry));
+                let id = named
+                    .iter()
+                    .find(|named| named.entry.skill.id == active.skill.id)
+                    .and_then(|named| named.id);
+                self.push(
+                    Arc::new(litellm::tool(&active.skill, id.unwrap_or(&active.skill.id.name))),
+                    Some(entry),
+                );
                 runs_code |= litellm::has_python(&active.skill);
             } else {
                 for tool in &entry.tools {
@@ -144,6 +192,9 @@ impl Parts<'_> {
             return;
         }
         let skill = entry.map(|entry| entry.skill.id.clone());
-        self.notes.push(Note { skill, text: format!("tool {} is left out: the request has a tool of that name", tool.name) });
+        self.notes.push(Note {
+            skill,
+            text: format!("tool {} is left out: the request has a tool of that name", tool.name),
+        });
     }
 }

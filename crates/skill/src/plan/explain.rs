@@ -9,7 +9,10 @@ use crate::model::{ActivationMode, SkillRef};
 /// One note for each skill whose body is not in the plan, in catalog order. Made on demand: a request does not pay for it.
 pub fn unused(plan: &Plan, catalog: &Catalog) -> Vec<Note> {
     let active: HashSet<&SkillRef> = plan.active.iter().map(|active| &active.skill.id).collect();
-    let idle = catalog.entries().iter().filter(|entry| !active.contains(&entry.skill.id));
+    let idle = catalog
+        .entries()
+        .iter()
+        .filter(|entry| !active.contains(&entry.skill.id));
     idle.map(|entry| {
         let text = if plan.off {
             "nothing is injected into this request"
@@ -22,7 +25,10 @@ pub fn unused(plan: &Plan, catalog: &Catalog) -> Vec<Note> {
                 ActivationMode::Always => "its place is taken",
             }
         };
-        Note { skill: Some(entry.skill.id.clone()), text: text.to_owned() }
+        Note {
+            skill: Some(entry.skill.id.clone()),
+            text: text.to_owned(),
+        }
     })
     .collect()
 }

@@ -18,7 +18,10 @@ pub(super) fn off(request: &PlanRequest<'_>, settings: &CatalogSettings, header_
         return Some(format!("the runtime does not inject for model {}", request.model));
     }
     if let Some(max_tokens) = request.max_tokens.filter(|tokens| *tokens < settings.min_max_tokens) {
-        return Some(format!("max_tokens {max_tokens} is below the runtime's minimum of {}", settings.min_max_tokens));
+        return Some(format!(
+            "max_tokens {max_tokens} is below the runtime's minimum of {}",
+            settings.min_max_tokens
+        ));
     }
     None
 }
@@ -46,7 +49,9 @@ fn matches(pattern: &str, text: &str) -> bool {
             }
         }
     }
-    pattern.get(p..).is_none_or(|rest| rest.iter().all(|byte| *byte == b'*'))
+    pattern
+        .get(p..)
+        .is_none_or(|rest| rest.iter().all(|byte| *byte == b'*'))
 }
 
 #[cfg(test)]

@@ -30,18 +30,35 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     let container = select::container(request.container, catalog)?;
     let header = select::header(request.header, catalog)?;
     if let Some(reason) = limits::off(request, catalog.settings(), header.is_none()) {
-        return Ok(Plan { container: container.plan, off: true, notes: vec![Note { skill: None, text: reason }], ..Plan::default() });
+        return Ok(Plan {
+            container: container.plan,
+            off: true,
+            notes: vec![Note {
+                skill: None,
+                text: reason,
+            }],
+            ..Plan::default()
+        });
     }
     let mut named = container.skills;
     select::extend(&mut named, header.unwrap_or_default());
     select::extend(&mut named, select::mentions(request.user_texts, catalog));
     let named = select::without_always(named);
     let scored = select::scored(request, catalog, &named);
-    let collides = request.client_tools.iter().any(|name| catalog.base().names.contains(*name));
+    let collides = request
+        .client_tools
+        .iter()
+        .any(|name| catalog.base().names.contains(*name));
     if named.is_empty() && scored.is_empty() && !collides {
-        return Ok(Plan { container: container.plan, ..Plan::shared(catalog) });
+        return Ok(Plan {
+            container: container.plan,
+            ..Plan::shared(catalog)
+        });
     }
-    Ok(Plan { container: container.plan, ..assemble::assemble(catalog, &named, &scored, request.client_tools) })
+    Ok(Plan {
+        container: container.plan,
+        ..assemble::assemble(catalog, &named, &scored, request.client_tools)
+    })
 }
 
 impl Plan {
@@ -88,7 +105,13 @@ impl PlannedTool {
     /// Makes a tool from its parts; the schema is minified here.
     pub fn new(name: String, description: String, schema: serde_json::Value, action: Action) -> Self {
         let schema_json = schema.to_string();
-        Self { name, description, schema, schema_json, action }
+        Self {
+            name,
+            description,
+            schema,
+            schema_json,
+            action,
+        }
     }
 
     /// Bytes that it adds to a request.

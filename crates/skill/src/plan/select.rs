@@ -23,7 +23,12 @@ pub(crate) struct Named<'a> {
 
 impl<'a> Named<'a> {
     fn new(entry: &'a Entry, why: Why) -> Self {
-        Self { entry, why, id: None, inputs: BTreeMap::new() }
+        Self {
+            entry,
+            why,
+            id: None,
+            inputs: BTreeMap::new(),
+        }
     }
 }
 
@@ -34,8 +39,14 @@ pub(super) struct Container<'a> {
 }
 
 /// Sorts `container.skills` into ours and native ones.
-pub(super) fn container<'a>(skills: &'a [ContainerSkill<'a>], catalog: &'a Catalog) -> Result<Container<'a>, PlanError> {
-    let mut container = Container { skills: Vec::new(), plan: ContainerPlan::default() };
+pub(super) fn container<'a>(
+    skills: &'a [ContainerSkill<'a>],
+    catalog: &'a Catalog,
+) -> Result<Container<'a>, PlanError> {
+    let mut container = Container {
+        skills: Vec::new(),
+        plan: ContainerPlan::default(),
+    };
     for (place, skill) in skills.iter().enumerate() {
         match ours(skill, catalog)? {
             Some(named) => {
@@ -54,11 +65,19 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
     }
     if OURS.iter().any(|prefix| skill.id.starts_with(prefix)) {
         let id = skill.id.strip_prefix("litellm:").unwrap_or(skill.id);
-        let entry = catalog.find(id).ok_or_else(|| PlanError::UnknownSkill { id: skill.id.to_owned() })?;
-        return Ok(Some(Named { id: Some(id), ..Named::new(entry, Why::Litellm) }));
+        let entry = catalog.find(id).ok_or_else(|| PlanError::UnknownSkill {
+            id: skill.id.to_owned(),
+        })?;
+        return Ok(Some(Named {
+            id: Some(id),
+            ..Named::new(entry, Why::Litellm)
+        }));
     }
     if let Some(entry) = catalog.find_id(skill.id) {
-        return Ok(Some(Named { id: Some(skill.id), ..Named::new(entry, Why::Litellm) }));
+        return Ok(Some(Named {
+            id: Some(skill.id),
+            ..Named::new(entry, Why::Litellm)
+        }));
     }
     Ok(catalog.find(skill.id).map(|entry| Named::new(entry, Why::Container)))
 }
@@ -66,12 +85,18 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
 /// Reads the header. `Ok(None)`: it says `none`.
 pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<Option<Vec<Named<'a>>>, PlanError> {
     let mut named = Vec::new();
-    let names = header.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names = header
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
     for name in names {
         if name.eq_ignore_ascii_case("none") {
             return Ok(None);
         }
-        let entry = catalog.find(name).ok_or_else(|| PlanError::UnknownSkill { id: name.to_owned() })?;
+        let entry = catalog
+            .find(name)
+            .ok_or_else(|| PlanError::UnknownSkill { id: name.to_owned() })?;
         named.push(Named::new(entry, Why::Header));
     }
     Ok(Some(named))
@@ -81,11 +106,16 @@ pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<O
 pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<Named<'a>> {
     let mut named: Vec<Named<'a>> = Vec::new();
     for mention in texts.iter().filter_map(|text| at_skill::parse(text)) {
-        let Some(entry) = catalog.find(mention.skill) else { continue };
+        let Some(entry) = catalog.find(mention.skill) else {
+            continue;
+        };
         let inputs = at_skill::map_text(&entry.skill.inputs, mention.text);
         match named.iter_mut().find(|named| named.entry.skill.id == entry.skill.id) {
             Some(known) => known.inputs = inputs,
-            None => named.push(Named { inputs, ..Named::new(entry, Why::Mention) }),
+            None => named.push(Named {
+                inputs,
+                ..Named::new(entry, Why::Mention)
+            }),
         }
     }
     named
@@ -94,7 +124,10 @@ pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<Named<'a
 /// Adds skills that are not there yet; a later naming only gives inputs.
 pub(super) fn extend<'a>(named: &mut Vec<Named<'a>>, more: Vec<Named<'a>>) {
     for other in more {
-        match named.iter_mut().find(|known| known.entry.skill.id == other.entry.skill.id) {
+        match named
+            .iter_mut()
+            .find(|known| known.entry.skill.id == other.entry.skill.id)
+        {
             Some(known) if known.inputs.is_empty() => known.inputs = other.inputs,
             Some(_) => {}
             None => named.push(other),
@@ -117,5 +150,7 @@ pub(super) fn scored<'a>(request: &PlanRequest<'_>, catalog: &'a Catalog, named:
     }
     let winners = catalog.scores().replay(request.provider, &(request.auto)());
     let entries = winners.into_iter().filter_map(|place| catalog.scored(place));
-    entries.filter(|entry| !named.iter().any(|named| named.entry.skill.id == entry.skill.id)).collect()
+    entries
+        .filter(|entry| !named.iter().any(|named| named.entry.skill.id == entry.skill.id))
+        .collect()
 }

@@ -1,1 +1,500 @@
-//! Contracts of the module.
+//! Contracts of plans: texts whole, order, names, limits.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::autoscore::{AutoContext, AutoMessage};
+use crate::catalog::{Catalog, ModelCode, Node, Pin};
+use crate::fixture::{mk_catalog, mk_file, mk_input, mk_ref, mk_settings, mk_skill, mk_tool};
+use crate::model::{ActivationMode, Skill};
+
+/// A request with members to set; everything else says nothing.
+#[derive(Default)]
+struct Asked<'a> {
+    texts: Vec<&'a str>,
+    tools: Vec<&'a str>,
+    container: Vec<ContainerSkill<'a>>,
+    header: Option<&'a str>,
+    model: &'a str,
+    max_tokens: Option<u64>,
+    choice: Option<ToolChoice>,
+}
+
+fn ask(catalog: &Catalog, asked: &Asked<'_>) -> Result<Plan, PlanError> {
+    let auto = || AutoContext {
+        messages: asked
+            .texts
+            .iter()
+            .map(|text| AutoMessage {
+                user: true,
+                text: Some((*text).to_owned()),
+            })
+            .collect(),
+        ..AutoContext::default()
+    };
+    plan(
+        &PlanRequest {
+            provider: "openai",
+            model: asked.model,
+            user_texts: &asked.texts,
+            auto: &auto,
+            client_tools: &asked.tools,
+            tool_choice: asked.choice.unwrap_or(ToolChoice::Free),
+            container: &asked.container,
+            header: asked.header,
+            max_tokens: asked.max_tokens,
+        },
+        catalog,
+    )
+}
+
+fn asked(catalog: &Catalog, asked: &Asked<'_>) -> Plan {
+    ask(catalog, asked).unwrap()
+}
+
+fn says<'a>(texts: &[&'a str]) -> Asked<'a> {
+    Asked {
+        texts: texts.to_vec(),
+        ..Asked::default()
+    }
+}
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+fn active(plan: &Plan) -> Vec<&str> {
+    plan.active.iter().map(|active| &*active.handle).collect()
+}
+
+fn with_files(mut skill: Skill, paths: &[&str]) -> Skill {
+    for path in paths {
+        skill.files.insert((*path).to_owned(), mk_file(b"x"));
+    }
+    skill
+}
+
+fn with_tools(mut skill: Skill, names: &[&str]) -> Skill {
+    skill.tools = names.iter().map(|name| mk_tool(name)).collect();
+    skill
+}
+
+fn tagged(name: &str, tags: &[&str]) -> Skill {
+    Skill {
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        ..mk_skill(name, ActivationMode::Auto)
+    }
+}
+
+#[test]
+fn nothing_active_adds_nothing() {
+    let catalog = mk_catalog([
+        with_files(with_tools(mk_skill("a", ActivationMode::OnRequest), &["t"]), &["a.py"]),
+        tagged("b", &["zebra"]),
+        mk_skill("c", ActivationMode::Never),
+    ]);
+    let plan = asked(&catalog, &says(&["hello"]));
+    assert!(plan.is_empty() && plan.active.is_empty());
+    assert_eq!(plan.added_tokens, 0);
+}
+
+#[test]
+fn listed_and_always_make_the_whole_text() {
+    let catalog = mk_catalog([
+        mk_skill("zeta", ActivationMode::Listed),
+        with_files(mk_skill("pdf", ActivationMode::Always), &["b.md", "a.py"]),
+        mk_skill("alpha", ActivationMode::Listed),
+        mk_skill("house-style", ActivationMode::Always),
+    ]);
+    let plan = asked(&catalog, &says(&["hello"]));
+    insta::assert_snapshot!(plan.system, @r#"
+    # Skills
+    Skills are prepared instructions and scripts. When a task matches one below, call load_skill with its name before acting, and follow what it returns. If its instructions are not visible in this conversation, load it again. Never claim a skill ran unless a tool result shows it.
+    <available_skills>
+    <skill name="alpha">Does alpha things.</skill>
+    <skill name="zeta">Does zeta things.</skill>
+    </available_skills>
+
+    ---
+
+    # Available Skills
+
+    ## Skill: house-style
+
+    Instructions of house-style.
+
+    ---
+
+    ## Skill: pdf
+
+    Instructions of pdf.
+
+    Files (read-only, skills/pdf/): a.py, b.md
+    "#);
+    assert_eq!(names(&plan), ["load_skill", "run_code"]);
+    let bytes: usize = plan.system.len() + plan.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
+    assert_eq!(plan.added_tokens, bytes.div_ceil(4));
+}
+
+#[test]
+fn plain_requests_share_the_catalogs_allocations() {
+    let catalog = mk_catalog([
+        mk_skill("a", ActivationMode::Always),
+        mk_skill("b", ActivationMode::Listed),
+    ]);
+    let (one, two) = (asked(&catalog, &says(&["x"])), asked(&catalog, &says(&["y"])));
+    assert!(one.shared && Arc::ptr_eq(&one.tools, &two.tools) && Arc::ptr_eq(&one.system, &two.system));
+}
+
+#[test]
+fn skills_stand_in_the_order_always_named_auto() {
+    let skills = || {
+        [
+            mk_skill("always", ActivationMode::Always),
+            tagged("auto-one", &["zebra"]),
+            mk_skill("by-container", ActivationMode::OnRequest),
+            mk_skill("by-header", ActivationMode::OnRequest),
+            mk_skill("by-mention", ActivationMode::OnRequest),
+        ]
+        .map(|skill| with_tools(skill, &["t"]))
+    };
+    let catalog = mk_catalog(skills());
+    let request = Asked {
+        container: vec![ContainerSkill {
+            kind: Some("custom"),
+            id: "by-container",
+        }],
+        header: Some("default/by-header"),
+        ..says(&["@by-mention draw a zebra", "@unknown name"])
+    };
+    let plan = asked(&catalog, &request);
+    let order = ["always", "by-container", "by-header", "by-mention", "auto-one"];
+    assert_eq!(active(&plan), order);
+    assert_eq!(names(&plan), order.map(|name| format!("{name}__t")));
+    assert_eq!(
+        plan.container,
+        ContainerPlan {
+            ours: vec![0],
+            native: vec![]
+        }
+    );
+    for pair in order.windows(2) {
+        assert!(
+            plan.system.find(pair[0]).unwrap() < plan.system.find(pair[1]).unwrap(),
+            "{pair:?}"
+        );
+    }
+}
+
+#[test]
+fn a_mention_stays_active_while_it_stands_in_the_history() {
+    let catalog = mk_catalog([mk_skill("a", ActivationMode::OnRequest)]);
+    let first = asked(&catalog, &says(&["@a do it"]));
+    let later = asked(&catalog, &says(&["@a do it", "and now slower", "thanks"]));
+    assert_eq!(first.system, later.system);
+    assert!(asked(&catalog, &says(&["please @a do it"])).is_empty());
+}
+
+#[test]
+fn the_last_mention_fills_the_inputs() {
+    let template = Skill {
+        body: "Summarise: {{article}}".to_owned(),
+        inputs: vec![mk_input("article", true)],
+        ..mk_skill("sum", ActivationMode::OnRequest)
+    };
+    let plan = asked(&mk_catalog([template]), &says(&["@sum one", "@sum two"]));
+    assert!(
+        plan.system.ends_with("## Skill: sum\n\nSummarise: two"),
+        "{}",
+        plan.system
+    );
+}
+
+#[test]
+fn auto_winners_stay_and_later_ones_are_appended() {
+    let catalog = mk_catalog([tagged("cats", &["cat"]), tagged("ants", &["ant"])]);
+    assert_eq!(active(&asked(&catalog, &says(&["a cat"]))), ["cats"]);
+    assert_eq!(
+        active(&asked(&catalog, &says(&["a cat", "an ant, an ant"]))),
+        ["cats", "ants"]
+    );
+}
+
+#[test]
+fn auto_takes_at_most_five() {
+    let catalog = mk_catalog((0..9).map(|i| tagged(&format!("skill{i}"), &["zebra"])));
+    assert_eq!(asked(&catalog, &says(&["zebra", "zebra zebra"])).active.len(), 5);
+}
+
+#[test]
+fn generic_tools_depend_on_the_catalog_only() {
+    let listed = with_tools(mk_skill("l", ActivationMode::Listed), &["t"]);
+    let on_request = with_files(mk_skill("o", ActivationMode::OnRequest), &["a.py"]);
+    let catalog = mk_catalog([listed, on_request]);
+    let all = ["load_skill", "run_skill_tool", "run_code"];
+    assert_eq!(names(&asked(&catalog, &says(&["hi"]))), all);
+    assert_eq!(names(&asked(&catalog, &says(&["@o hi"]))), all);
+    assert!(names(&asked(&mk_catalog([mk_skill("a", ActivationMode::Always)]), &says(&[]))).is_empty());
+}
+
+#[test]
+fn model_code_denied_leaves_run_code_out_and_node_is_in_the_enum() {
+    let skills = || vec![Arc::new(with_files(mk_skill("a", ActivationMode::Always), &["a.py"]))];
+    let denied = Catalog::compile(
+        skills(),
+        crate::catalog::CatalogSettings {
+            model_code: ModelCode::Deny,
+            ..mk_settings()
+        },
+    );
+    assert_eq!(names(&asked(&denied, &says(&[]))), ["load_skill"]);
+    let node = Catalog::compile(
+        skills(),
+        crate::catalog::CatalogSettings {
+            node: Node::Present,
+            ..mk_settings()
+        },
+    );
+    let plan = asked(&node, &says(&[]));
+    assert!(
+        plan.tool("run_code")
+            .unwrap()
+            .schema_json
+            .contains(r#""enum":["python","node"]"#)
+    );
+}
+
+#[test]
+fn a_clients_tool_named_like_ours_wins() {
+    let catalog = mk_catalog([
+        mk_skill("l", ActivationMode::Listed),
+        with_tools(mk_skill("pdf", ActivationMode::Always), &["extract", "fill"]),
+    ]);
+    let plan = asked(
+        &catalog,
+        &Asked {
+            tools: vec!["load_skill", "pdf__extract"],
+            ..says(&["x"])
+        },
+    );
+    assert_eq!(names(&plan), ["knack_load_skill", "pdf__fill"]);
+    assert!(plan.system.contains("call knack_load_skill with its name"));
+    assert_eq!(plan.notes.len(), 1);
+    assert!(plan.notes[0].text.contains("pdf__extract"), "{:?}", plan.notes);
+    assert!(!plan.shared);
+}
+
+#[test]
+fn requests_that_rule_tools_out_get_nothing_but_keep_their_container_clean() {
+    let catalog = mk_catalog([mk_skill("a", ActivationMode::Always)]);
+    let container = vec![ContainerSkill {
+        kind: None,
+        id: "litellm:a",
+    }];
+    for request in [
+        Asked {
+            choice: Some(ToolChoice::None),
+            ..Asked::default()
+        },
+        Asked {
+            choice: Some(ToolChoice::AllowedTools),
+            ..Asked::default()
+        },
+        Asked {
+            choice: Some(ToolChoice::LegacyFunctions),
+            ..Asked::default()
+        },
+        Asked {
+            header: Some("none"),
+            ..Asked::default()
+        },
+        Asked {
+            max_tokens: Some(63),
+            ..Asked::default()
+        },
+    ] {
+        let plan = asked(
+            &catalog,
+            &Asked {
+                container: container.clone(),
+                ..request
+            },
+        );
+        assert!(plan.off && plan.is_empty() && plan.active.is_empty());
+        assert_eq!((plan.container.ours.as_slice(), plan.notes.len()), ([0].as_slice(), 1));
+    }
+    assert!(
+        !asked(
+            &catalog,
+            &Asked {
+                max_tokens: Some(64),
+                ..Asked::default()
+            }
+        )
+        .off
+    );
+}
+
+#[test]
+fn a_runtime_may_name_its_models() {
+    let settings = crate::catalog::CatalogSettings {
+        models: vec!["gpt-*".to_owned()],
+        ..mk_settings()
+    };
+    let catalog = Catalog::compile(vec![Arc::new(mk_skill("a", ActivationMode::Always))], settings);
+    assert!(
+        !asked(
+            &catalog,
+            &Asked {
+                model: "gpt-4o",
+                ..Asked::default()
+            }
+        )
+        .off
+    );
+    assert!(
+        asked(
+            &catalog,
+            &Asked {
+                model: "claude-x",
+                ..Asked::default()
+            }
+        )
+        .off
+    );
+}
+
+#[test]
+fn the_cap_lowers_modes_and_a_pin_may_go_higher() {
+    let settings = crate::catalog::CatalogSettings {
+        max_activation: ActivationMode::Listed,
+        pins: vec![Pin {
+            skill: mk_ref("default", "pinned"),
+            mode: Some(ActivationMode::Always),
+            inputs: [].into(),
+        }],
+        ..mk_settings()
+    };
+    let skills = ["capped", "pinned"].map(|name| Arc::new(mk_skill(name, ActivationMode::Always)));
+    let plan = asked(&Catalog::compile(skills.to_vec(), settings), &says(&["x"]));
+    assert_eq!(active(&plan), ["pinned"]);
+    assert!(plan.system.contains("<skill name=\"capped\">"));
+}
+
+#[test]
+fn unknown_ids_that_are_ours_by_form_are_errors() {
+    let catalog = mk_catalog([mk_skill("a", ActivationMode::Never)]);
+    for id in ["litellm:nope", "litellm:a", "litellm_skill_x"] {
+        let request = Asked {
+            container: vec![ContainerSkill {
+                kind: Some("custom"),
+                id,
+            }],
+            ..Asked::default()
+        };
+        assert_eq!(
+            ask(&catalog, &request).unwrap_err(),
+            PlanError::UnknownSkill { id: id.to_owned() }
+        );
+    }
+    let header = Asked {
+        header: Some("nope"),
+        ..Asked::default()
+    };
+    assert!(ask(&catalog, &header).unwrap_err().to_string().contains("\"nope\""));
+}
+
+#[test]
+fn native_ids_pass_beside_ours() {
+    let catalog = mk_catalog([mk_skill("a", ActivationMode::OnRequest)]);
+    let request = Asked {
+        container: vec![
+            ContainerSkill {
+                kind: Some("anthropic"),
+                id: "a",
+            },
+            ContainerSkill {
+                kind: Some("custom"),
+                id: "skill_01abc",
+            },
+            ContainerSkill {
+                kind: Some("custom"),
+                id: "litellm:a",
+            },
+        ],
+        ..Asked::default()
+    };
+    let plan = asked(&catalog, &request);
+    assert_eq!(
+        plan.container,
+        ContainerPlan {
+            ours: vec![2],
+            native: vec![0, 1]
+        }
+    );
+}
+
+#[test]
+fn litellm_skills_are_disclosed_exactly_as_their_document_says() {
+    let mut skill = with_files(mk_skill("data-analysis", ActivationMode::OnRequest), &["core/main.py"]);
+    skill.title = "Data Analysis Skill".to_owned();
+    let plan = asked(
+        &mk_catalog([skill]),
+        &Asked {
+            container: vec![ContainerSkill {
+                kind: None,
+                id: "litellm:data-analysis",
+            }],
+            ..Asked::default()
+        },
+    );
+    assert!(plan.litellm);
+    assert_eq!(
+        &*plan.system,
+        "---\n\n# Available Skills\n\n## Skill: Data Analysis Skill\n\nInstructions of data-analysis."
+    );
+    assert_eq!(names(&plan), ["data_analysis", "litellm_code_execution"]);
+    assert_eq!(
+        plan.tools[0].schema_json,
+        r#"{"type":"object","properties":{},"required":[]}"#
+    );
+}
+
+#[test]
+fn two_namespaces_with_one_name_are_told_apart() {
+    let other = Skill {
+        id: mk_ref("team", "pdf"),
+        ..mk_skill("pdf", ActivationMode::Always)
+    };
+    let catalog = mk_catalog([
+        with_tools(mk_skill("pdf", ActivationMode::Always), &["t"]),
+        with_tools(with_files(other, &["a.py"]), &["t"]),
+    ]);
+    let plan = asked(&catalog, &says(&["x"]));
+    assert_eq!(active(&plan), ["default/pdf", "team/pdf"]);
+    assert!(plan.system.contains("skills/team/pdf/"));
+    let names = names(&plan);
+    assert_eq!(names[2], "pdf__t");
+    assert!(
+        names[3].starts_with("pdf__t_") && names[3].len() == "pdf__t_".len() + 8,
+        "{names:?}"
+    );
+    assert_eq!(catalog.clashes().len(), 2);
+}
+
+#[test]
+fn every_skill_without_a_body_in_the_text_has_a_reason() {
+    let catalog = mk_catalog([
+        mk_skill("a", ActivationMode::Always),
+        mk_skill("l", ActivationMode::Listed),
+        mk_skill("o", ActivationMode::OnRequest),
+        tagged("u", &["zebra"]),
+        mk_skill("n", ActivationMode::Never),
+    ]);
+    let notes = unused(&asked(&catalog, &says(&["x"])), &catalog);
+    let told: Vec<String> = notes
+        .iter()
+        .map(|note| note.skill.as_ref().unwrap().name.clone())
+        .collect();
+    assert_eq!(told, ["l", "n", "o", "u"]);
+}

@@ -16,8 +16,8 @@ pub use declared::{
 };
 pub use results::{
     LAST_CALL, MAX_RESULT_BYTES, NO_LONGER_AVAILABLE, SKILL_CHANGED, argument_refused, arguments_mismatch,
-    arguments_not_json, code_result, cut, declared_result, file_binary, file_too_large, file_unknown, inputs_missing, litellm_result,
-    loaded, no_skill, no_tool, not_executable, one_program,
+    arguments_not_json, code_result, cut, declared_result, file_binary, file_too_large, file_unknown, inputs_missing,
+    litellm_result, loaded, no_skill, no_tool, not_executable, one_program,
 };
 
 /// Estimates tokens as everywhere in Knack: bytes divided by 4, rounded up.

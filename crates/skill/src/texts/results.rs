@@ -184,13 +184,23 @@ pub fn declared_result(outcome: &Outcome) -> String {
     let (stdout, stderr) = (outcome.stdout.as_str(), outcome.stderr.as_str());
     let signal;
     let ending = match &outcome.end {
-        End::Exit(code) => ToolOutcome::Exit { code: *code, stdout, stderr },
+        End::Exit(code) => ToolOutcome::Exit {
+            code: *code,
+            stdout,
+            stderr,
+        },
         End::Signal(number) => {
             signal = number.to_string();
-            ToolOutcome::Signal { name: &signal, stdout, stderr }
+            ToolOutcome::Signal {
+                name: &signal,
+                stdout,
+                stderr,
+            }
         }
         End::Timeout { .. } => ToolOutcome::TimedOut,
-        End::OutOfMemory => ToolOutcome::NotStarted { reason: "the tool ran out of memory" },
+        End::OutOfMemory => ToolOutcome::NotStarted {
+            reason: "the tool ran out of memory",
+        },
         End::NotStarted(why) => ToolOutcome::NotStarted { reason: why },
     };
     let mut text = tool_result::text(ending);

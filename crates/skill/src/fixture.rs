@@ -1,0 +1,94 @@
+//! Skills for tests: what a test does not set is the simplest there is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, json};
+
+use crate::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
+use crate::model::{
+    ActivationMode, Dialect, Input, InputKind, ModelSettings, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
+};
+
+/// A skill `default/<name>` with a body and SKILL.md only.
+pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
+    let body = format!("Instructions of {name}.");
+    let mut skill = Skill {
+        id: mk_ref("default", name),
+        title: name.to_owned(),
+        description: format!("Does {name} things."),
+        version: None,
+        dialect: Dialect::AgentSkills,
+        document: body.clone(),
+        body,
+        activation,
+        tags: Vec::new(),
+        install_count: 0,
+        inputs: Vec::new(),
+        tools: Vec::new(),
+        env: Vec::new(),
+        model: ModelSettings::default(),
+        extra: Map::new(),
+        files: BTreeMap::new(),
+        digest: format!("digest-of-{name}"),
+        sandbox: SandboxRequest::default(),
+    };
+    skill.files.insert("SKILL.md".to_owned(), mk_file(b"body"));
+    skill
+}
+
+pub(crate) fn mk_ref(namespace: &str, name: &str) -> SkillRef {
+    SkillRef {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+pub(crate) fn mk_file(bytes: &[u8]) -> SkillFile {
+    SkillFile {
+        bytes: bytes.into(),
+        executable: false,
+    }
+}
+
+pub(crate) fn mk_input(name: &str, required: bool) -> Input {
+    Input {
+        name: name.to_owned(),
+        label: name.to_owned(),
+        kind: InputKind::Text,
+        required,
+        default: None,
+        description: None,
+    }
+}
+
+/// A tool `python3 <name>.py` with one required text argument `path`.
+pub(crate) fn mk_tool(name: &str) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        description: format!("Runs {name}."),
+        command: vec!["python3".to_owned(), format!("{name}.py")],
+        parameters: Vec::new(),
+        input_schema: json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}),
+        env: Vec::new(),
+        hidden: false,
+    }
+}
+
+pub(crate) fn mk_settings() -> CatalogSettings {
+    CatalogSettings {
+        revision: "r1".to_owned(),
+        max_activation: ActivationMode::Always,
+        model_code: ModelCode::Allow,
+        node: Node::Absent,
+        max_listing_tokens: DEFAULT_LISTING_TOKENS,
+        models: Vec::new(),
+        min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
+        pins: Vec::new(),
+        ids: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn mk_catalog(skills: impl IntoIterator<Item = Skill>) -> Catalog {
+    Catalog::compile(skills.into_iter().map(Arc::new).collect(), mk_settings())
+}
