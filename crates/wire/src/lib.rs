@@ -11,6 +11,8 @@ pub mod history;
 pub mod json;
 pub mod request;
 pub mod route;
+mod turn;
+mod usage;
 
 pub use drive::{Call, CallOutcome, In, Out, Record, Settings, Summary};
 pub use fault::Fault;

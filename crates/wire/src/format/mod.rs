@@ -2,8 +2,10 @@
 //!
 //! The loop (`drive`) knows none of them: it sees [`Part`]s and decides which are shown.
 
+mod chat;
 mod opaque;
 mod openai_error;
+pub(crate) mod splice;
 
 use std::fmt::Debug;
 
@@ -19,7 +21,8 @@ use crate::route::Format;
 /// The dialect of a format.
 pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
     match format {
-        Format::Chat | Format::Responses | Format::Gemini | Format::Messages => &opaque::Opaque,
+        Format::Chat => &chat::Chat,
+        Format::Responses | Format::Gemini | Format::Messages => &opaque::Opaque,
     }
 }
 
@@ -128,6 +131,8 @@ pub(crate) struct Decoded {
 pub(crate) enum Layout {
     /// None.
     None,
+    /// Of a Chat chunk or body.
+    Chat(Box<chat::Layout>),
 }
 
 /// A call of the current turn, as far as it has arrived.
@@ -139,8 +144,6 @@ pub(crate) struct CallSoFar<'c> {
     pub named: bool,
     /// The provider's id.
     pub id: &'c str,
-    /// The arguments so far: text of a JSON object, or `""`.
-    pub arguments: &'c str,
 }
 
 /// How the answer ends.
@@ -169,6 +172,8 @@ pub(crate) trait Codec: Debug + Send {
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage>;
     /// A call of the current turn.
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>>;
+    /// The arguments of a call so far: text of a JSON object, or `""`.
+    fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>);
     /// Shows our calls in the native form (only with [`CodecOptions::native`]).

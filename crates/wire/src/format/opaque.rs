@@ -71,6 +71,9 @@ impl Codec for OpaqueCodec {
     fn call(&self, _: u32) -> Option<CallSoFar<'_>> {
         None
     }
+    fn arguments(&self, _: u32) -> String {
+        String::new()
+    }
     fn show(&mut self, _: &Decoded, _: &[bool], _: &mut Vec<u8>) {}
     fn show_calls(&mut self, _: &[u32], _: &mut Vec<u8>) {}
     fn show_results(&mut self, _: &[CallResult], _: &mut Vec<u8>) {}

@@ -1,14 +1,10 @@
-//! The tool loop as a state machine without I/O: values in, values out.
-//!
-//! The caller owns sockets, sandboxes, stores and the clock. Times are durations since the request began.
+//! What goes into the loop and what comes out of it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::fault::Fault;
 use crate::json::Edits;
-use crate::request::{Injection, Request};
 
 /// What the caller tells the loop.
 #[derive(Debug)]
@@ -26,7 +22,7 @@ pub enum In {
     Failed(Failure),
     /// The result of a call that [`Out::Run`] asked for. Results may come in any order.
     Result(CallOutcome),
-    /// Time has passed: keep-alives, silence, deadline. See [`Drive::wake`].
+    /// Time has passed: keep-alives, silence, deadline. See [`super::Drive::wake`].
     Tick,
 }
 
@@ -265,78 +261,5 @@ impl Default for Settings {
             litellm: false,
             lookup: false,
         }
-    }
-}
-
-/// The loop of one request. Feed it until it says [`Out::Finish`].
-#[derive(Debug)]
-pub struct Drive {
-    request: Request,
-    injection: Injection,
-    head: Option<Head>,
-    finished: bool,
-}
-
-impl Drive {
-    /// A loop over a request and what is injected into it. Errors: the format forbids it (`n > 1` with active skills).
-    pub fn new(request: Request, injection: Injection, settings: Settings) -> Result<Self, Fault> {
-        drop(settings);
-        Ok(Self {
-            request,
-            injection,
-            head: None,
-            finished: false,
-        })
-    }
-
-    /// The request as parsed; `history` reads it.
-    pub const fn request(&self) -> &Request {
-        &self.request
-    }
-
-    /// The first wishes: [`Out::Lookup`] or the first [`Out::Send`].
-    pub fn start(&mut self, out: &mut Vec<Out>) {
-        let body = self.request.apply(&self.injection, Edits::new());
-        out.push(Out::Send {
-            body,
-            round: 1,
-            delay: Duration::ZERO,
-        });
-    }
-
-    /// Takes in what happened at `now` (since the request began) and appends what is to be done.
-    pub fn feed(&mut self, input: In, _now: Duration, out: &mut Vec<Out>) {
-        match input {
-            In::Head(head) => {
-                self.head = Some(head);
-                let head = ClientHead {
-                    status: head.status,
-                    body: BodyKind::AsUpstream,
-                    upstream_headers: true,
-                    no_retry: false,
-                };
-                out.push(Out::ClientHead(head));
-            }
-            In::Body(bytes) => out.push(Out::ClientBytes(bytes)),
-            In::End | In::Failed(_) => {
-                self.finished = true;
-                out.push(Out::Finish(Summary {
-                    rounds: 1,
-                    end: EndKind::Passed,
-                    ..Summary::default()
-                }));
-            }
-            In::Expanded(_) | In::Result(_) | In::Tick => {}
-        }
-    }
-
-    /// When [`In::Tick`] is wanted next, since the request began; `None` if finished.
-    pub fn wake(&self) -> Option<Duration> {
-        (!self.finished).then_some(Duration::from_secs(3600))
-    }
-
-    /// True once [`Out::Finish`] was given.
-    pub const fn finished(&self) -> bool {
-        self.finished
     }
 }

@@ -1,0 +1,10 @@
+//! The tool loop as a state machine without I/O: values in, values out.
+//!
+//! The caller owns sockets, sandboxes, stores and the clock. Times are durations since the request began.
+
+mod machine;
+mod sorter;
+mod values;
+
+pub use machine::Drive;
+pub use values::*;

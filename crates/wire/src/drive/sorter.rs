@@ -1,0 +1,236 @@
+//! Which units of a turn the client sees, and which frames must wait until that is known (conversation.md section 3).
+
+use crate::format::{Codec, Decoded, Part, UnitKind};
+
+/// What is known of one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// The client sees it.
+    Show,
+    /// It is ours.
+    Hide,
+    /// A call whose name is not complete.
+    Undecided,
+    /// Text that waits for the turn's end, or a unit that waits for the next one.
+    Waits,
+}
+
+#[derive(Debug)]
+struct Unit {
+    id: u32,
+    kind: UnitKind,
+    verdict: Verdict,
+}
+
+/// Sorts the parts of one turn.
+#[derive(Debug, Default)]
+pub(super) struct Sorter {
+    own_tools: Vec<String>,
+    /// Text waits for the turn's end.
+    structured: bool,
+    first_round: bool,
+    units: Vec<Unit>,
+    /// Frames with the parts that wait.
+    held: Vec<(Decoded, Vec<bool>)>,
+    held_bytes: usize,
+    /// The turn's stop, if it has come: may calls run?
+    pub(super) stop: Option<bool>,
+    /// The end marker has come.
+    pub(super) ended: bool,
+    /// Something of this turn is hidden, so the client may be waiting.
+    pub(super) hides: bool,
+}
+
+impl Sorter {
+    pub(super) fn new(own_tools: Vec<String>, structured: bool) -> Self {
+        Self {
+            own_tools,
+            structured,
+            first_round: true,
+            ..Self::default()
+        }
+    }
+
+    /// The next turn begins.
+    pub(super) fn begin_round(&mut self) {
+        let own_tools = std::mem::take(&mut self.own_tools);
+        *self = Self {
+            own_tools,
+            structured: self.structured,
+            ..Self::default()
+        };
+    }
+
+    /// Bytes of frames that wait.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Sorts one frame and writes what may go out.
+    pub(super) fn take(&mut self, frame: Decoded, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let mut shown = vec![false; frame.parts.len()];
+        let mut waits = vec![false; frame.parts.len()];
+        for (at, part) in frame.parts.iter().enumerate() {
+            match *part {
+                Part::Start => shown[at] = self.first_round,
+                Part::Other | Part::Error => shown[at] = true,
+                Part::Usage => {}
+                Part::Stop { runnable } => self.stop = Some(runnable),
+                Part::End => self.ended = true,
+                Part::Unit { id, kind } => {
+                    self.open(id, kind, codec, out);
+                    self.mark(id, at, &mut shown, &mut waits);
+                }
+                Part::UnitBytes { id } | Part::UnitEnd { id } => {
+                    self.decide_again(id, codec, out);
+                    self.mark(id, at, &mut shown, &mut waits);
+                }
+            }
+        }
+        if shown.contains(&true) {
+            codec.show(&frame, &shown, out);
+        }
+        if waits.contains(&true) {
+            self.held_bytes += frame.raw.len();
+            self.held.push((frame, waits));
+        }
+    }
+
+    fn mark(&mut self, id: u32, at: usize, shown: &mut [bool], waits: &mut [bool]) {
+        match self.unit(id).map(|unit| unit.verdict) {
+            Some(Verdict::Show) | None => shown[at] = true,
+            Some(Verdict::Hide) => self.hides = true,
+            Some(Verdict::Undecided | Verdict::Waits) => waits[at] = true,
+        }
+    }
+
+    fn unit(&self, id: u32) -> Option<&Unit> {
+        self.units.iter().rev().find(|unit| unit.id == id)
+    }
+
+    fn open(&mut self, id: u32, kind: UnitKind, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let verdict = match kind {
+            UnitKind::Text if self.structured => Verdict::Waits,
+            UnitKind::Text | UnitKind::Live => Verdict::Show,
+            UnitKind::Paired => Verdict::Waits,
+            UnitKind::Call => self.decide(id, codec),
+        };
+        if kind != UnitKind::Paired {
+            self.settle_pairs(verdict, codec, out);
+        }
+        self.units.push(Unit { id, kind, verdict });
+    }
+
+    /// Ours or the client's, as soon as the name tells.
+    fn decide(&self, id: u32, codec: &dyn Codec) -> Verdict {
+        let Some(call) = codec.call(id) else {
+            return Verdict::Show;
+        };
+        if self.own_tools.iter().any(|name| name == call.name) {
+            Verdict::Hide
+        } else if !call.named && self.own_tools.iter().any(|name| name.starts_with(call.name)) {
+            Verdict::Undecided
+        } else {
+            Verdict::Show
+        }
+    }
+
+    fn decide_again(&mut self, id: u32, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let Some(at) = self
+            .units
+            .iter()
+            .rposition(|unit| unit.id == id && unit.verdict == Verdict::Undecided)
+        else {
+            return;
+        };
+        let verdict = self.decide(id, codec);
+        if verdict == Verdict::Undecided {
+            return;
+        }
+        self.units[at].verdict = verdict;
+        self.settle_pairs(verdict, codec, out);
+        self.settle(id, verdict, codec, out);
+    }
+
+    /// Units that waited for the next one share its fate.
+    fn settle_pairs(&mut self, verdict: Verdict, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        if !matches!(verdict, Verdict::Show | Verdict::Hide) {
+            return;
+        }
+        for at in 0..self.units.len() {
+            if self.units[at].kind == UnitKind::Paired && self.units[at].verdict == Verdict::Waits {
+                self.units[at].verdict = verdict;
+                self.settle(self.units[at].id, verdict, codec, out);
+            }
+        }
+    }
+
+    /// Sends or drops what waited of one unit.
+    fn settle(&mut self, id: u32, verdict: Verdict, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        for (frame, waits) in &mut self.held {
+            let of_unit = |part: &Part| matches!(part, Part::Unit { id: own, .. } | Part::UnitBytes { id: own } | Part::UnitEnd { id: own } if *own == id);
+            let released: Vec<bool> = frame
+                .parts
+                .iter()
+                .zip(waits.iter())
+                .map(|(part, waits)| *waits && of_unit(part))
+                .collect();
+            if !released.contains(&true) {
+                continue;
+            }
+            for (waits, released) in waits.iter_mut().zip(&released) {
+                *waits &= !released;
+            }
+            if verdict == Verdict::Show {
+                codec.show(frame, &released, out);
+            } else {
+                self.hides = true;
+            }
+        }
+        self.held.retain(|(_, waits)| waits.contains(&true));
+        self.held_bytes = self.held.iter().map(|(frame, _)| frame.raw.len()).sum();
+    }
+
+    /// The turn has stopped: every name is complete, and nothing more opens.
+    pub(super) fn close(&mut self, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let ids: Vec<u32> = self
+            .units
+            .iter()
+            .filter(|unit| unit.verdict == Verdict::Undecided)
+            .map(|unit| unit.id)
+            .collect();
+        for id in ids {
+            self.decide_again(id, codec, out);
+        }
+        self.settle_pairs(Verdict::Show, codec, out);
+    }
+
+    /// Sends or drops the text that waited for the turn's end.
+    pub(super) fn settle_text(&mut self, show: bool, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let verdict = if show { Verdict::Show } else { Verdict::Hide };
+        for at in 0..self.units.len() {
+            if self.units[at].verdict == Verdict::Waits {
+                self.units[at].verdict = verdict;
+                self.settle(self.units[at].id, verdict, codec, out);
+            }
+        }
+    }
+
+    /// Calls of ours, in order.
+    pub(super) fn own_calls(&self) -> Vec<u32> {
+        self.calls(Verdict::Hide)
+    }
+
+    /// Calls of the client, in order.
+    pub(super) fn client_calls(&self) -> Vec<u32> {
+        self.calls(Verdict::Show)
+    }
+
+    fn calls(&self, verdict: Verdict) -> Vec<u32> {
+        self.units
+            .iter()
+            .filter(|unit| unit.kind == UnitKind::Call && unit.verdict == verdict)
+            .map(|unit| unit.id)
+            .collect()
+    }
+}

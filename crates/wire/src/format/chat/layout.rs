@@ -1,0 +1,93 @@
+//! What stands where in a Chat chunk or body.
+
+use crate::format::{Garbage, Part};
+use crate::json::{self, Kind, Member, Span};
+
+/// Notes on one chunk or body. `pieces` runs parallel to the parts of the frame.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layout {
+    pub(super) top: Vec<Member>,
+    pub(super) choice: Option<Choice>,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// The first element of `choices`.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub(super) span: Span,
+    /// `delta` of a chunk, `message` of a body.
+    pub(super) message: Option<Span>,
+    pub(super) members: Vec<Member>,
+    pub(super) finish: Option<Span>,
+}
+
+/// What a part of the frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// `role` and members without content.
+    Head,
+    /// A member of the delta or message, by its index.
+    Member(usize),
+    /// An element of `tool_calls`: number of the call in the turn, and where it stands.
+    Call(usize, Span),
+    /// The whole frame.
+    Whole,
+    /// Never shown by itself: stop, usage, end.
+    Hidden,
+}
+
+impl Layout {
+    /// Reads the outline of a frame. `inner` is `delta` or `message`.
+    pub(super) fn read(raw: &[u8], inner: &str) -> Result<Self, Garbage> {
+        let top = json::object(raw).map_err(|error| Garbage(error.to_string()))?;
+        let first = json::member(raw, &top, "choices")
+            .and_then(|member| json::elements(raw, member.value).ok()?.first().copied());
+        let choice = first.and_then(|span| {
+            let list = json::members(raw, span).ok()?;
+            let message = json::member(raw, &list, inner).map(|member| member.value);
+            let message = message.filter(|span| json::kind(raw, *span) == Some(Kind::Object));
+            let members = message
+                .and_then(|span| json::members(raw, span).ok())
+                .unwrap_or_default();
+            let finish = json::member(raw, &list, "finish_reason").map(|member| member.value);
+            Some(Choice {
+                span,
+                message,
+                members,
+                finish,
+            })
+        });
+        Ok(Self {
+            top,
+            choice,
+            pieces: Vec::with_capacity(4),
+        })
+    }
+
+    /// Top-level value.
+    pub(super) fn value(&self, raw: &[u8], key: &str) -> Option<Span> {
+        json::member(raw, &self.top, key).map(|member| member.value)
+    }
+
+    /// The value of `usage` unless absent or null.
+    pub(super) fn usage(&self, raw: &[u8]) -> Option<Span> {
+        self.value(raw, "usage")
+            .filter(|span| json::kind(raw, *span) == Some(Kind::Object))
+    }
+
+    /// The finish reason unless absent or null.
+    pub(super) fn reason<'r>(&self, raw: &'r [u8]) -> Option<std::borrow::Cow<'r, str>> {
+        json::text(raw, self.choice.as_ref()?.finish?)
+    }
+
+    /// Appends a part and its piece.
+    pub(super) fn push(&mut self, parts: &mut Vec<Part>, part: Part, piece: Piece) {
+        parts.push(part);
+        self.pieces.push(piece);
+    }
+}
+
+/// True for values that carry nothing: null, `""`, `[]`.
+pub(super) fn blank(raw: &[u8], span: Span) -> bool {
+    matches!(span.of(raw), b"null" | b"\"\"" | b"[]")
+}

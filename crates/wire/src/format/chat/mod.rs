@@ -1,0 +1,83 @@
+//! OpenAI Chat Completions (wire.md 1).
+
+mod codec;
+mod layout;
+mod request;
+
+use bytes::Bytes;
+
+pub(crate) use layout::Layout;
+
+use super::{Codec, CodecOptions, Dialect, openai_error};
+use crate::drive::CallResult;
+use crate::fault::Fault;
+use crate::frame::push_data;
+use crate::json::{self, Edits, Span};
+use crate::request::{Attachment, Injection, MessageText, Request, View};
+
+/// See the module.
+pub(crate) struct Chat;
+
+impl Dialect for Chat {
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        request::view(request)
+    }
+
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        request::messages(request)
+    }
+
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        request::attachments(request)
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "messages"
+    }
+
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        request::apply(request, injection, edits);
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        edits.replace(choice, "\"auto\"");
+        edits.apply(body)
+    }
+
+    fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
+        let one = |result: &CallResult| {
+            let mut out = b"{\"role\":\"tool\",\"tool_call_id\":".to_vec();
+            json::push_string(&mut out, &result.id);
+            out.extend_from_slice(b",\"content\":");
+            json::push_string(&mut out, &result.text);
+            out.push(b'}');
+            Bytes::from(out)
+        };
+        results.iter().map(one).collect()
+    }
+
+    fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec> {
+        Box::new(codec::ChatCodec::new(request::asks_for_usage(request), options))
+    }
+
+    fn error_body(&self, fault: &Fault) -> Vec<u8> {
+        openai_error::body(fault)
+    }
+
+    fn error_frame(&self, fault: &Fault) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_data(&mut out, &openai_error::body(fault));
+        out
+    }
+
+    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_data(&mut out, &openai_error::from_upstream(status, body));
+        out
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b": keepalive\n\n"
+    }
+}

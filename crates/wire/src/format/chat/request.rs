@@ -1,0 +1,222 @@
+//! Chat requests: what is read of them and what is added.
+
+use std::borrow::Cow;
+
+use crate::fault::Fault;
+use crate::format::splice;
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+
+/// The routed leaves.
+pub(super) fn view(request: &Request) -> Result<View, Fault> {
+    let src = request.raw();
+    if let Some(span) = request.present("messages")
+        && json::kind(src, span) != Some(Kind::Array)
+    {
+        return Err(Fault::bad("messages", "\"messages\" must be an array."));
+    }
+    let uint = |key| request.present(key).and_then(|span| json::uint(src, span));
+    let text = |key| request.present(key).and_then(|span| json::text(src, span));
+    let format = request
+        .present("response_format")
+        .and_then(|span| json::get_text(src, span, "type"));
+    Ok(View {
+        model: text("model").unwrap_or_default().into_owned(),
+        stream: request
+            .value("stream")
+            .is_some_and(|span| request.bytes(span) == b"true"),
+        max_tokens: uint("max_completion_tokens").or_else(|| uint("max_tokens")),
+        candidates: uint("n").unwrap_or(1),
+        structured: format.is_some_and(|kind| kind != "text"),
+        client_tools: client_tools(request),
+        tool_choice: request
+            .present("tool_choice")
+            .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+        closed: ["functions", "function_call"]
+            .iter()
+            .any(|key| request.present(key).is_some())
+            .then_some("legacy functions"),
+        ..View::default()
+    })
+}
+
+fn client_tools(request: &Request) -> Vec<String> {
+    let src = request.raw();
+    let list = request
+        .present("tools")
+        .and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default();
+    let name = |tool: &Span| {
+        let inner = json::get(src, *tool, "function").or_else(|| json::get(src, *tool, "custom"))?;
+        json::get_text(src, inner, "name").map(Cow::into_owned)
+    };
+    list.iter().filter_map(name).collect()
+}
+
+fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
+    let word = json::text(src, span).or_else(|| json::get_text(src, span, "type"));
+    match word.as_deref() {
+        Some("none") => ToolChoice::None,
+        Some("required") => ToolChoice::Required,
+        Some("allowed_tools") => ToolChoice::Allowed,
+        Some(kind @ ("function" | "custom")) => json::path(src, span, &[kind, "name"])
+            .and_then(|name| json::text(src, name))
+            .map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned())),
+        _ => ToolChoice::Auto,
+    }
+}
+
+/// True if the client asked for usage in its stream.
+pub(super) fn asks_for_usage(request: &Request) -> bool {
+    let options = request.present("stream_options");
+    options
+        .and_then(|span| json::get(request.raw(), span, "include_usage"))
+        .is_some_and(|span| request.bytes(span) == b"true")
+}
+
+/// All texts in order.
+pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
+    let src = request.raw();
+    let one = |span: Span| {
+        let members = json::members(src, span).ok()?;
+        let role = json::text(src, json::member(src, &members, "role")?.value)?;
+        let text = json::member(src, &members, "content")
+            .map_or(Cow::Borrowed(""), |content| splice::content_text(src, content.value));
+        Some(MessageText { role, text })
+    };
+    request.conversation().into_iter().filter_map(one).collect()
+}
+
+/// Inline files, images and audio of user messages.
+pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
+    let src = request.raw();
+    let mut found = Vec::new();
+    for message in request.conversation() {
+        if json::get_text(src, message, "role").as_deref() != Some("user") {
+            continue;
+        }
+        let parts = json::get(src, message, "content")
+            .and_then(|span| json::elements(src, span).ok())
+            .unwrap_or_default();
+        found.extend(parts.into_iter().filter_map(|part| attachment(src, part)));
+    }
+    found
+}
+
+fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
+    let text = |path: &[&str]| json::path(src, part, path).and_then(|span| json::text(src, span));
+    match json::get_text(src, part, "type")?.as_ref() {
+        "image_url" => {
+            let (kind, bytes) = splice::data_url(&text(&["image_url", "url"])?)?;
+            Some(Attachment {
+                name: None,
+                media_type: Some(kind),
+                bytes,
+            })
+        }
+        "file" => {
+            let data = text(&["file", "file_data"])?;
+            let (kind, bytes) = match splice::data_url(&data) {
+                Some((kind, bytes)) => (Some(kind), bytes),
+                None => (None, splice::base64_bytes(&data)?),
+            };
+            Some(Attachment {
+                name: text(&["file", "filename"]).map(Cow::into_owned),
+                media_type: kind,
+                bytes,
+            })
+        }
+        "input_audio" => {
+            let bytes = splice::base64_bytes(&text(&["input_audio", "data"])?)?;
+            let kind = text(&["input_audio", "format"]).map(|format| format!("audio/{format}"));
+            Some(Attachment {
+                name: None,
+                media_type: kind,
+                bytes,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The edits of an injection.
+pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits) {
+    if !injection.system.is_empty() {
+        add_system(request, &injection.system, edits);
+    }
+    let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+    splice::add_tools(request, edits, "messages", &tools);
+    let stream = request
+        .value("stream")
+        .is_some_and(|span| request.bytes(span) == b"true");
+    if stream && !tools.is_empty() && !asks_for_usage(request) {
+        ask_for_usage(request, edits);
+    }
+}
+
+fn add_system(request: &Request, text: &str, edits: &mut Edits) {
+    let src = request.raw();
+    let Some(list) = request.present("messages") else {
+        return;
+    };
+    let first = request.conversation().first().copied();
+    let role = first.and_then(|span| json::get_text(src, span, "role"));
+    if let (Some(first), Some("system" | "developer")) = (first, role.as_deref())
+        && let Some(content) = json::get(src, first, "content")
+    {
+        match json::kind(src, content) {
+            Some(Kind::String) => return splice::extend_string(edits, content, text),
+            Some(Kind::Array) => {
+                let mut part = b"{\"type\":\"text\",\"text\":".to_vec();
+                json::push_string(&mut part, text);
+                part.push(b'}');
+                return splice::push_elements(src, edits, content, &[part]);
+            }
+            _ => {}
+        }
+    }
+    let mut message = b"{\"role\":\"system\",\"content\":".to_vec();
+    json::push_string(&mut message, text);
+    message.push(b'}');
+    if let Some(first) = first {
+        message.push(b',');
+        edits.insert(first.start, message);
+    } else {
+        edits.insert(list.start + 1, message);
+    }
+}
+
+fn tool(tool: &Tool) -> Vec<u8> {
+    let mut out = b"{\"type\":\"function\",\"function\":{\"name\":".to_vec();
+    json::push_string(&mut out, &tool.name);
+    out.extend_from_slice(b",\"description\":");
+    json::push_string(&mut out, &tool.description);
+    out.extend_from_slice(b",\"parameters\":");
+    out.extend_from_slice(tool.schema.as_bytes());
+    out.extend_from_slice(b"}}");
+    out
+}
+
+fn ask_for_usage(request: &Request, edits: &mut Edits) {
+    let src = request.raw();
+    match request.present("stream_options") {
+        Some(span) if json::kind(src, span) == Some(Kind::Object) => match json::get(src, span, "include_usage") {
+            Some(value) => edits.replace(value, "true"),
+            None => {
+                let comma = if json::members(src, span).is_ok_and(|list| list.is_empty()) {
+                    ""
+                } else {
+                    ","
+                };
+                edits.insert(span.start + 1, format!("\"include_usage\":true{comma}"));
+            }
+        },
+        _ => splice::set_member(
+            request,
+            edits,
+            "messages",
+            "stream_options",
+            b"{\"include_usage\":true}",
+        ),
+    }
+}

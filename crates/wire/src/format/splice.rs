@@ -1,0 +1,138 @@
+//! Edits that several formats need: a new top-level member, more elements of a list, more text of a string.
+
+use bytes::Bytes;
+
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::Request;
+
+/// Adds a top-level member directly before `anchor` (or at the start of the body if that is absent).
+pub(crate) fn add_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: &[u8]) {
+    let mut text = Vec::with_capacity(key.len() + value.len() + 4);
+    json::push_string(&mut text, key);
+    text.push(b':');
+    text.extend_from_slice(value);
+    let place = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
+    if let Some(member) = place {
+        text.push(b',');
+        edits.insert(member.whole().start, text);
+    } else {
+        edits.insert(json::space(request.raw(), 0) + 1, text);
+    }
+}
+
+/// Sets a top-level member: replaces `null`, adds what is absent.
+pub(crate) fn set_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: &[u8]) {
+    match request.value(key) {
+        Some(span) => edits.replace(span, value),
+        None => add_member(request, edits, anchor, key, value),
+    }
+}
+
+/// Removes a top-level member.
+pub(crate) fn remove_member(request: &Request, edits: &mut Edits, key: &str) {
+    let spans: Vec<Span> = request.top().iter().map(json::Member::whole).collect();
+    let at = request
+        .top()
+        .iter()
+        .position(|member| json::key_is(request.raw(), member, key));
+    if let Some(at) = at {
+        edits.remove_item(&spans, at);
+    }
+}
+
+/// Appends elements behind the last one of the list at `list`.
+pub(crate) fn push_elements(src: &[u8], edits: &mut Edits, list: Span, elements: &[Vec<u8>]) {
+    if elements.is_empty() {
+        return;
+    }
+    let joined = elements.join(&b","[..]);
+    match json::elements(src, list).unwrap_or_default().last() {
+        Some(last) => edits.insert(last.end, [b",", joined.as_slice()].concat()),
+        None => edits.insert(list.start + 1, joined),
+    }
+}
+
+/// Extends the string at `span` by an empty line and `text`; an empty string becomes `text`.
+pub(crate) fn extend_string(edits: &mut Edits, span: Span, text: &str) {
+    let mut more = Vec::with_capacity(text.len() + 4);
+    if span.len() > 2 {
+        json::push_escaped(&mut more, "\n\n");
+    }
+    json::push_escaped(&mut more, text);
+    edits.insert(span.end - 1, more);
+}
+
+/// Adds tools behind the client's: `tools` absent, null, empty or filled.
+pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tools: &[Vec<u8>]) {
+    if tools.is_empty() {
+        return;
+    }
+    match request.value("tools") {
+        Some(span) if json::kind(request.raw(), span) == Some(Kind::Array) => {
+            push_elements(request.raw(), edits, span, tools)
+        }
+        _ => {
+            let list = [b"[", tools.join(&b","[..]).as_slice(), b"]"].concat();
+            set_member(request, edits, anchor, "tools", &list);
+        }
+    }
+}
+
+/// A body whose top-level list `key` has more elements at its end; everything before that end stays equal.
+pub(crate) fn grow(body: &Bytes, key: &str, elements: &[Bytes]) -> Bytes {
+    let list = json::object(body)
+        .ok()
+        .and_then(|top| json::member(body, &top, key).map(|member| member.value));
+    let Some(list) = list.filter(|span| json::kind(body, *span) == Some(Kind::Array)) else {
+        return body.clone();
+    };
+    let mut edits = Edits::new();
+    let elements: Vec<Vec<u8>> = elements.iter().map(|element| element.to_vec()).collect();
+    push_elements(body, &mut edits, list, &elements);
+    Bytes::from(edits.apply(body))
+}
+
+/// Text of a message content: a string, or the `text` members of its parts joined by line feeds.
+pub(crate) fn content_text(src: &[u8], content: Span) -> std::borrow::Cow<'_, str> {
+    if let Some(text) = json::text(src, content) {
+        return text;
+    }
+    let parts = json::elements(src, content).unwrap_or_default();
+    let texts: Vec<_> = parts
+        .iter()
+        .filter_map(|part| json::get_text(src, *part, "text"))
+        .collect();
+    texts.join("\n").into()
+}
+
+/// The bytes and media type of a `data:` URL in base64.
+pub(crate) fn data_url(url: &str) -> Option<(String, Vec<u8>)> {
+    let (kind, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    Some((kind.to_owned(), base64_bytes(data)?))
+}
+
+/// Standard base64.
+pub(crate) fn base64_bytes(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
+/// The value of `_litellm_generated_files` (wire.md 7.3).
+pub(crate) fn litellm_files(files: &[crate::drive::GeneratedFile]) -> Vec<u8> {
+    use base64::Engine as _;
+    let mut out = vec![b'['];
+    for (at, file) in files.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"name\":");
+        json::push_string(&mut out, &file.name);
+        out.extend_from_slice(b",\"mime_type\":");
+        json::push_string(&mut out, &file.media_type);
+        out.extend_from_slice(b",\"content_base64\":");
+        json::push_string(&mut out, &base64::engine::general_purpose::STANDARD.encode(&file.bytes));
+        out.extend_from_slice(format!(",\"size\":{}}}", file.bytes.len()).as_bytes());
+    }
+    out.push(b']');
+    out
+}

@@ -1,0 +1,177 @@
+//! A turn gathered from deltas, so that it can be sent back whole, unknown members included.
+//!
+//! Strings are kept as they were written, escapes and all: the joined pieces of a string's source are the source of the
+//! joined string, so nothing is decoded and signatures stay equal byte for byte.
+
+use crate::json::{self, Kind, Span};
+
+/// A JSON value that grows by deltas (wire.md 1.5): strings are joined, objects merge by key, lists of objects with
+/// `index` merge by it, anything else is replaced by the newer value. `null` never replaces a value.
+#[derive(Debug, Clone)]
+pub(crate) enum Gathered {
+    /// String content as written, without quotes.
+    Text(Vec<u8>),
+    /// Any other value as written.
+    Raw(Vec<u8>),
+    /// Members in order of their first arrival; keys as written.
+    Object(Vec<(Vec<u8>, Gathered)>),
+    /// Elements with their `index`.
+    List(Vec<(u64, Gathered)>),
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self::Object(Vec::new())
+    }
+}
+
+/// Members that providers repeat in full instead of continuing them.
+const ONCE: [&[u8]; 5] = [b"id", b"type", b"role", b"call_id", b"object"];
+
+impl Gathered {
+    /// The value at `span`.
+    pub(crate) fn new(src: &[u8], span: Span) -> Self {
+        match json::kind(src, span) {
+            Some(Kind::String) => Self::Text(json::raw_text(src, span).unwrap_or_default().to_vec()),
+            Some(Kind::Object) => {
+                let mut object = Self::Object(Vec::new());
+                object.merge(src, span);
+                object
+            }
+            Some(Kind::Array) => list(src, span).map_or_else(|| Self::Raw(span.of(src).to_vec()), Self::List),
+            _ => Self::Raw(span.of(src).to_vec()),
+        }
+    }
+
+    /// Takes in a delta.
+    pub(crate) fn merge(&mut self, src: &[u8], span: Span) {
+        if json::is_null(src, span) {
+            return;
+        }
+        match (&mut *self, json::kind(src, span)) {
+            (Self::Text(text), Some(Kind::String)) => {
+                text.extend_from_slice(json::raw_text(src, span).unwrap_or_default())
+            }
+            (Self::Object(own), Some(Kind::Object)) => {
+                for member in json::members(src, span).unwrap_or_default() {
+                    merge_member(own, src, member.key.of(src), member.value);
+                }
+            }
+            (Self::List(own), Some(Kind::Array)) => match list(src, span) {
+                Some(_) => merge_list(own, src, span),
+                None => *self = Self::new(src, span),
+            },
+            _ => *self = Self::new(src, span),
+        }
+    }
+
+    /// Takes in one member of a delta object.
+    pub(crate) fn merge_member(&mut self, src: &[u8], key: &[u8], value: Span) {
+        if let Self::Object(own) = self {
+            merge_member(own, src, key, value);
+        }
+    }
+
+    /// A member.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Object(own) => own
+                .iter()
+                .find(|(name, _)| name == key.as_bytes())
+                .map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// String content as written; empty for anything else.
+    pub(crate) fn text(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text,
+            _ => b"",
+        }
+    }
+
+    /// Sets a member, at the end if it is new.
+    pub(crate) fn set(&mut self, key: &str, value: Self) {
+        if let Self::Object(own) = self {
+            match own.iter_mut().find(|(name, _)| name == key.as_bytes()) {
+                Some((_, old)) => *old = value,
+                None => own.push((key.as_bytes().to_vec(), value)),
+            }
+        }
+    }
+
+    /// Writes the value as JSON.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => {
+                out.push(b'"');
+                out.extend_from_slice(text);
+                out.push(b'"');
+            }
+            Self::Raw(raw) => out.extend_from_slice(raw),
+            Self::Object(members) => {
+                out.push(b'{');
+                for (at, (key, value)) in members.iter().enumerate() {
+                    if at > 0 {
+                        out.push(b',');
+                    }
+                    out.push(b'"');
+                    out.extend_from_slice(key);
+                    out.extend_from_slice(b"\":");
+                    value.write(out);
+                }
+                out.push(b'}');
+            }
+            Self::List(list) => {
+                out.push(b'[');
+                for (at, (_, value)) in list.iter().enumerate() {
+                    if at > 0 {
+                        out.push(b',');
+                    }
+                    value.write(out);
+                }
+                out.push(b']');
+            }
+        }
+    }
+}
+
+fn merge_member(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], key: &[u8], value: Span) {
+    let Some((_, old)) = own.iter_mut().find(|(name, _)| name == key) else {
+        own.push((key.to_vec(), Gathered::new(src, value)));
+        return;
+    };
+    match old {
+        Gathered::Text(text) if !text.is_empty() && ONCE.contains(&key) => {}
+        // A name may come in pieces, or again in full.
+        Gathered::Text(text) if key == b"name" && json::raw_text(src, value) == Some(text) => {}
+        _ => old.merge(src, value),
+    }
+}
+
+/// The elements of a list whose elements are objects with `index`; `None` for any other list.
+fn list(src: &[u8], span: Span) -> Option<Vec<(u64, Gathered)>> {
+    let elements = json::elements(src, span).ok()?;
+    if elements.is_empty() {
+        return None;
+    }
+    let mut found = Vec::with_capacity(elements.len());
+    for element in elements {
+        let index = json::uint(src, json::get(src, element, "index")?)?;
+        found.push((index, Gathered::new(src, element)));
+    }
+    Some(found)
+}
+
+fn merge_list(own: &mut Vec<(u64, Gathered)>, src: &[u8], span: Span) {
+    for element in json::elements(src, span).unwrap_or_default() {
+        let Some(index) = json::get(src, element, "index").and_then(|span| json::uint(src, span)) else {
+            continue;
+        };
+        match own.iter_mut().find(|(at, _)| *at == index) {
+            Some((_, old)) => old.merge(src, element),
+            None => own.push((index, Gathered::new(src, element))),
+        }
+    }
+}
