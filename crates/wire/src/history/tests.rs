@@ -9,7 +9,12 @@ use crate::request::Request;
 use crate::route::{Format, Kind, ModelRoute};
 
 fn request(format: Format, body: &str) -> Request {
-    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+    let route = ModelRoute {
+        format,
+        kind: Kind::Generate,
+        model: None,
+        stream: false,
+    };
     Request::parse(route, Bytes::from(body.to_owned())).unwrap()
 }
 
@@ -28,14 +33,23 @@ fn end(format: Format, messages: &str) -> Link {
 /// The messages after expansion with records at the given turns.
 fn expanded(format: Format, messages: &str, hits: &[Hit], mode: Mode<'_>) -> String {
     let request = request(format, &body(messages));
-    let edits = expand(&request, &scan(&request), hits, mode, &mut |reference| format!("<{reference}>")).edits;
+    let edits = expand(&request, &scan(&request), hits, mode, &mut |reference| {
+        format!("<{reference}>")
+    })
+    .edits;
     let out = String::from_utf8(edits.apply(request.raw())).unwrap();
     serde_json::from_str::<serde_json::Value>(&out).unwrap();
-    let inner = out.strip_prefix(r#"{"model":"m","messages":["#).and_then(|rest| rest.strip_suffix(r#"],"x":1}"#));
-    inner.unwrap_or_else(|| panic!("outside of messages changed: {out}")).to_owned()
+    let inner = out
+        .strip_prefix(r#"{"model":"m","messages":["#)
+        .and_then(|rest| rest.strip_suffix(r#"],"x":1}"#));
+    inner
+        .unwrap_or_else(|| panic!("outside of messages changed: {out}"))
+        .to_owned()
 }
 
-const INJECTING: Mode<'_> = Mode::Injecting { run_tool: Some("run_code") };
+const INJECTING: Mode<'_> = Mode::Injecting {
+    run_tool: Some("run_code"),
+};
 
 fn raw(text: &str) -> Piece {
     vec![Segment::Raw(text.to_owned())]
@@ -82,8 +96,16 @@ fn canon_ignores_form_and_keeps_meaning() {
         assert_eq!(end(format, one), end(format, other), "{one}\n{other}");
     }
     let different = [
-        (Format::Chat, r#"{"role":"user","content":"a"}"#, r#"{"role":"assistant","content":"a"}"#),
-        (Format::Chat, r#"{"role":"user","content":"a"}"#, r#"{"role":"user","content":"b"}"#),
+        (
+            Format::Chat,
+            r#"{"role":"user","content":"a"}"#,
+            r#"{"role":"assistant","content":"a"}"#,
+        ),
+        (
+            Format::Chat,
+            r#"{"role":"user","content":"a"}"#,
+            r#"{"role":"user","content":"b"}"#,
+        ),
         (
             Format::Chat,
             r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:1"}}]}"#,
@@ -127,9 +149,18 @@ fn an_answer_is_found_again_by_chain_and_by_call_ids() {
     let stored = keys(&caller(), Format::Messages, &first, &answer);
     assert_eq!(stored.len(), 2);
     let next = scan(&request(Format::Messages, &body(&format!("{user},{assistant}"))));
-    assert_eq!(next.lookups(&caller()), [Lookup { turn: 1, keys: stored.clone() }]);
+    assert_eq!(
+        next.lookups(&caller()),
+        [Lookup {
+            turn: 1,
+            keys: stored.clone()
+        }]
+    );
 
-    let summarised = scan(&request(Format::Messages, &body(&format!(r#"{{"role":"user","content":"sum"}},{assistant}"#))));
+    let summarised = scan(&request(
+        Format::Messages,
+        &body(&format!(r#"{{"role":"user","content":"sum"}},{assistant}"#)),
+    ));
     assert_eq!(summarised.lookups(&caller())[0].keys[1], stored[1]);
     assert_ne!(summarised.lookups(&caller())[0].keys[0], stored[0]);
 
@@ -170,19 +201,41 @@ fn a_hit_replaces_the_visible_message_and_nothing_else() {
 
 #[test]
 fn open_results_merge_before_the_clients_own() {
-    let record = Record { messages: vec![raw(r#"{"m":1}"#)], open_results: vec![raw(r#"{"r":1}"#)], ..Record::default() };
+    let record = Record {
+        messages: vec![raw(r#"{"m":1}"#)],
+        open_results: vec![raw(r#"{"r":1}"#)],
+        ..Record::default()
+    };
     let cases = [
-        (r#"{"role":"user","content":[{"type":"tool_result"}]}"#, r#"{"role":"user","content":[{"r":1},{"type":"tool_result"}]}"#),
-        (r#"{"role":"user","content":[]}"#, r#"{"role":"user","content":[{"r":1}]}"#),
-        (r#"{"role":"user","content":"go"}"#, r#"{"role":"user","content":[{"r":1},{"type":"text","text":"go"}]}"#),
-        (r#"{"role":"user","content":""}"#, r#"{"role":"user","content":[{"r":1}]}"#),
-        (r#"{"role":"assistant","content":"x"}"#, r#"{"role":"user","content":[{"r":1}]},{"role":"assistant","content":"x"}"#),
+        (
+            r#"{"role":"user","content":[{"type":"tool_result"}]}"#,
+            r#"{"role":"user","content":[{"r":1},{"type":"tool_result"}]}"#,
+        ),
+        (
+            r#"{"role":"user","content":[]}"#,
+            r#"{"role":"user","content":[{"r":1}]}"#,
+        ),
+        (
+            r#"{"role":"user","content":"go"}"#,
+            r#"{"role":"user","content":[{"r":1},{"type":"text","text":"go"}]}"#,
+        ),
+        (
+            r#"{"role":"user","content":""}"#,
+            r#"{"role":"user","content":[{"r":1}]}"#,
+        ),
+        (
+            r#"{"role":"assistant","content":"x"}"#,
+            r#"{"role":"user","content":[{"r":1}]},{"role":"assistant","content":"x"}"#,
+        ),
     ];
     for (next, merged) in cases {
         let got = expanded(
             Format::Messages,
             &format!(r#"{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{next}"#),
-            &[Hit { turn: 1, record: record.clone() }],
+            &[Hit {
+                turn: 1,
+                record: record.clone(),
+            }],
             INJECTING,
         );
         assert_eq!(got, format!(r#"{{"role":"user","content":"a"}},{{"m":1}},{merged}"#));
@@ -210,7 +263,10 @@ fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
         let got = expanded(Format::Messages, &turn(&before.join(",")), &[], INJECTING);
         assert_eq!(got, turn(&after.join(",")));
     }
-    let closed = format!(r#"{},{{"role":"assistant","content":"a"}},{{"role":"user","content":"q"}}"#, turn(&[T1, TEXT, T2, USE].join(",")));
+    let closed = format!(
+        r#"{},{{"role":"assistant","content":"a"}},{{"role":"user","content":"q"}}"#,
+        turn(&[T1, TEXT, T2, USE].join(","))
+    );
     assert_eq!(expanded(Format::Messages, &closed, &[], INJECTING), closed);
     let off = turn(&[T1, TEXT, T2, USE].join(","));
     assert_eq!(expanded(Format::Messages, &off, &[], Mode::Off), off);
@@ -221,9 +277,18 @@ fn a_paused_answer_without_record_gets_a_user_turn_and_a_prefill_does_not() {
     let user = r#"{"role":"user","content":"q"}"#;
     let two_texts = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
     let cases = [
-        (two_texts, format!(r#"{two_texts},{{"role":"user","content":"Continue."}}"#)),
-        (r#"{"role":"assistant","content":[]}"#, r#"{"role":"user","content":"Continue."}"#.to_owned()),
-        (r#"{"role":"assistant","content":"{"}"#, r#"{"role":"assistant","content":"{"}"#.to_owned()),
+        (
+            two_texts,
+            format!(r#"{two_texts},{{"role":"user","content":"Continue."}}"#),
+        ),
+        (
+            r#"{"role":"assistant","content":[]}"#,
+            r#"{"role":"user","content":"Continue."}"#.to_owned(),
+        ),
+        (
+            r#"{"role":"assistant","content":"{"}"#,
+            r#"{"role":"assistant","content":"{"}"#.to_owned(),
+        ),
         (
             r#"{"role":"assistant","content":[{"type":"text","text":"{"}]}"#,
             r#"{"role":"assistant","content":[{"type":"text","text":"{"}]}"#.to_owned(),
@@ -249,7 +314,9 @@ fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
     let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], Mode::Off);
     assert_eq!(
         got,
-        format!(r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"text","text":"b"}}]}},{user}"#)
+        format!(
+            r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"text","text":"b"}}]}},{user}"#
+        )
     );
     let foreign = shown.replace("srvtoolu_knack_", "srvtoolu_01");
     let all = format!("{user},{foreign},{user}");
@@ -262,22 +329,36 @@ fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
 fn a_message_of_nothing_but_ours_goes_whole() {
     let user = r#"{"role":"user","content":"q"}"#;
     let ours = r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{}}]}"#;
-    assert_eq!(expanded(Format::Messages, &format!("{user},{ours},{user}"), &[], Mode::Off), format!("{user},{user}"));
+    assert_eq!(
+        expanded(Format::Messages, &format!("{user},{ours},{user}"), &[], Mode::Off),
+        format!("{user},{user}")
+    );
 }
 
 #[test]
 fn a_record_survives_its_byte_form_in_its_own_format_only() {
     let record = Record {
-        messages: vec![vec![Segment::Raw("a".to_owned()), Segment::Load("l".to_owned()), Segment::Raw(String::new())]],
+        messages: vec![vec![
+            Segment::Raw("a".to_owned()),
+            Segment::Load("l".to_owned()),
+            Segment::Raw(String::new()),
+        ]],
         open_results: vec![raw("r")],
         client_calls: vec!["c".to_owned()],
-        files: vec![FileNote { name: "f".to_owned(), sha256: "00".to_owned(), response_id: "x".to_owned() }],
+        files: vec![FileNote {
+            name: "f".to_owned(),
+            sha256: "00".to_owned(),
+            response_id: "x".to_owned(),
+        }],
     };
     let bytes = record.encode(Format::Chat).unwrap();
     assert_eq!(Record::decode(&bytes, Format::Chat), Some(record));
     assert_eq!(Record::decode(&bytes, Format::Messages), None);
     assert!((0..bytes.len()).all(|end| Record::decode(&bytes[..end], Format::Chat).is_none()));
-    let large = Record { messages: vec![raw(&"x".repeat(MAX_RECORD_BYTES))], ..Record::default() };
+    let large = Record {
+        messages: vec![raw(&"x".repeat(MAX_RECORD_BYTES))],
+        ..Record::default()
+    };
     assert_eq!(large.encode(Format::Chat), None);
 }
 

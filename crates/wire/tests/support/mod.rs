@@ -1,0 +1,237 @@
+//! Plays whole exchanges through the loop: a client request, scripted upstream answers, scripted results.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use knack_wire::drive::{CallOutcome, ClientHead, Drive, EndKind, GeneratedFile, Head, Out, Record, Settings, Summary};
+use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
+
+/// One upstream answer.
+#[derive(Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub stream: bool,
+    pub body: Vec<u8>,
+    /// Breaks off instead of ending.
+    pub broken: bool,
+    pub retry_after: Option<Duration>,
+}
+
+pub fn json(body: &str) -> Answer {
+    Answer {
+        status: 200,
+        stream: false,
+        body: body.into(),
+        broken: false,
+        retry_after: None,
+    }
+}
+
+pub fn sse(body: impl Into<Vec<u8>>) -> Answer {
+    Answer {
+        status: 200,
+        stream: true,
+        body: body.into(),
+        broken: false,
+        retry_after: None,
+    }
+}
+
+pub fn error(status: u16, body: &str) -> Answer {
+    Answer { status, ..json(body) }
+}
+
+/// A stream fixture (wire.md's `events`) as bytes: `named` writes `event:` lines.
+pub fn events(text: &str, named: bool) -> Vec<u8> {
+    let mut out = String::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        if line.starts_with('{') {
+            let kind = serde_json::from_str::<serde_json::Value>(line).unwrap()["type"]
+                .as_str()
+                .unwrap_or("")
+                .to_owned();
+            if named {
+                out.push_str(&format!("event: {kind}\n"));
+            }
+            out.push_str(&format!("data: {line}\n\n"));
+        } else if line == "[DONE]" {
+            out.push_str("data: [DONE]\n\n");
+        } else if line.starts_with(':') {
+            out.push_str(&format!("{line}\n\n"));
+        }
+    }
+    out.into_bytes()
+}
+
+pub fn fixture(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// What came out of an exchange.
+#[derive(Debug, Default)]
+pub struct Played {
+    pub sent: Vec<Bytes>,
+    pub delays: Vec<Duration>,
+    pub head: Option<ClientHead>,
+    pub client: Vec<u8>,
+    pub calls: Vec<(String, String)>,
+    pub record: Option<Record>,
+    pub summary: Option<Summary>,
+    /// `Remember` came before the last client bytes.
+    pub remembered_first: bool,
+}
+
+impl Played {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.client.clone()).unwrap()
+    }
+    pub fn value(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.client).unwrap()
+    }
+    pub fn end(&self) -> &EndKind {
+        &self.summary.as_ref().unwrap().end
+    }
+    /// The data of all events, comments left out.
+    pub fn data(&self) -> Vec<String> {
+        self.text()
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .map(str::to_owned)
+            .collect()
+    }
+    pub fn sent_value(&self, at: usize) -> serde_json::Value {
+        serde_json::from_slice(&self.sent[at]).unwrap()
+    }
+}
+
+pub fn tool(name: &str) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        description: "Runs a skill script.".to_owned(),
+        schema: r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#.to_owned(),
+    }
+}
+
+pub fn injection() -> Injection {
+    Injection {
+        system: "# Skills\nUse \"them\".".to_owned(),
+        tools: vec![tool("skill_run")],
+        own_skills: Vec::new(),
+    }
+}
+
+pub fn request(format: Format, body: &str) -> Request {
+    let route = ModelRoute {
+        format,
+        kind: Kind::Generate,
+        model: None,
+        stream: false,
+    };
+    Request::parse(route, Bytes::copy_from_slice(body.as_bytes())).unwrap()
+}
+
+/// Settings of most tests.
+pub fn settings() -> Settings {
+    Settings {
+        last_note: "Last skill call available for this request; answer now.".to_owned(),
+        ..Settings::default()
+    }
+}
+
+/// Plays an exchange; upstream bytes come in pieces of at most `piece` bytes.
+pub fn play_pieces(
+    request: Request,
+    injection: Injection,
+    settings: Settings,
+    answers: &[Answer],
+    piece: usize,
+) -> Played {
+    let mut drive = Drive::new(request, injection, settings).unwrap();
+    let mut answers: VecDeque<Answer> = answers.iter().cloned().collect();
+    let mut played = Played::default();
+    let mut out = Vec::new();
+    let now = Duration::from_millis(5);
+    drive.start(now, &mut out);
+    let mut upstream: Option<Answer> = None;
+    let mut calls = Vec::new();
+    loop {
+        for one in out.drain(..) {
+            match one {
+                Out::Send { body, delay, .. } => {
+                    played.sent.push(body);
+                    played.delays.push(delay);
+                    upstream = Some(answers.pop_front().expect("an answer is left"));
+                }
+                Out::Run(call) => {
+                    played.calls.push((call.name.clone(), call.arguments.clone()));
+                    calls.push(call);
+                }
+                Out::Remember(record) => played.record = Some(record),
+                Out::ClientHead(head) => {
+                    assert!(played.head.is_none(), "one head");
+                    played.head = Some(head);
+                }
+                Out::ClientBytes(bytes) => {
+                    assert!(played.head.is_some(), "head first");
+                    played.remembered_first = played.record.is_some();
+                    played.client.extend_from_slice(&bytes);
+                }
+                Out::Finish(summary) => played.summary = Some(summary),
+                Out::Lookup => {}
+            }
+        }
+        if drive.finished() {
+            return played;
+        }
+        if let Some(answer) = upstream.take() {
+            drive.feed(
+                In::Head(Head {
+                    status: answer.status,
+                    stream: answer.stream,
+                    retry_after: answer.retry_after,
+                }),
+                now,
+                &mut out,
+            );
+            for piece in answer.body.chunks(piece.max(1)) {
+                if out.iter().any(|out| matches!(out, Out::Send { .. })) {
+                    break;
+                }
+                drive.feed(In::Body(Bytes::copy_from_slice(piece)), now, &mut out);
+            }
+            if !out.iter().any(|out| matches!(out, Out::Send { .. })) {
+                drive.feed(
+                    if answer.broken {
+                        In::Failed(knack_wire::drive::Failure::Broken)
+                    } else {
+                        In::End
+                    },
+                    now,
+                    &mut out,
+                );
+            }
+            continue;
+        }
+        assert!(!calls.is_empty(), "the loop waits for nothing");
+        for call in calls.drain(..).rev() {
+            let file = GeneratedFile {
+                name: "a.txt".into(),
+                media_type: "text/plain".into(),
+                bytes: Bytes::from_static(b"hi"),
+            };
+            let outcome = CallOutcome {
+                token: call.token,
+                text: format!("result of {}", call.id),
+                files: vec![file],
+                ..CallOutcome::default()
+            };
+            drive.feed(In::Result(outcome), now, &mut out);
+        }
+    }
+}
+
+pub fn play(format: Format, body: &str, answers: &[Answer]) -> Played {
+    play_pieces(request(format, body), injection(), settings(), answers, usize::MAX)
+}
