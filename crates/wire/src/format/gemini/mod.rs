@@ -1,0 +1,133 @@
+//! Gemini generateContent (wire.md 4).
+
+mod codec;
+mod partial;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+
+use super::{Codec, CodecOptions, Dialect};
+use crate::drive::CallResult;
+use crate::fault::Fault;
+use crate::frame::push_data_crlf;
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::{Attachment, Injection, MessageText, Request, View};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gemini;
+
+impl Dialect for Gemini {
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        request::view(request)
+    }
+
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        request::messages(request)
+    }
+
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        request::attachments(request)
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "contents"
+    }
+
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        request::apply(request, injection, edits);
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        edits.replace(choice, "\"AUTO\"");
+        edits.apply(body)
+    }
+
+    /// One `user` content with one response per call: the counts must be equal, and all stand together.
+    fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
+        if results.is_empty() {
+            return Vec::new();
+        }
+        let mut out = br#"{"role":"user","parts":["#.to_vec();
+        for (index, result) in results.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(br#"{"functionResponse":{"#);
+            // A call without an id is answered without one: by name and order.
+            if !result.id.is_empty() {
+                out.extend_from_slice(br#""id":"#);
+                json::push_string(&mut out, &result.id);
+                out.push(b',');
+            }
+            out.extend_from_slice(br#""name":"#);
+            json::push_string(&mut out, &result.name);
+            out.extend_from_slice(if result.is_error { br#","response":{"error":"# } else { br#","response":{"output":"# });
+            json::push_string(&mut out, &result.text);
+            out.extend_from_slice(b"}}}");
+        }
+        out.extend_from_slice(b"]}");
+        vec![Bytes::from(out)]
+    }
+
+    fn codec(&self, _: &Request, _: CodecOptions) -> Box<dyn Codec> {
+        Box::new(codec::GeminiCodec::default())
+    }
+
+    fn error_body(&self, fault: &Fault) -> Vec<u8> {
+        let mut out = format!(r#"{{"error":{{"code":{},"message":"#, fault.status).into_bytes();
+        json::push_string(&mut out, &fault.message);
+        out.extend_from_slice(format!(r#","status":"{}"}}}}"#, status_name(fault.status)).as_bytes());
+        out
+    }
+
+    fn error_frame(&self, fault: &Fault) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_data_crlf(&mut out, &self.error_body(fault));
+        out
+    }
+
+    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        match error_object(body) {
+            Some(span) => push_data_crlf(&mut out, span.of(body)),
+            None => {
+                let message = format!("The upstream answered with status {status} in a later round.");
+                push_data_crlf(&mut out, &self.error_body(&Fault::new(status, message)));
+            }
+        }
+        out
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"\r\n"
+    }
+}
+
+/// The object with the member `error`; on stream routes it may be wrapped in an array.
+fn error_object(body: &[u8]) -> Option<Span> {
+    let document = json::document(body).ok()?;
+    let span = match json::kind(body, document)? {
+        Kind::Array => *json::elements(body, document).ok()?.first()?,
+        _ => document,
+    };
+    json::get(body, span, "error").map(|_| span)
+}
+
+/// The canonical name of a status (wire.md 4.7).
+fn status_name(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        409 => "ABORTED",
+        429 => "RESOURCE_EXHAUSTED",
+        503 => "UNAVAILABLE",
+        504 => "DEADLINE_EXCEEDED",
+        400..=499 => "INVALID_ARGUMENT",
+        _ => "INTERNAL",
+    }
+}

@@ -1,0 +1,72 @@
+//! The output items of one round.
+
+use crate::format::UnitKind;
+use crate::json::{self, Edits, Span};
+
+/// An output item, as far as it has arrived.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    /// `output_index` upstream.
+    pub(super) index: u32,
+    pub(super) kind: UnitKind,
+    /// The item as JSON: the one that was added, then the one that is done.
+    pub(super) raw: Vec<u8>,
+    /// True if `raw` is the final form.
+    pub(super) done: bool,
+    pub(super) call_id: String,
+    pub(super) name: String,
+    /// Arguments of a function call, or the input of a custom one.
+    pub(super) arguments: String,
+    /// `output_index` in the client's view, once shown.
+    pub(super) shown_as: Option<u32>,
+}
+
+impl Item {
+    /// An item from its first form.
+    pub(super) fn new(index: u32, raw: &[u8], done: bool) -> Self {
+        let span = Span::new(0, raw.len());
+        let text = |key| json::get_text(raw, span, key).unwrap_or_default().into_owned();
+        let (kind, arguments) = match text("type").as_str() {
+            "message" => (UnitKind::Text, String::new()),
+            "function_call" => (UnitKind::Call, text("arguments")),
+            "custom_tool_call" => (UnitKind::Call, text("input")),
+            "reasoning" => (UnitKind::Paired, String::new()),
+            _ => (UnitKind::Live, String::new()),
+        };
+        let (call_id, name) = (text("call_id"), text("name"));
+        Self { index, kind, raw: raw.to_vec(), done, call_id, name, arguments, shown_as: None }
+    }
+
+    /// Takes the final form.
+    pub(super) fn finish(&mut self, raw: &[u8]) {
+        let shown_as = self.shown_as;
+        *self = Self { shown_as, ..Self::new(self.index, raw, true) };
+    }
+
+    /// True for a call that may run: `status` is absent or `completed`.
+    pub(super) fn is_complete(&self) -> bool {
+        let status = json::get_text(&self.raw, Span::new(0, self.raw.len()), "status");
+        self.done && status.is_none_or(|status| status == "completed")
+    }
+
+    /// The item as the client gets it.
+    pub(super) fn visible(&self, hide_encrypted: bool) -> Vec<u8> {
+        let mut edits = Edits::new();
+        if hide_encrypted {
+            hide(&self.raw, Span::new(0, self.raw.len()), &mut edits);
+        }
+        edits.apply(&self.raw)
+    }
+}
+
+/// Takes the encrypted content out of a reasoning item.
+pub(super) fn hide(src: &[u8], item: Span, edits: &mut Edits) {
+    if json::get_text(src, item, "type").as_deref() != Some("reasoning") {
+        return;
+    }
+    let members = json::members(src, item).unwrap_or_default();
+    let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
+    if let Some(at) = members.iter().position(|member| json::key_is(src, member, "encrypted_content")) {
+        edits.remove_item(&spans, at);
+    }
+}

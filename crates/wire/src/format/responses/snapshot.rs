@@ -1,0 +1,59 @@
+//! Snapshots: the whole response object that several events and the body carry.
+
+use crate::json::{self, Edits, Span};
+use crate::request::Request;
+
+use super::request;
+
+/// What a snapshot echoes of the request, as the client said it, and what must not be shown to it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Restore {
+    instructions: Option<Vec<u8>>,
+    tools: Option<Vec<u8>>,
+    tool_choice: Option<Vec<u8>>,
+    /// Reasoning was asked for by the gateway only: its encrypted content is taken out.
+    pub(super) hide_encrypted: bool,
+}
+
+/// Members of round 1 that every later snapshot repeats.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Identity {
+    pub(super) id: Vec<u8>,
+    pub(super) created_at: Vec<u8>,
+}
+
+impl Restore {
+    pub(super) fn of(request: &Request) -> Self {
+        let raw = |key| request.present(key).map(|span| request.bytes(span).to_vec());
+        Self {
+            instructions: raw("instructions"),
+            tools: raw("tools"),
+            tool_choice: raw("tool_choice"),
+            hide_encrypted: request::is_stateless(request) && !request::includes_encrypted(request),
+        }
+    }
+
+    /// The edits that put a snapshot into the client's terms.
+    pub(super) fn edits(&self, src: &[u8], snapshot: Span, identity: &Identity, edits: &mut Edits) {
+        let echoes: [(&str, &[u8]); 2] = [
+            ("instructions", self.instructions.as_deref().unwrap_or(b"null")),
+            ("tools", self.tools.as_deref().unwrap_or(b"[]")),
+        ];
+        for (key, value) in echoes {
+            // Only what differs in meaning is touched: upstream may spell the client's own tools with defaults.
+            if let Some(own) = json::get(src, snapshot, key) {
+                edits.replace(own, value);
+            }
+        }
+        let kept = [("tool_choice", self.tool_choice.as_deref()), ("id", some(&identity.id)), ("created_at", some(&identity.created_at))];
+        for (key, value) in kept {
+            if let (Some(value), Some(own)) = (value, json::get(src, snapshot, key)) {
+                edits.replace(own, value);
+            }
+        }
+    }
+}
+
+fn some(bytes: &[u8]) -> Option<&[u8]> {
+    (!bytes.is_empty()).then_some(bytes)
+}
