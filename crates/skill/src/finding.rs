@@ -2,6 +2,9 @@
 
 use crate::problem::{ProblemKind, Severity};
 
+/// Most entries of one declared list (inputs, tools, parameters, names) that are read. Providers take 128 tools a request.
+pub const MAX_ENTRIES: usize = 256;
+
 /// One finding. The Load profile warns about all of them; the reader repaired or left out what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -51,4 +54,22 @@ impl Finding {
     pub fn is_refused(&self) -> bool {
         self.strict == Severity::Error
     }
+}
+
+/// The entries of a declared list that are read, and what is told if there are more.
+pub(crate) fn bounded<'a, T>(field: &str, items: &'a [T], findings: &mut Vec<Finding>) -> &'a [T] {
+    if items.len() <= MAX_ENTRIES {
+        return items;
+    }
+    let message = format!(
+        "{field} has {} entries; only the first {MAX_ENTRIES} are read",
+        items.len()
+    );
+    findings.push(Finding::refused(
+        ProblemKind::FieldInvalid,
+        field,
+        message,
+        "shorten the list",
+    ));
+    &items[..MAX_ENTRIES]
 }

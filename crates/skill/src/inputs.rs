@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::finding::Finding;
+use crate::finding::{Finding, bounded};
 use crate::model::{Input, InputKind};
 use crate::problem::ProblemKind::{FieldInvalid, InputInvalid, InputRepeated};
 use crate::template::{MAX_INPUT_NAME_CHARS, is_input_name};
@@ -32,7 +32,7 @@ pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
             &[]
         }
     };
-    let entries = items.iter().enumerate();
+    let entries = bounded("inputs", items, &mut findings).iter().enumerate();
     let inputs: Vec<Input> = entries
         .filter_map(|(index, item)| read_one(&format!("inputs[{index}]"), item, &mut findings))
         .collect();

@@ -1,5 +1,7 @@
 //! knack-skill: skills as values. Pure: no I/O, no clock, no async, no Kubernetes.
 
+pub mod agent_flow;
+pub mod agentskills;
 pub mod argv;
 pub mod at_skill;
 pub mod autoscore;
@@ -9,8 +11,10 @@ pub mod finding;
 #[cfg(test)]
 mod fixture;
 pub mod frontmatter;
+pub mod husk;
 pub mod inputs;
 pub mod litellm;
+pub mod load;
 pub mod model;
 pub mod names;
 pub mod plan;
@@ -23,5 +27,8 @@ pub mod texts;
 pub mod tool_env;
 pub mod tool_result;
 pub mod tools;
+pub mod tree;
 pub mod wire_name;
 pub mod yaml;
+
+pub use load::{LoadInput, Loaded, SpecOverrides, load};

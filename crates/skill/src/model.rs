@@ -42,6 +42,31 @@ pub enum ActivationMode {
     Always,
 }
 
+impl ActivationMode {
+    /// The word in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "Never",
+            Self::OnRequest => "OnRequest",
+            Self::Listed => "Listed",
+            Self::Auto => "Auto",
+            Self::Always => "Always",
+        }
+    }
+
+    /// The mode of a word, in any case; `on`, `off` and `auto` are those of the OmniRoute dialect.
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word.trim().to_ascii_lowercase().as_str() {
+            "never" | "off" => Some(Self::Never),
+            "onrequest" | "on-request" | "on_request" => Some(Self::OnRequest),
+            "listed" => Some(Self::Listed),
+            "auto" => Some(Self::Auto),
+            "always" | "on" => Some(Self::Always),
+            _ => None,
+        }
+    }
+}
+
 /// One valid skill.
 #[derive(Debug, Clone)]
 pub struct Skill {

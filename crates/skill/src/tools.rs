@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::finding::Finding;
+use crate::finding::{Finding, MAX_ENTRIES, bounded};
 use crate::inputs::{boolean, scalar_text, shortened};
 use crate::model::{Parameter, Tool};
 use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
@@ -82,7 +82,7 @@ pub fn read(value: &Value) -> (Vec<ToolDeclaration>, Vec<Finding>) {
             &[]
         }
     };
-    let entries = items.iter().enumerate();
+    let entries = bounded("tools", items, &mut findings).iter().enumerate();
     let tools = entries
         .filter_map(|(index, item)| read_one(index, item, &mut findings))
         .collect();
@@ -238,25 +238,30 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
             .get("inputSchema")
             .or_else(|| members.get("input_schema"))
             .cloned(),
-        env: env.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        env: env
+            .iter()
+            .take(MAX_ENTRIES)
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
         hidden: members.get("hidden").and_then(boolean).unwrap_or_default(),
     })
 }
 
 fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Finding>) -> Vec<Parameter> {
-    let mut refuse = |field: String, message: String, help: &str| {
-        findings.push(Finding::refused(ToolInvalid, field, message, help));
-    };
+    let tool = shortened(tool);
     let items = match value {
         Value::Null => return Vec::new(),
-        Value::Array(items) => items,
+        Value::Array(items) => bounded(&format!("{path}.parameters"), items, findings),
         _ => {
-            let message = format!("tool \"{}\" `parameters` must be a list", shortened(tool));
-            refuse(
+            let message = format!("tool \"{tool}\" `parameters` must be a list");
+            let help = "write one `- name: ..` per parameter";
+            findings.push(Finding::refused(
+                ToolInvalid,
                 format!("{path}.parameters"),
                 message,
-                "write one `- name: ..` per parameter",
-            );
+                help,
+            ));
             return Vec::new();
         }
     };
@@ -281,12 +286,14 @@ fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Fin
             });
             continue;
         };
-        let message = format!("tool \"{}\" parameters[{index}] {problem}", shortened(tool));
-        refuse(
-            format!("{path}.parameters[{index}].name"),
+        let message = format!("tool \"{tool}\" parameters[{index}] {problem}");
+        let field = format!("{path}.parameters[{index}].name");
+        findings.push(Finding::refused(
+            ToolInvalid,
+            field,
             message,
             "give it a name of its own",
-        );
+        ));
     }
     parameters
 }

@@ -1,0 +1,10 @@
+//! The Agent Flow Lite dialect: one SKILL.md as a prompt template with inputs and model settings, and the decisions of its
+//! create, read, update and list operations. Source: `seeds/2`.
+
+mod document;
+mod operations;
+
+pub use document::{AgentFlowSkill, Frontmatter, MAX_CONTENT_BYTES, ModelConfig, check_size, parse, read};
+pub use operations::{
+    ApiError, Existing, Status, check_placeholders, create, get, list, parse_create_body, parse_run_body, update,
+};

@@ -1,0 +1,269 @@
+//! Create, read, update and list as decisions over values: what is stored, or which error is answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::document::{AgentFlowSkill, Frontmatter, check_size, parse, read};
+use crate::finding::Finding;
+use crate::names;
+use crate::template;
+
+/// Error classes. The status comes from the class, never from words of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// 400.
+    Invalid,
+    /// 404.
+    NotFound,
+    /// 409.
+    Conflict,
+}
+
+impl Status {
+    /// The HTTP status code.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+        }
+    }
+}
+
+/// An operation that failed: body `{"detail": {"field", "message"}}`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// Class.
+    pub status: Status,
+    /// The field that is wrong.
+    pub field: String,
+    /// For the client.
+    pub message: String,
+    /// Undeclared placeholder names, sorted; else empty.
+    pub names: Vec<String>,
+}
+
+impl ApiError {
+    fn new(status: Status, field: &str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            field: field.to_owned(),
+            message: message.into(),
+            names: Vec::new(),
+        }
+    }
+
+    /// The answer's JSON body.
+    pub fn body(&self) -> Value {
+        serde_json::json!({"detail": {"field": self.field, "message": self.message}})
+    }
+}
+
+impl From<Finding> for ApiError {
+    fn from(finding: Finding) -> Self {
+        Self::new(Status::Invalid, &finding.field, finding.message)
+    }
+}
+
+/// What stands in a folder of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// A skill.
+    Skill,
+    /// A folder without SKILL.md.
+    EmptyFolder,
+}
+
+/// The skill that a create stores. `existing` holds the folder names of the store.
+pub fn create(
+    name: &str,
+    content: &str,
+    user_id: Option<&str>,
+    existing: &BTreeMap<String, Existing>,
+) -> Result<AgentFlowSkill, ApiError> {
+    check_name(name)?;
+    check_size(content)?;
+    let lower = name.to_lowercase();
+    let skill = existing
+        .iter()
+        .find(|(folder, what)| **what == Existing::Skill && folder.to_lowercase() == lower);
+    if let Some((folder, _)) = skill {
+        let message =
+            format!("Skill name '{name}' conflicts with existing skill '{folder}' (names are case-insensitive)");
+        return Err(ApiError::new(Status::Conflict, "name", message));
+    }
+    let mut skill = checked(name, content)?;
+    if existing.contains_key(name) {
+        return Err(ApiError::new(
+            Status::Conflict,
+            "name",
+            format!("Skill '{name}' already exists"),
+        ));
+    }
+    if skill.user_id.is_none() {
+        skill.user_id = user_id.filter(|user| !user.is_empty()).map(str::to_owned);
+    }
+    Ok(skill)
+}
+
+/// The skill that an update stores. `exists` tells whether the name is in the store.
+pub fn update(name: &str, exists: bool, content: &str) -> Result<AgentFlowSkill, ApiError> {
+    check_name(name)?;
+    if !exists {
+        return Err(not_found(name));
+    }
+    check_size(content)?;
+    checked(name, content)
+}
+
+/// A stored skill. Placeholders are not checked: files may come from elsewhere.
+pub fn get(name: &str, content: Option<&str>) -> Result<AgentFlowSkill, ApiError> {
+    check_name(name)?;
+    let frontmatter = parse(content.ok_or_else(|| not_found(name))?)?;
+    let written = frontmatter_name(&frontmatter);
+    if let Some(written) = written.filter(|written| written != name) {
+        let message = format!("Skill name mismatch: folder name '{name}' does not match frontmatter name '{written}'");
+        return Err(ApiError::new(Status::Invalid, "name", message));
+    }
+    build(name, frontmatter)
+}
+
+/// Names that a user sees, newest update first. `stored` is in the order of updates, newest last; no user means an
+/// administrator, who sees all. What cannot be read is left out.
+pub fn list<'a>(stored: impl IntoIterator<Item = (&'a str, &'a str)>, user_id: Option<&str>) -> Vec<String> {
+    let mut names: Vec<String> = stored
+        .into_iter()
+        .filter_map(|(folder, content)| get(folder, Some(content)).ok())
+        .filter(|skill| user_id.is_none_or(|user| skill.user_id.as_deref() == Some(user)))
+        .map(|skill| skill.name)
+        .collect();
+    names.reverse();
+    names
+}
+
+/// Whether every placeholder of a prompt is declared.
+pub fn check_placeholders(prompt: &str, declared: &BTreeSet<&str>) -> Result<(), ApiError> {
+    let names: Vec<String> = template::undeclared(prompt, declared)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "Undeclared placeholders in prompt: {}. Add them to inputs or remove them.",
+        names.join(", ")
+    );
+    Err(ApiError {
+        names,
+        ..ApiError::new(Status::Invalid, "prompt", message)
+    })
+}
+
+/// Name and content of a POST body.
+pub fn parse_create_body(body: &Value) -> Result<(&str, &str), ApiError> {
+    let text = |field: &str| {
+        let missing = || ApiError::new(Status::Invalid, field, format!("{field} must be text"));
+        body.get(field).and_then(Value::as_str).ok_or_else(missing)
+    };
+    let (name, content) = (text("name")?, text("content")?);
+    check_name(name)?;
+    if content.is_empty() {
+        return Err(ApiError::new(Status::Invalid, "content", "Skill content is empty"));
+    }
+    Ok((name, content))
+}
+
+/// Input values of a run body; they must be text.
+pub fn parse_run_body(body: &Value) -> Result<BTreeMap<String, String>, ApiError> {
+    let invalid = |field: &str, message: &str| ApiError::new(Status::Invalid, field, message);
+    let inputs = match body.get("inputs") {
+        None | Some(Value::Null) => return Ok(BTreeMap::new()),
+        Some(Value::Object(inputs)) => inputs,
+        Some(_) => return Err(invalid("inputs", "inputs must be a mapping of names to texts")),
+    };
+    let pairs = inputs.iter().map(|(name, value)| match value.as_str() {
+        Some(text) => Ok((name.clone(), text.to_owned())),
+        None => Err(invalid(&format!("inputs.{name}"), "an input value must be text")),
+    });
+    pairs.collect()
+}
+
+fn check_name(name: &str) -> Result<(), ApiError> {
+    names::check(name).map_err(|kind| ApiError::new(Status::Invalid, "name", names::rule(kind)))
+}
+
+fn not_found(name: &str) -> ApiError {
+    ApiError::new(Status::NotFound, "name", format!("Skill '{name}' not found"))
+}
+
+fn frontmatter_name(frontmatter: &Frontmatter) -> Option<String> {
+    crate::inputs::scalar_text(frontmatter.members.get("name")?).filter(|name| !name.is_empty())
+}
+
+/// What create and update demand of a content.
+fn checked(name: &str, content: &str) -> Result<AgentFlowSkill, ApiError> {
+    let frontmatter = parse(content)?;
+    if let Some(written) = frontmatter_name(&frontmatter).filter(|written| written != name) {
+        let message = format!("Frontmatter name '{written}' does not match requested name '{name}'");
+        return Err(ApiError::new(Status::Invalid, "name", message));
+    }
+    let skill = build(name, frontmatter)?;
+    let declared = skill.inputs.iter().flatten().map(|input| input.name.as_str()).collect();
+    check_placeholders(&skill.prompt, &declared)?;
+    Ok(skill)
+}
+
+/// A skill needs frontmatter, and every field within its limits.
+fn build(name: &str, frontmatter: Frontmatter) -> Result<AgentFlowSkill, ApiError> {
+    if frontmatter.members.is_empty() {
+        return Err(ApiError::new(
+            Status::Invalid,
+            "frontmatter",
+            "Skill frontmatter is required",
+        ));
+    }
+    let (skill, findings) = read(name, frontmatter);
+    match findings.into_iter().find(Finding::is_refused) {
+        Some(finding) => Err(finding.into()),
+        None => Ok(skill),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_undeclared_placeholder_is_refused_on_create_but_not_on_get() {
+        let content = "---\nname: a\n---\n{{my-var}}";
+        let error = create("a", content, None, &BTreeMap::new()).unwrap_err();
+        assert_eq!(
+            (error.field.as_str(), error.names.as_slice()),
+            ("prompt", ["my-var".to_owned()].as_slice())
+        );
+        assert!(get("a", Some(content)).is_ok());
+    }
+
+    #[test]
+    fn a_folder_without_a_skill_is_a_conflict_too() {
+        let existing = BTreeMap::from([("a".to_owned(), Existing::EmptyFolder)]);
+        let error = create("a", "---\nname: a\n---\nB", None, &existing).unwrap_err();
+        assert_eq!(error.status, Status::Conflict);
+    }
+
+    #[test]
+    fn the_owner_is_set_once() {
+        let create = |content: &str| create("a", content, Some("7"), &BTreeMap::new()).unwrap().user_id;
+        assert_eq!(create("---\nname: a\n---\nB").as_deref(), Some("7"));
+        assert_eq!(create("---\nname: a\nuser_id: '8'\n---\nB").as_deref(), Some("8"));
+    }
+
+    #[test]
+    fn run_values_must_be_text() {
+        let error = parse_run_body(&serde_json::json!({"inputs": {"a": 5}})).unwrap_err();
+        assert_eq!(error.field, "inputs.a");
+    }
+}

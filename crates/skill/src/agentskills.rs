@@ -1,0 +1,310 @@
+//! The agentskills.io dialect as its reference validator reads it: parse, properties, validation, prompt.
+//!
+//! Every scalar is text, as written. Lists and mappings in brackets, tags, anchors, aliases and repeated keys are refused.
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+use serde_json::{Map, Value};
+
+use crate::finding::Finding;
+use crate::frontmatter::{self, Delimiters, Split};
+use crate::names::{self, MAX_NAME_CHARS};
+use crate::problem::ProblemKind;
+use crate::yaml::{self, Content, Node};
+
+/// Longest description in characters.
+pub const MAX_DESCRIPTION_CHARS: usize = 1_024;
+/// Longest compatibility note in characters.
+pub const MAX_COMPATIBILITY_CHARS: usize = 500;
+/// The keys that the specification knows.
+pub const KNOWN_KEYS: [&str; 6] = [
+    "name",
+    "description",
+    "license",
+    "compatibility",
+    "allowed-tools",
+    "metadata",
+];
+
+/// A parsed SKILL.md.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// Frontmatter, scalars as text.
+    pub metadata: Map<String, Value>,
+    /// Trimmed body.
+    pub body: String,
+}
+
+/// Reads SKILL.md. One leading byte order mark is tolerated.
+pub fn parse(text: &str) -> Result<Document, Finding> {
+    let (yaml, body) = match frontmatter::split(text, Delimiters::Lenient) {
+        Split::Found { yaml, body } => (yaml, body),
+        Split::Absent { .. } => {
+            let message = "SKILL.md must start with YAML frontmatter (---)";
+            return Err(refused(
+                ProblemKind::FrontmatterMissing,
+                message,
+                "begin the file with a line ---",
+            ));
+        }
+        Split::Unclosed { .. } => {
+            let message = "SKILL.md frontmatter not properly closed with ---";
+            return Err(refused(
+                ProblemKind::FrontmatterUnclosed,
+                message,
+                "end the frontmatter with a line ---",
+            ));
+        }
+    };
+    let node = yaml::parse(yaml).map_err(|error| invalid_yaml(&error.message))?;
+    if let Some(reason) = strict_form(&node, yaml) {
+        return Err(invalid_yaml(&reason));
+    }
+    let Content::Mapping(members) = &node.content else {
+        let message = "SKILL.md frontmatter must be a YAML mapping";
+        return Err(refused(
+            ProblemKind::FrontmatterNotMapping,
+            message,
+            "write key: value lines",
+        ));
+    };
+    let metadata = members
+        .iter()
+        .map(|(key, node)| (key.clone(), as_text(node, yaml)))
+        .collect();
+    Ok(Document {
+        metadata,
+        body: body.to_owned(),
+    })
+}
+
+/// Why YAML is refused although it could be read, if it is.
+pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
+    if let Some((key, line)) = node.repeated_key() {
+        return Some(format!("key '{key}' stands twice (line {line} of the frontmatter)"));
+    }
+    node.unusual_form(yaml)
+        .map(|(form, line)| format!("{form} is not allowed (line {line} of the frontmatter)"))
+}
+
+/// The properties of a skill: name, description and the optional ones that are set.
+pub fn properties(document: &Document) -> Result<Map<String, Value>, Finding> {
+    let mut properties = Map::new();
+    for (key, missing, empty) in [
+        ("name", ProblemKind::NameMissing, ProblemKind::NameEmpty),
+        (
+            "description",
+            ProblemKind::DescriptionMissing,
+            ProblemKind::DescriptionEmpty,
+        ),
+    ] {
+        let text = required_text(&document.metadata, key, missing, empty)?;
+        properties.insert(key.to_owned(), Value::String(text.to_owned()));
+    }
+    for key in KNOWN_KEYS
+        .iter()
+        .filter(|key| !properties.contains_key(**key))
+        .copied()
+        .collect::<Vec<_>>()
+    {
+        let value = document.metadata.get(key);
+        if let Some(value) =
+            value.filter(|value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()))
+        {
+            properties.insert(key.to_owned(), value.clone());
+        }
+    }
+    Ok(properties)
+}
+
+/// Everything that the reference validator refuses in a parsed frontmatter. `directory` is the folder's name.
+pub fn validate(metadata: &Map<String, Value>, directory: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let unexpected: Vec<&str> = metadata
+        .keys()
+        .map(String::as_str)
+        .filter(|key| !KNOWN_KEYS.contains(key))
+        .collect();
+    if !unexpected.is_empty() {
+        let message = format!("unexpected fields: {}", unexpected.join(", "));
+        let help = format!("move them under metadata; known are {}", KNOWN_KEYS.join(", "));
+        findings.push(Finding::refused(
+            ProblemKind::UnexpectedFields,
+            unexpected[0],
+            message,
+            help,
+        ));
+    }
+    match required_text(metadata, "name", ProblemKind::NameMissing, ProblemKind::NameEmpty) {
+        Ok(name) => findings.extend(validate_name(name, directory)),
+        Err(finding) => findings.push(finding),
+    }
+    match required_text(
+        metadata,
+        "description",
+        ProblemKind::DescriptionMissing,
+        ProblemKind::DescriptionEmpty,
+    ) {
+        Ok(text) => findings.extend(too_long(
+            "description",
+            text,
+            MAX_DESCRIPTION_CHARS,
+            ProblemKind::DescriptionTooLong,
+        )),
+        Err(finding) => findings.push(finding),
+    }
+    match metadata.get("compatibility") {
+        None => {}
+        Some(Value::String(text)) => {
+            findings.extend(too_long(
+                "compatibility",
+                text,
+                MAX_COMPATIBILITY_CHARS,
+                ProblemKind::CompatibilityTooLong,
+            ));
+        }
+        Some(_) => findings.push(Finding::refused(
+            ProblemKind::CompatibilityNotText,
+            "compatibility",
+            "compatibility must be text",
+            "write one line",
+        )),
+    }
+    findings
+}
+
+/// The rules for a name here: letters and digits of any script, compared after NFKC. All broken rules are told.
+fn validate_name(name: &str, directory: &str) -> Vec<Finding> {
+    let name = nfkc(name.trim());
+    let mut kinds = Vec::new();
+    if name.chars().count() > MAX_NAME_CHARS {
+        kinds.push(ProblemKind::NameTooLong);
+    }
+    if name != name.to_lowercase() {
+        kinds.push(ProblemKind::NameUppercase);
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        kinds.push(ProblemKind::NameEdgeHyphen);
+    }
+    if name.contains("--") {
+        kinds.push(ProblemKind::NameDoubleHyphen);
+    }
+    if !name
+        .chars()
+        .all(|character| character.is_alphanumeric() || character == '-')
+    {
+        kinds.push(ProblemKind::NameInvalidChars);
+    }
+    let mut findings: Vec<Finding> = kinds
+        .into_iter()
+        .map(|kind| {
+            Finding::refused(
+                kind,
+                "name",
+                names::rule(kind),
+                format!("for example {}", names::normalize(&name)),
+            )
+        })
+        .collect();
+    if nfkc(directory) != name {
+        let message = format!("name '{name}' differs from the folder's name '{directory}'");
+        findings.push(Finding::refused(
+            ProblemKind::NameMismatch,
+            "name",
+            message,
+            "make the two equal",
+        ));
+    }
+    findings
+}
+
+/// Unicode normalisation form NFKC: full-width letters and ligatures equal their plain forms.
+pub fn nfkc(text: &str) -> String {
+    ComposingNormalizerBorrowed::new_nfkc().normalize(text).into_owned()
+}
+
+/// The `<available_skills>` text: per skill name, description and the path of its SKILL.md, each on a line of its own.
+pub fn to_prompt<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> String {
+    let mut lines = vec!["<available_skills>".to_owned()];
+    for (name, description, location) in skills {
+        lines.push("<skill>".to_owned());
+        for (tag, text) in [("name", name), ("description", description), ("location", location)] {
+            lines.extend([format!("<{tag}>"), escape(text), format!("</{tag}>")]);
+        }
+        lines.push("</skill>".to_owned());
+    }
+    lines.push("</available_skills>".to_owned());
+    lines.join("\n")
+}
+
+/// Escapes markup, both kinds of quotes included.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#x27;")
+}
+
+fn as_text(node: &Node, yaml: &str) -> Value {
+    match &node.content {
+        Content::Scalar(_) => Value::String(node.plain_text(yaml).unwrap_or_default()),
+        Content::Sequence(items) => items.iter().map(|item| as_text(item, yaml)).collect(),
+        Content::Mapping(members) => Value::Object(
+            members
+                .iter()
+                .map(|(key, node)| (key.clone(), as_text(node, yaml)))
+                .collect(),
+        ),
+    }
+}
+
+fn required_text<'a>(
+    metadata: &'a Map<String, Value>,
+    key: &str,
+    missing: ProblemKind,
+    empty: ProblemKind,
+) -> Result<&'a str, Finding> {
+    let Some(value) = metadata.get(key) else {
+        return Err(Finding::refused(
+            missing,
+            key,
+            format!("{key} is missing"),
+            format!("add {key}: .."),
+        ));
+    };
+    let text = value.as_str().unwrap_or_default().trim();
+    if text.is_empty() {
+        return Err(Finding::refused(
+            empty,
+            key,
+            format!("{key} must be text that is not empty"),
+            format!("give {key} a text"),
+        ));
+    }
+    Ok(text)
+}
+
+fn too_long(field: &str, text: &str, limit: usize, kind: ProblemKind) -> Option<Finding> {
+    let chars = text.chars().count();
+    (chars > limit).then(|| {
+        Finding::refused(
+            kind,
+            field,
+            format!("{field} has {chars} characters, more than {limit}"),
+            "shorten it",
+        )
+    })
+}
+
+fn refused(kind: ProblemKind, message: &str, help: &str) -> Finding {
+    Finding::refused(kind, "", message, help)
+}
+
+fn invalid_yaml(reason: &str) -> Finding {
+    let message = format!("Invalid YAML in frontmatter: {reason}");
+    refused(
+        ProblemKind::YamlInvalid,
+        &message,
+        "put texts with colons or special characters in quotes",
+    )
+}

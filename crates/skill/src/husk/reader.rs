@@ -1,0 +1,109 @@
+//! Reads members of a HUSK frontmatter and tells what is wrong with them.
+
+use serde_json::{Map, Value};
+
+use crate::finding::Finding;
+use crate::problem::ProblemKind;
+use crate::tools::clean;
+
+/// The members and what was found so far.
+pub(super) struct Reader<'a> {
+    pub(super) members: &'a Map<String, Value>,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(members: &'a Map<String, Value>) -> Self {
+        Self {
+            members,
+            findings: Vec::new(),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, field: &str, message: String) {
+        let kind = match field {
+            "name" => ProblemKind::NameMissing,
+            "description" => ProblemKind::DescriptionMissing,
+            _ => ProblemKind::FieldInvalid,
+        };
+        self.findings
+            .push(Finding::refused(kind, field, message, format!("correct `{field}`")));
+    }
+
+    fn member(&self, key: &str) -> Option<&'a Value> {
+        self.members.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Text without control characters; empty if absent, which is told.
+    pub(super) fn required_text(&mut self, key: &str) -> String {
+        let text = self.member(key).and_then(Value::as_str).map(clean).unwrap_or_default();
+        if text.is_empty() {
+            self.refuse(key, format!("`{key}` is required and must be a non-empty string"));
+        }
+        text
+    }
+
+    pub(super) fn text(&mut self, key: &str) -> Option<String> {
+        match self.member(key)? {
+            Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+            _ => {
+                self.refuse(key, format!("`{key}` must be a string"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn choice(&mut self, key: &str, words: &[&str], default: &str) -> String {
+        match self.member(key) {
+            None => default.to_owned(),
+            Some(Value::String(word)) if words.contains(&word.as_str()) => word.clone(),
+            Some(_) => {
+                self.refuse(key, format!("`{key}` must be one of {}", words.join(", ")));
+                default.to_owned()
+            }
+        }
+    }
+
+    pub(super) fn positive(&mut self, key: &str) -> Option<u64> {
+        let number = self.member(key)?;
+        let whole = number.as_u64().filter(|number| *number > 0);
+        if whole.is_none() {
+            self.refuse(key, format!("`{key}` must be a positive integer"));
+        }
+        whole
+    }
+
+    pub(super) fn texts(&mut self, key: &str) -> Vec<String> {
+        let items = match self.member(key) {
+            None => return Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(_) => {
+                self.refuse(key, format!("`{key}` must be a list of strings"));
+                return Vec::new();
+            }
+        };
+        let mut texts = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            match item.as_str() {
+                Some(text) => texts.push(text.to_owned()),
+                None => self.refuse(&format!("{key}[{index}]"), format!("{key}[{index}] must be a string")),
+            }
+        }
+        texts
+    }
+
+    pub(super) fn text_map(&mut self, key: &str) -> Map<String, Value> {
+        let members = match self.member(key) {
+            None => return Map::new(),
+            Some(Value::Object(members)) => members,
+            Some(_) => {
+                self.refuse(key, format!("`{key}` must be a mapping of strings"));
+                return Map::new();
+            }
+        };
+        if let Some((name, _)) = members.iter().find(|(_, value)| !value.is_string()) {
+            self.refuse(&format!("{key}.{name}"), format!("`{key}.{name}` must be a string"));
+        }
+        members.clone()
+    }
+}

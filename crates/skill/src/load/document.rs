@@ -1,0 +1,205 @@
+//! SKILL.md of a folder: found, decoded, split, its YAML read, its dialect recognised.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::frontmatter::{self, Delimiters, Split, YAML_LINE_OFFSET};
+use crate::husk;
+use crate::model::{Dialect, SkillFile};
+use crate::problem::{Problem, ProblemKind, Profile, Severity};
+use crate::tree::{self, DOCUMENT_NAMES, MAX_SKILL_MD_BYTES};
+use crate::yaml::{self, Node};
+
+/// A read SKILL.md.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// File name.
+    pub(super) file: String,
+    /// The whole text.
+    pub(super) text: String,
+    /// YAML text; empty without frontmatter.
+    pub(super) yaml: String,
+    /// YAML tree.
+    pub(super) node: Option<Node>,
+    /// The same as JSON members.
+    pub(super) members: Map<String, Value>,
+    /// Trimmed body.
+    pub(super) body: String,
+    /// Recognised dialect.
+    pub(super) dialect: Dialect,
+}
+
+impl Document {
+    /// The line of a field in the file; 0 if unknown.
+    pub(super) fn line_of(&self, field: &str) -> u32 {
+        match &self.node {
+            Some(node) if !field.is_empty() => node.line_of(field).saturating_add(YAML_LINE_OFFSET),
+            _ => 0,
+        }
+    }
+
+    /// The text of a scalar as written: `1.0` stays `1.0`.
+    pub(super) fn written(&self, key: &str) -> Option<String> {
+        self.node.as_ref()?.get(key)?.plain_text(&self.yaml)
+    }
+}
+
+/// Reads the document, or tells why there is none to read.
+pub(super) fn read(
+    files: &BTreeMap<String, SkillFile>,
+    profile: Profile,
+) -> Result<(Document, Vec<Problem>), Vec<Problem>> {
+    let (file, text) = decode(files).map_err(|problem| vec![problem])?;
+    let error = |kind, message: &str, help: &str| {
+        vec![Problem::new(Severity::Error, kind, message, help).in_file(file.as_str())]
+    };
+    let demanded = if profile == Profile::Strict {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let (yaml, body) = match frontmatter::split(&text, Delimiters::Lenient) {
+        Split::Found { yaml, body } => (yaml, body),
+        Split::Unclosed { .. } => {
+            let message = "the frontmatter has no closing --- line";
+            return Err(error(
+                ProblemKind::FrontmatterUnclosed,
+                message,
+                "end the frontmatter with a line ---",
+            ));
+        }
+        Split::Absent { body } => {
+            let message = "the file has no frontmatter, so name and description are taken from the folder's name";
+            let help = "begin the file with ---, name: and description: lines, and ---";
+            let problem = Problem::new(demanded, ProblemKind::FrontmatterMissing, message, help).in_file(file.as_str());
+            return Ok((plain(&file, &text, body), vec![problem.at_line(1)]));
+        }
+    };
+    let node = yaml::parse(yaml).map_err(|error| {
+        let message = format!("the frontmatter is not valid YAML: {}", error.message);
+        let help = "put texts that hold a colon, # or brackets in quotes";
+        let line = error.line.map_or(0, |line| line.saturating_add(YAML_LINE_OFFSET));
+        vec![
+            Problem::new(Severity::Error, ProblemKind::YamlInvalid, message, help)
+                .in_file(file.as_str())
+                .at_line(line),
+        ]
+    })?;
+    let mut problems = Vec::new();
+    let members = match node.to_json() {
+        Value::Object(members) => members,
+        Value::Null => {
+            let help = "write at least name: and description:";
+            let problem = Problem::new(
+                demanded,
+                ProblemKind::FrontmatterNotMapping,
+                "the frontmatter is empty",
+                help,
+            );
+            problems.push(problem.in_file(file.as_str()).at_line(1));
+            Map::new()
+        }
+        _ => {
+            let message = "the frontmatter must be a mapping";
+            return Err(error(
+                ProblemKind::FrontmatterNotMapping,
+                message,
+                "write key: value lines",
+            ));
+        }
+    };
+    if let Some((key, line)) = node.repeated_key() {
+        let message = format!("key {key} stands twice; the last one counts");
+        let problem = Problem::new(demanded, ProblemKind::KeyRepeated, message, "remove one of the two");
+        problems.push(
+            problem
+                .in_file(file.as_str())
+                .at_line(line.saturating_add(YAML_LINE_OFFSET))
+                .on(key),
+        );
+    }
+    let dialect = recognise(&members);
+    let document = Document {
+        yaml: yaml.to_owned(),
+        body: body.to_owned(),
+        node: Some(node),
+        file: file.clone(),
+        text: text.clone(),
+        members,
+        dialect,
+    };
+    Ok((document, problems))
+}
+
+/// The dialect by its own keys; agentskills has none that another one lacks.
+fn recognise(members: &Map<String, Value>) -> Dialect {
+    let has = |key: &str| members.get(key).is_some_and(|value| !value.is_null());
+    let mode = members.get("mode").and_then(Value::as_str);
+    let declares_tools = members
+        .get("tools")
+        .and_then(Value::as_array)
+        .is_some_and(|tools| tools.iter().any(Value::is_object));
+    let husk_keys = ["tool_env", "max_tool_rounds", "provider", "run", "serve", "proxy"];
+    if mode.and_then(husk::Mode::from_word).is_some() || declares_tools || husk_keys.into_iter().any(has) {
+        return Dialect::Husk;
+    }
+    let is_flow =
+        has("inputs") || has("knowledge_base") || has("user_id") || members.get("model").is_some_and(Value::is_object);
+    if is_flow {
+        Dialect::AgentFlow
+    } else {
+        Dialect::AgentSkills
+    }
+}
+
+/// Name and text of the document.
+fn decode(files: &BTreeMap<String, SkillFile>) -> Result<(String, String), Problem> {
+    let error = |kind, message: String, help: &str| Problem::new(Severity::Error, kind, message, help);
+    let Some(name) = tree::find_document(files.keys().map(String::as_str)) else {
+        let message = format!("the folder has no {}", DOCUMENT_NAMES[0]);
+        return Err(error(
+            ProblemKind::NoSkillMd,
+            message,
+            "add one, or name the folder that has it",
+        ));
+    };
+    let bytes = &files[name].bytes;
+    if bytes.len() > MAX_SKILL_MD_BYTES {
+        let message = format!(
+            "{name} has {} bytes, more than {MAX_SKILL_MD_BYTES} (1 MiB)",
+            bytes.len()
+        );
+        let help = "move long material to other files of the skill and refer to them";
+        return Err(error(ProblemKind::FileTooLarge, message, help).in_file(name));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok((name.to_owned(), text.to_owned())),
+        Err(problem) => {
+            let line = bytes[..problem.valid_up_to()]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1;
+            let message = format!(
+                "{name} is not UTF-8 text (byte {} is the first that is not)",
+                problem.valid_up_to()
+            );
+            let help = "save the file as UTF-8";
+            let problem = error(ProblemKind::NotUtf8, message, help).in_file(name);
+            Err(problem.at_line(u32::try_from(line).unwrap_or(u32::MAX)))
+        }
+    }
+}
+
+fn plain(file: &str, text: &str, body: &str) -> Document {
+    Document {
+        file: file.to_owned(),
+        text: text.to_owned(),
+        yaml: String::new(),
+        node: None,
+        members: Map::new(),
+        body: body.to_owned(),
+        dialect: Dialect::AgentSkills,
+    }
+}

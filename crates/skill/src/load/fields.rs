@@ -1,0 +1,69 @@
+//! The fields of a frontmatter, of whatever dialect, into a skill.
+
+use serde_json::{Map, Value};
+
+use super::document::Document;
+use super::reader::{Fields, USED_KEYS};
+use super::types::LoadInput;
+use crate::model::Skill;
+use crate::problem::Problem;
+use crate::tree;
+
+/// Reads all fields; what cannot be used is left out and told.
+pub(super) fn read(document: Document, input: LoadInput) -> (Skill, Vec<Problem>) {
+    let mut reader = Fields {
+        document: &document,
+        profile: input.profile,
+        problems: Vec::new(),
+    };
+    reader.check_size();
+    reader.check_unknown_keys();
+    let title = reader.title(&input.id.name);
+    let description = reader.description(&title);
+    let (mode, own_tags) = reader.activation();
+    let version = reader.version(input.overrides.version.as_deref());
+    let inputs = reader.inputs(&input.overrides);
+    let tools = reader.tools(&input);
+    let env = reader.env();
+    let model = reader.model();
+    let sandbox = reader.sandbox(input.overrides.sandbox.unwrap_or_default());
+    let tags = input.overrides.tags.unwrap_or(own_tags);
+    let install_count = reader.metadata("installCount").and_then(Value::as_u64).unwrap_or(0);
+    let problems = reader.problems;
+    let skill = Skill {
+        digest: tree::digest(&input.files),
+        id: input.id,
+        title,
+        description,
+        version,
+        dialect: document.dialect,
+        activation: input.overrides.activation.unwrap_or(mode),
+        tags: tags
+            .iter()
+            .map(|tag| tag.trim().to_lowercase())
+            .filter(|tag| !tag.is_empty())
+            .collect(),
+        install_count,
+        inputs,
+        tools,
+        env,
+        model,
+        extra: extra(&document.members),
+        files: input.files,
+        sandbox,
+        body: document.body,
+        document: document.text,
+    };
+    (skill, problems)
+}
+
+/// Members that no field of the skill takes.
+fn extra(members: &Map<String, Value>) -> Map<String, Value> {
+    let kept = ["metadata", "license", "compatibility"];
+    let is_extra = |key: &str| !USED_KEYS.contains(&key) || kept.contains(&key);
+    members
+        .iter()
+        .filter(|(key, _)| is_extra(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

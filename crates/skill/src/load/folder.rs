@@ -1,0 +1,85 @@
+//! The load itself: folder, document, fields, verdict.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::document;
+use super::fields;
+use super::strict;
+use super::types::{LoadInput, Loaded};
+use crate::names;
+use crate::problem::{Problem, ProblemKind, Severity};
+use crate::tree;
+
+/// Loads one skill. All work is bounded by the folder's limits; no input panics.
+///
+/// A skill comes out exactly if no problem is an error.
+pub fn load(input: LoadInput) -> Loaded {
+    let mut problems = check_name(&input.id.name);
+    problems.extend(tree::check(&input.files));
+    let skill = match document::read(&input.files, input.profile) {
+        Ok((document, told)) => {
+            problems.extend(told);
+            problems.extend(strict::check(&document, &input));
+            let (skill, told) = fields::read(document, input);
+            problems.extend(told);
+            Some(skill)
+        }
+        Err(told) => {
+            problems.extend(told);
+            None
+        }
+    };
+    let problems = ordered(problems);
+    let refused = problems.iter().any(Problem::is_error);
+    Loaded {
+        skill: skill.filter(|_| !refused),
+        problems,
+    }
+}
+
+/// The identity must be a legal name: it stands in tool names, `@name` and paths.
+fn check_name(name: &str) -> Vec<Problem> {
+    let Err(kind) = names::check(name) else {
+        return Vec::new();
+    };
+    let help = format!("rename the folder or object, for example to {}", names::normalize(name));
+    vec![Problem::new(
+        Severity::Error,
+        kind,
+        format!("{} (got {name:?})", names::rule(kind)),
+        help,
+    )]
+}
+
+/// Most problems that are told of one skill; a person mends the first ones first.
+const MAX_TOLD: usize = 200;
+
+/// Errors first, then by line; a problem that two checks told stands once.
+fn ordered(problems: Vec<Problem>) -> Vec<Problem> {
+    let mut kept: Vec<Problem> = Vec::new();
+    let mut places: HashMap<(ProblemKind, String, String), usize> = HashMap::new();
+    for problem in problems {
+        let place = (problem.kind, problem.file.clone(), problem.field.clone());
+        if let Some(other) = places.get(&place).and_then(|index| kept.get_mut(*index)) {
+            other.severity = other.severity.max(problem.severity);
+        } else {
+            places.insert(place, kept.len());
+            kept.push(problem);
+        }
+    }
+    kept.sort_by_key(|problem| (Reverse(problem.severity), problem.file.clone(), problem.line));
+    if kept.len() > MAX_TOLD {
+        let more = kept.len() - MAX_TOLD;
+        let severity = kept.first().map_or(Severity::Warning, |problem| problem.severity);
+        kept.truncate(MAX_TOLD);
+        let help = "mend the ones above first";
+        kept.push(Problem::new(
+            severity,
+            ProblemKind::FieldInvalid,
+            format!("{more} more problems"),
+            help,
+        ));
+    }
+    kept
+}

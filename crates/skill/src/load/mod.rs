@@ -1,0 +1,21 @@
+//! A skill's folder to one valid [`Skill`](crate::model::Skill), with every problem told at once.
+//!
+//! ```text
+//! files -> tree (bounds, paths) -> SKILL.md -> frontmatter -> fields -> Skill
+//!                                                  |            overrides of a manifest
+//!                                                  `-> strict: what the dialect's specification demands
+//! ```
+
+mod abilities;
+mod document;
+mod fields;
+mod folder;
+mod reader;
+mod settings;
+mod strict;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use folder::load;
+pub use types::{LoadInput, Loaded, SpecOverrides};

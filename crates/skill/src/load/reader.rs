@@ -1,0 +1,239 @@
+//! Reads members of one frontmatter and keeps the problems, with file and line.
+
+use serde_json::Value;
+
+use super::document::Document;
+use crate::agentskills::{self, MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS};
+use crate::finding::{Finding, MAX_ENTRIES};
+use crate::husk;
+use crate::inputs::{self, scalar_text};
+use crate::model::Dialect;
+use crate::names;
+use crate::problem::{Problem, ProblemKind, Profile, Severity};
+use crate::tools::clean;
+
+/// Keys that some field of the skill takes, or that are told by themselves.
+pub(super) const USED_KEYS: [&str; 19] = [
+    "name",
+    "description",
+    "display_name",
+    "version",
+    "tags",
+    "activation",
+    "mode",
+    "enabled",
+    "inputs",
+    "model",
+    "tools",
+    "tool_env",
+    "provider",
+    "max_tokens",
+    "max_tool_rounds",
+    "timeout_ms",
+    "metadata",
+    "license",
+    "compatibility",
+];
+/// Keys that a dialect knows and Knack does nothing with; nobody expects them to do anything here.
+const SILENT_KEYS: [&str; 2] = ["allowed-tools", "user_id"];
+/// Size over which a SKILL.md is told to be large: the limit of Agent Flow.
+const LARGE_DOCUMENT_BYTES: usize = 51_200;
+pub(super) struct Fields<'a> {
+    pub(super) document: &'a Document,
+    pub(super) profile: Profile,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Fields<'_> {
+    pub(super) fn tell(&mut self, finding: Finding) {
+        let severity = if self.profile == Profile::Strict {
+            finding.strict
+        } else {
+            Severity::Warning
+        };
+        let line = self.document.line_of(&finding.field);
+        let problem = Problem::new(severity, finding.kind, finding.message, finding.help);
+        self.problems.push(
+            problem
+                .in_file(self.document.file.as_str())
+                .at_line(line)
+                .on(finding.field),
+        );
+    }
+
+    /// Both profiles refuse it.
+    pub(super) fn refuse(&mut self, kind: ProblemKind, field: &str, message: String, help: &str) {
+        let problem = Problem::new(Severity::Error, kind, message, help);
+        let line = self.document.line_of(field);
+        self.problems
+            .push(problem.in_file(self.document.file.as_str()).at_line(line).on(field));
+    }
+
+    pub(super) fn member(&self, key: &str) -> Option<&Value> {
+        self.document.members.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn metadata(&self, key: &str) -> Option<&Value> {
+        self.member("metadata")?.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Text of a scalar as written; a list or mapping is told and counts as absent.
+    pub(super) fn text(&mut self, key: &str) -> Option<String> {
+        let value = self.member(key)?;
+        let is_text = value.is_string();
+        match self.document.written(key) {
+            Some(text) => {
+                if !is_text {
+                    let message = format!("{key} is not text; it is read as {text:?}");
+                    self.tell(Finding::warned(
+                        ProblemKind::FieldInvalid,
+                        key,
+                        message,
+                        "put it in quotes",
+                    ));
+                }
+                Some(clean_lines(&text)).filter(|text| !text.is_empty())
+            }
+            None => {
+                let message = format!("{key} must be text; it is left out");
+                self.tell(Finding::refused(
+                    ProblemKind::FieldInvalid,
+                    key,
+                    message,
+                    "write one line of text",
+                ));
+                None
+            }
+        }
+    }
+
+    pub(super) fn check_size(&mut self) {
+        let bytes = self.document.text.len();
+        if bytes > LARGE_DOCUMENT_BYTES {
+            let message = format!("the file has {bytes} bytes; all of it goes to the model when the skill is loaded");
+            let help = "move long material to other files of the skill and refer to them";
+            self.tell(Finding::warned(ProblemKind::FileTooLarge, "", message, help));
+        }
+        if self.document.body.is_empty() {
+            let message = "the body is empty, so the model gets no instructions";
+            self.tell(Finding::warned(
+                ProblemKind::BodyEmpty,
+                "",
+                message,
+                "write them after the frontmatter",
+            ));
+        }
+    }
+
+    pub(super) fn check_unknown_keys(&mut self) {
+        let document = self.document;
+        let handled = |name: &&str| USED_KEYS.contains(name) || SILENT_KEYS.contains(name);
+        let unknown = document
+            .members
+            .keys()
+            .map(String::as_str)
+            .filter(|name| !handled(name));
+        for name in unknown.take(MAX_ENTRIES) {
+            let known = husk::KNOWN_KEYS.contains(&name) || name == "knowledge_base";
+            let (kind, message) = if known {
+                (
+                    ProblemKind::FieldHasNoEffect,
+                    format!("{name} has no effect here; it is kept"),
+                )
+            } else {
+                (
+                    ProblemKind::FieldUnknown,
+                    format!("unknown key {}; it is kept", inputs::shortened(name)),
+                )
+            };
+            self.tell(Finding::warned(
+                kind,
+                name,
+                message,
+                "remove it, or move it under metadata",
+            ));
+        }
+    }
+
+    /// Shown name; the frontmatter's name must be the identity if it is a legal one.
+    pub(super) fn title(&mut self, id: &str) -> String {
+        let name = self.text("name");
+        if let Some(name) = &name
+            && self.document.dialect != Dialect::Husk
+            && agentskills::nfkc(name) != id
+        {
+            let message = format!("name {name:?} differs from the folder's or object's name {id:?}, which counts");
+            let finding = Finding::refused(ProblemKind::NameMismatch, "name", message, "make the two equal");
+            let legal = names::check(name).is_ok();
+            self.tell(if legal {
+                finding
+            } else {
+                Finding {
+                    strict: Severity::Warning,
+                    ..finding
+                }
+            });
+        }
+        let shown = self.text("display_name").or(name).map(|text| clean(&text));
+        shown.filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_owned())
+    }
+
+    pub(super) fn description(&mut self, title: &str) -> String {
+        if let Some(Value::String(text)) = self.member("compatibility")
+            && text.chars().count() > MAX_COMPATIBILITY_CHARS
+        {
+            let message = format!("compatibility is longer than {MAX_COMPATIBILITY_CHARS} characters");
+            self.tell(Finding::refused(
+                ProblemKind::CompatibilityTooLong,
+                "compatibility",
+                message,
+                "shorten it",
+            ));
+        }
+        let Some(description) = self.text("description") else {
+            if self.document.node.is_some() {
+                let finding = Finding::warned(
+                    ProblemKind::DescriptionMissing,
+                    "description",
+                    "there is no description, so a model cannot tell when to use the skill; the name stands in",
+                    "say in one or two sentences what it does and when to use it",
+                );
+                self.tell(finding);
+            }
+            return title.to_owned();
+        };
+        let chars = description.chars().count();
+        if chars > MAX_DESCRIPTION_CHARS {
+            let message = format!("description has {chars} characters, more than {MAX_DESCRIPTION_CHARS}");
+            let help = "shorten it; listings cut it";
+            self.tell(Finding::refused(
+                ProblemKind::DescriptionTooLong,
+                "description",
+                message,
+                help,
+            ));
+        }
+        description
+    }
+}
+
+/// Texts of a list, or of one string with commas.
+pub(super) fn list_of(value: &Value) -> Vec<String> {
+    let texts: Vec<String> = match value {
+        Value::Array(items) => items.iter().filter_map(scalar_text).collect(),
+        Value::String(text) => text.split(',').map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    texts
+        .into_iter()
+        .take(MAX_ENTRIES)
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty())
+        .collect()
+}
+
+/// Trimmed text without control characters except line ends and tabs.
+pub(super) fn clean_lines(text: &str) -> String {
+    let kept = |character: &char| !character.is_control() || matches!(character, '\n' | '\t');
+    text.chars().filter(kept).collect::<String>().trim().to_owned()
+}

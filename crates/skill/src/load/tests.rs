@@ -1,0 +1,347 @@
+//! Loads of whole folders: what is served, what is told, what is refused.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{LoadInput, Loaded, SpecOverrides, load};
+use crate::model::{ActivationMode, Dialect, SandboxRequest, SkillFile, SkillRef};
+use crate::problem::{ProblemKind, Profile, Severity};
+use crate::tools::ToolDeclaration;
+
+fn files(entries: &[(&str, &[u8])]) -> BTreeMap<String, SkillFile> {
+    let file = |bytes: &[u8]| SkillFile {
+        bytes: bytes.into(),
+        executable: false,
+    };
+    entries
+        .iter()
+        .map(|(path, bytes)| ((*path).to_owned(), file(bytes)))
+        .collect()
+}
+
+fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides: SpecOverrides) -> Loaded {
+    let id = SkillRef {
+        namespace: "default".to_owned(),
+        name: "demo".to_owned(),
+    };
+    load(LoadInput {
+        id,
+        files: files(entries),
+        overrides,
+        profile,
+    })
+}
+
+fn load_text(text: &str, profile: Profile) -> Loaded {
+    load_files(&[("SKILL.md", text.as_bytes())], profile, SpecOverrides::default())
+}
+
+fn kinds(loaded: &Loaded) -> Vec<(ProblemKind, Option<u32>)> {
+    loaded
+        .problems
+        .iter()
+        .map(|problem| (problem.kind, problem.line))
+        .collect()
+}
+
+#[test]
+fn a_plain_skill_loads_without_a_problem_in_both_profiles() {
+    for profile in [Profile::Load, Profile::Strict] {
+        let loaded = load_text(
+            "---\nname: demo\ndescription: Does it.\nlicense: MIT\n---\n# Body\n",
+            profile,
+        );
+        assert_eq!(loaded.problems, []);
+        let skill = loaded.skill.unwrap();
+        assert_eq!(
+            (skill.title.as_str(), skill.description.as_str(), skill.body.as_str()),
+            ("demo", "Does it.", "# Body")
+        );
+        assert_eq!(
+            (skill.dialect, skill.activation),
+            (Dialect::AgentSkills, ActivationMode::Listed)
+        );
+        assert_eq!(skill.extra["license"], "MIT");
+    }
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_its_line() {
+    let text = "---\nname: other\ndescription:\nversion: 1.0\nfoo: 1\nactivation: sometimes\ninputs:\n  - label: x\n\
+                tools:\n  - name: t\n---\n{{a}}";
+    let loaded = load_text(text, Profile::Load);
+    assert!(loaded.skill.is_some());
+    assert_eq!(
+        kinds(&loaded),
+        [
+            (ProblemKind::DescriptionMissing, Some(3)),
+            (ProblemKind::VersionInvalid, Some(4)),
+            (ProblemKind::FieldUnknown, Some(5)),
+            (ProblemKind::FieldInvalid, Some(6)),
+            (ProblemKind::InputInvalid, Some(8)),
+            (ProblemKind::ToolInvalid, Some(10)),
+            (ProblemKind::ToolInvalid, Some(10)),
+        ]
+    );
+    let strict = load_text(text, Profile::Strict);
+    assert!(strict.skill.is_none());
+    assert!(
+        strict
+            .problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count()
+            >= 5
+    );
+}
+
+#[test]
+fn the_manifest_wins_over_the_frontmatter() {
+    let overrides = SpecOverrides {
+        version: Some("1.4.0".to_owned()),
+        activation: Some(ActivationMode::Always),
+        tags: Some(vec![" PDF ".to_owned()]),
+        tools: Some(vec![ToolDeclaration {
+            name: "x".to_owned(),
+            description: "d".to_owned(),
+            command: vec!["python3".to_owned()],
+            ..ToolDeclaration::default()
+        }]),
+        inputs: None,
+        sandbox: Some(SandboxRequest {
+            timeout_seconds: Some(5),
+            ..SandboxRequest::default()
+        }),
+    };
+    let text = b"---\nname: demo\ndescription: d\nmode: off\ntags: [a]\ntimeout_ms: 9000\n---\nB";
+    let skill = load_files(&[("SKILL.md", text)], Profile::Load, overrides.clone())
+        .skill
+        .unwrap();
+    assert_eq!(
+        (skill.version.as_deref(), skill.activation),
+        (Some("1.4.0"), ActivationMode::Always)
+    );
+    assert_eq!(
+        (skill.tags, skill.tools.len(), skill.sandbox.timeout_seconds),
+        (vec!["pdf".to_owned()], 1, Some(5))
+    );
+    let text = b"---\nname: demo\ndescription: d\nversion: 1.4.1\n---\nB";
+    let loaded = load_files(&[("SKILL.md", text)], Profile::Load, overrides);
+    assert!(loaded.skill.is_none());
+    assert_eq!(kinds(&loaded), [(ProblemKind::VersionMismatch, Some(4))]);
+}
+
+#[test]
+fn words_of_the_omniroute_dialect_set_the_activation() {
+    for (line, expected) in [
+        ("mode: on", ActivationMode::Always),
+        ("mode: off", ActivationMode::Never),
+        ("mode: true", ActivationMode::Always),
+        ("mode: auto", ActivationMode::Auto),
+        ("activation: OnRequest", ActivationMode::OnRequest),
+        ("activation: {mode: auto, tags: [x]}", ActivationMode::Auto),
+        ("enabled: false", ActivationMode::Never),
+        ("mode: llm", ActivationMode::Listed),
+    ] {
+        let loaded = load_text(
+            &format!("---\nname: demo\ndescription: d\n{line}\n---\nB"),
+            Profile::Load,
+        );
+        assert_eq!(loaded.skill.unwrap().activation, expected, "{line}");
+    }
+}
+
+#[test]
+fn dialects_are_recognised_by_their_own_keys() {
+    for (lines, expected) in [
+        ("metadata: {a: b}", Dialect::AgentSkills),
+        ("model: gpt-5", Dialect::AgentSkills),
+        ("tools: [Read, Bash]", Dialect::AgentSkills),
+        ("inputs:\n  - name: a", Dialect::AgentFlow),
+        ("model: {temperature: 0.3}", Dialect::AgentFlow),
+        ("mode: llm", Dialect::Husk),
+        ("tools:\n  - {name: t, description: d, command: [x]}", Dialect::Husk),
+    ] {
+        let loaded = load_text(
+            &format!("---\nname: demo\ndescription: d\n{lines}\n---\nB"),
+            Profile::Load,
+        );
+        assert_eq!(loaded.skill.unwrap().dialect, expected, "{lines}");
+    }
+}
+
+#[test]
+fn a_large_real_skill_loads_with_warnings() {
+    let body = "word ".repeat(74 * 1024 / 5);
+    let text = format!("---\nname: demo\ndescription: {}\n---\n{body}", "d".repeat(1_068));
+    let mut entries = files(&[("SKILL.md", text.as_bytes())]);
+    for index in 0..82 {
+        let bytes = vec![0xff; 5_600_000 / 82];
+        entries.insert(
+            format!("assets/{index}.bin"),
+            SkillFile {
+                bytes: bytes.into(),
+                executable: false,
+            },
+        );
+    }
+    let id = SkillRef {
+        namespace: "default".to_owned(),
+        name: "demo".to_owned(),
+    };
+    let input = LoadInput {
+        id,
+        files: entries,
+        overrides: SpecOverrides::default(),
+        profile: Profile::Load,
+    };
+    let loaded = load(input.clone());
+    assert!(loaded.skill.is_some_and(|skill| skill.files.len() == 83));
+    let told: Vec<_> = loaded.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(told, [ProblemKind::FileTooLarge, ProblemKind::DescriptionTooLong]);
+    assert!(
+        load(LoadInput {
+            profile: Profile::Strict,
+            ..input
+        })
+        .skill
+        .is_none()
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_what_to_do() {
+    let long = "x".repeat(1024 * 1024 + 1);
+    for (entries, kind) in [
+        (vec![("README.md", b"x".as_slice())], ProblemKind::NoSkillMd),
+        (
+            vec![("SKILL.md", b"---\nname: \xff\n---\n".as_slice())],
+            ProblemKind::NotUtf8,
+        ),
+        (vec![("SKILL.md", long.as_bytes())], ProblemKind::FileTooLarge),
+        (
+            vec![("SKILL.md", b"---\nname: demo\n".as_slice())],
+            ProblemKind::FrontmatterUnclosed,
+        ),
+        (
+            vec![("SKILL.md", b"---\n- a\n---\n".as_slice())],
+            ProblemKind::FrontmatterNotMapping,
+        ),
+        (
+            vec![("SKILL.md", b"---\na: [b\n---\n".as_slice())],
+            ProblemKind::YamlInvalid,
+        ),
+        (
+            vec![("SKILL.md", b"---\nname: demo\n---\nB".as_slice()), ("../x", b"")],
+            ProblemKind::PathInvalid,
+        ),
+    ] {
+        let loaded = load_files(&entries, Profile::Load, SpecOverrides::default());
+        assert!(loaded.skill.is_none(), "{kind:?}");
+        assert_eq!(loaded.problems[0].kind, kind);
+        assert!(!loaded.problems[0].help.is_empty(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_file_without_frontmatter_is_served_unless_strict() {
+    let loaded = load_text("Just text", Profile::Load);
+    assert_eq!(loaded.skill.unwrap().description, "demo");
+    assert!(load_text("Just text", Profile::Strict).skill.is_none());
+}
+
+#[test]
+fn an_illegal_identity_is_refused_with_a_legal_one() {
+    let id = SkillRef {
+        namespace: "default".to_owned(),
+        name: "My Skill".to_owned(),
+    };
+    let entries = files(&[("SKILL.md", b"---\nname: x\n---\nB")]);
+    let input = LoadInput {
+        id,
+        files: entries,
+        overrides: SpecOverrides::default(),
+        profile: Profile::Load,
+    };
+    let loaded = load(input);
+    assert!(loaded.skill.is_none());
+    assert!(loaded.problems[0].help.contains("my-skill"), "{}", loaded.problems[0]);
+}
+
+#[test]
+fn husk_tools_become_tools_of_the_skill() {
+    let text = b"---\nname: Site Checker\ndescription: d\nmode: llm\ntools:\n  - name: check\n    description: c\n    \
+                 command: [python3, ./check.py]\n    parameters:\n      - {name: url}\n  - {name: run, description: r, command: bin/run}\n\
+                 tool_env: [KEY, OPENAI_API_KEY]\n---\nB";
+    let loaded = load_files(
+        &[("SKILL.md", text), ("check.py", b"")],
+        Profile::Load,
+        SpecOverrides::default(),
+    );
+    let told: Vec<_> = loaded.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(told, [ProblemKind::ToolFileMissing, ProblemKind::FieldInvalid]);
+    let skill = loaded.skill.unwrap();
+    assert_eq!(
+        (skill.title.as_str(), skill.env.as_slice()),
+        ("Site Checker", ["KEY".to_owned()].as_slice())
+    );
+    assert_eq!(skill.tools[0].input_schema["required"], serde_json::json!(["url"]));
+}
+
+#[test]
+fn work_on_hostile_documents_is_bounded() {
+    let keys: String = (0..60_000).map(|index| format!("k{index}: 1\n")).collect();
+    let inputs: String = (0..20_000).map(|index| format!("  - name: i{index}\n")).collect();
+    let places: String = (0..60_000).map(|index| format!("{{{{p{index}}}}}")).collect();
+    let tools: String = (0..12_000).map(|index| format!("  - {{name: t{index}}}\n")).collect();
+    for text in [
+        format!("---\n{keys}---\n"),
+        format!("---\ninputs:\n{inputs}---\n{places}"),
+        format!("---\ntools:\n{tools}---\n"),
+        format!("---\na: {}\n---\n", "{".repeat(1_000_000)),
+        format!("---\n{}\n---\n", "? ".repeat(500_000)),
+        format!("---\na: &a [{}]\n---\n", "*a,".repeat(300_000)),
+        "{{".repeat(500_000),
+        "---\n".repeat(200_000),
+    ] {
+        for profile in [Profile::Load, Profile::Strict] {
+            let started = std::time::Instant::now();
+            let loaded = load_text(&text, profile);
+            assert!(loaded.problems.len() <= 202);
+            // Far above what an unoptimised build needs; a quadratic step takes minutes.
+            assert!(
+                started.elapsed().as_secs() < 20,
+                "{:.40} took {:?}",
+                text,
+                started.elapsed()
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), strict in any::<bool>()) {
+        let profile = if strict { Profile::Strict } else { Profile::Load };
+        let loaded = load_files(&[("SKILL.md", &bytes)], profile, SpecOverrides::default());
+        let refused = loaded.problems.iter().any(|problem| problem.severity == Severity::Error);
+        prop_assert_eq!(loaded.skill.is_none(), refused);
+    }
+
+    #[test]
+    fn no_frontmatter_panics(
+        lines in proptest::collection::vec(
+            "(name|description|inputs|tools|model|mode|activation|tags|version|metadata|tool_env|a): ?[-\\[\\]{}:,'\"&*!|>#a-z0-9. ]{0,24}",
+            0..12,
+        ),
+        body in "[a-z{}\\- \n]{0,60}",
+        strict in any::<bool>(),
+    ) {
+        let text = format!("---\n{}\n---\n{body}", lines.join("\n"));
+        let profile = if strict { Profile::Strict } else { Profile::Load };
+        let loaded = load_text(&text, profile);
+        let refused = loaded.problems.iter().any(|problem| problem.severity == Severity::Error);
+        prop_assert_eq!(loaded.skill.is_none(), refused, "{:?}", loaded.problems);
+    }
+}
