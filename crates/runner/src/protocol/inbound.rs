@@ -85,8 +85,8 @@ pub struct Start {
     pub write: Vec<String>,
     /// Whether the run is refused where Landlock is missing.
     pub landlock: Landlock,
-    /// The uid and gid to drop to; only a root runner can. Should be used by no other process: the runner kills every
-    /// process of that uid when the run ends.
+    /// The uid and gid to drop to; only a root runner can. No other process should have this uid: where the kernel has no
+    /// Landlock scope, this alone keeps signals inside the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// The whole environment of the run; nothing is inherited. `HOME`, `TMPDIR` and `KNACK_WORK_DIR` are set by the
@@ -150,7 +150,8 @@ pub struct Limits {
     /// Wall time from `run` to the kill, in milliseconds. Default 30,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// CPU time of each process, in whole seconds (RLIMIT_CPU). Default: the timeout, rounded up, plus 1.
+    /// CPU time of each process, in whole seconds (RLIMIT_CPU). Default: 4 times the timeout, rounded up, plus 1, since
+    /// a program with threads uses more CPU time than wall time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<u64>,
     /// Size of one file, in bytes (RLIMIT_FSIZE). Default 64 MiB.

@@ -1,0 +1,233 @@
+//! Collecting the results, after every process of the run is gone.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use sha2::{Digest as _, Sha256};
+
+use super::place::{Place, TEMPORARY};
+use super::stage::Staged;
+use super::walk::{Entry, MAX_DEPTH, MAX_ENTRIES, Step, walk};
+use crate::protocol::FileErrorKind;
+
+/// Errors told one by one; the rest is one summary. 100 names are more than a model reads.
+const MAX_ERRORS: u64 = 100;
+
+/// One thing the collection has to tell.
+#[derive(Debug)]
+pub(crate) enum Collected {
+    /// A new or changed file, whole.
+    File {
+        path: String,
+        mode: u32,
+        sha256: [u8; 32],
+        bytes: Vec<u8>,
+    },
+    /// Something not collected.
+    Error {
+        path: String,
+        kind: FileErrorKind,
+        message: String,
+    },
+}
+
+struct Budget {
+    bytes: u64,
+    files: u64,
+    errors: u64,
+}
+
+/// Walks the work directory in path order and calls `tell` with every new or changed file, up to the limits, and with
+/// everything that is not collected.
+///
+/// Memory: one file at a time, at most `result_bytes`. Entries that are unchanged since staging are silent.
+pub(crate) fn collect(
+    place: &Place,
+    staged: &Staged,
+    result_bytes: u64,
+    result_files: u64,
+    tell: &mut dyn FnMut(Collected),
+) {
+    let mut budget = Budget {
+        bytes: result_bytes,
+        files: result_files,
+        errors: 0,
+    };
+    let (mut over_count, mut more_errors) = (0_u64, 0_u64);
+    let mut visit = |path: &[u8], entry: Entry<'_>| {
+        let outcome = match entry {
+            Entry::Leaf { parent, name, stat } => {
+                one(parent, name, stat, path, staged, &mut budget)
+            }
+            Entry::TooDeep => Err((
+                FileErrorKind::TooDeep,
+                format!("deeper than {MAX_DEPTH} directories"),
+            )),
+            Entry::Unreadable(error) => Err((
+                FileErrorKind::Unreadable,
+                std::io::Error::from(error).to_string(),
+            )),
+            Entry::TooMany => Err((
+                FileErrorKind::TooMany,
+                format!("more than {MAX_ENTRIES} entries; the rest was not looked at"),
+            )),
+        };
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(file)) => tell(file),
+            // Each over the count is the same news: one summary tells it.
+            Err((FileErrorKind::TooMany, _)) if !path.is_empty() => over_count += 1,
+            Err(_) if budget.errors >= MAX_ERRORS => more_errors += 1,
+            Err((kind, message)) => {
+                budget.errors += 1;
+                tell(Collected::Error {
+                    path: String::from_utf8_lossy(path).into_owned(),
+                    kind,
+                    message,
+                });
+            }
+        }
+        Step::Continue
+    };
+    let skip: [&CStr; 2] = [c"skills", c".tmp"];
+    debug_assert_eq!(skip[1].to_bytes(), TEMPORARY.as_bytes());
+    let walked = place
+        .open_work()
+        .and_then(|top| walk(top, &skip, &mut visit));
+    let mut summary = |kind, message| {
+        tell(Collected::Error {
+            path: String::new(),
+            kind,
+            message,
+        });
+    };
+    if let Err(error) = walked {
+        summary(
+            FileErrorKind::Unreadable,
+            format!(
+                "the work directory cannot be read: {}",
+                std::io::Error::from(error)
+            ),
+        );
+    }
+    if over_count > 0 {
+        summary(
+            FileErrorKind::TooMany,
+            format!("{over_count} more files over the limit of {result_files} files"),
+        );
+    }
+    if more_errors > 0 {
+        summary(
+            FileErrorKind::TooMany,
+            format!("{more_errors} more files were not collected"),
+        );
+    }
+}
+
+type Refusal = (FileErrorKind, String);
+
+/// Looks at one entry that is not a directory.
+fn one(
+    parent: &OwnedFd,
+    name: &CStr,
+    stat: &Stat,
+    path: &[u8],
+    staged: &Staged,
+    budget: &mut Budget,
+) -> Result<Option<Collected>, Refusal> {
+    let refuse = |kind, message: &str| Err((kind, message.to_owned()));
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => {
+            return refuse(
+                FileErrorKind::Symlink,
+                "a symbolic link; links are not followed",
+            );
+        }
+        _ => return refuse(FileErrorKind::Special, "not a regular file"),
+    }
+    if stat.st_nlink > 1 {
+        return refuse(FileErrorKind::Hardlink, "the file has more than one name");
+    }
+    let Ok(path) = std::str::from_utf8(path) else {
+        return refuse(FileErrorKind::Name, "the name is not UTF-8");
+    };
+    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    let before = staged.get(path);
+    let maybe_unchanged = before.is_some_and(|(length, _)| length == size);
+    if !maybe_unchanged {
+        budget.check(size)?;
+    }
+    let opened =
+        open(parent, name).map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+    if maybe_unchanged && before.map(|(_, hash)| hash) == hash_of(&opened) {
+        return Ok(None);
+    }
+    budget.check(size)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    let limit = budget.bytes.saturating_add(1);
+    // From the start: the comparison above may have read to the end.
+    rustix::fs::seek(&opened, rustix::fs::SeekFrom::Start(0))
+        .map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+    (&opened)
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+    budget.check(bytes.len() as u64)?;
+    budget.bytes -= bytes.len() as u64;
+    budget.files -= 1;
+    let sha256 = Sha256::digest(&bytes).into();
+    Ok(Some(Collected::File {
+        path: path.to_owned(),
+        mode: stat.st_mode & 0o777,
+        sha256,
+        bytes,
+    }))
+}
+
+impl Budget {
+    fn check(&self, size: u64) -> Result<(), Refusal> {
+        if self.files == 0 {
+            return Err((
+                FileErrorKind::TooMany,
+                "over the number of files".to_owned(),
+            ));
+        }
+        if size > self.bytes {
+            let message = format!("{size} bytes; {} bytes are left for results", self.bytes);
+            return Err((FileErrorKind::TooLarge, message));
+        }
+        Ok(())
+    }
+}
+
+/// Opens without following and without waiting, and checks on the open file what the walk saw by name.
+fn open(parent: &OwnedFd, name: &CStr) -> std::io::Result<File> {
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&opened)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
+        return Err(std::io::Error::other(
+            "the file changed while it was collected",
+        ));
+    }
+    Ok(File::from(opened))
+}
+
+/// SHA-256 of an open file; `None` if it cannot be read.
+fn hash_of(mut file: &File) -> Option<[u8; 32]> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Some(hash.finalize().into()),
+            Ok(count) => hash.update(buffer.get(..count)?),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}

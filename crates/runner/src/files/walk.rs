@@ -1,0 +1,140 @@
+//! A bounded walk over a directory in path order that follows nothing.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
+
+use super::place::DIRECTORY;
+
+/// Deepest directory that is entered. Each level holds one descriptor.
+pub(crate) const MAX_DEPTH: usize = 32;
+/// Entries one walk looks at. 100,000 files are handled whole; a run that makes more is told so.
+pub(crate) const MAX_ENTRIES: u64 = 250_000;
+
+/// What the walk meets.
+#[derive(Debug)]
+pub(crate) enum Entry<'a> {
+    /// Something that is not a directory, with its metadata.
+    Leaf {
+        /// The directory that holds it.
+        parent: &'a OwnedFd,
+        /// Its name there.
+        name: &'a CStr,
+        /// Metadata of the entry itself, not of what a link points to.
+        stat: &'a Stat,
+    },
+    /// A directory at [`MAX_DEPTH`], not entered.
+    TooDeep,
+    /// An entry whose metadata or content cannot be read.
+    Unreadable(rustix::io::Errno),
+    /// The walk ended at [`MAX_ENTRIES`].
+    TooMany,
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Continue,
+    Stop,
+}
+
+/// Calls `visit` with the path (relative, raw bytes) of every entry that is not a directory, in path order.
+///
+/// The entry `skip` of the top directory is passed over. Errors: the top directory cannot be read.
+pub(crate) fn walk(
+    top: OwnedFd,
+    skip: &[&CStr],
+    visit: &mut dyn FnMut(&[u8], Entry<'_>) -> Step,
+) -> rustix::io::Result<()> {
+    let mut left = MAX_ENTRIES;
+    let mut stack = vec![Level {
+        names: names(&top, &mut left)?,
+        directory: top,
+        length: 0,
+    }];
+    let mut path: Vec<u8> = Vec::new();
+    while let Some(depth) = stack.len().checked_sub(1) {
+        let Some(level) = stack.last_mut() else { break };
+        path.truncate(level.length);
+        let Some(name) = level.names.pop() else {
+            stack.pop();
+            continue;
+        };
+        if depth == 0 && skip.contains(&name.as_c_str()) {
+            continue;
+        }
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.to_bytes());
+        let stat = match rustix::fs::statat(&level.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(error) => {
+                if visit(&path, Entry::Unreadable(error)) == Step::Stop {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
+        let step = if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            visit(
+                &path,
+                Entry::Leaf {
+                    parent: &level.directory,
+                    name: &name,
+                    stat: &stat,
+                },
+            )
+        } else if depth + 1 >= MAX_DEPTH {
+            visit(&path, Entry::TooDeep)
+        } else {
+            let opened = rustix::fs::openat(&level.directory, &name, DIRECTORY, Mode::empty());
+            match opened.and_then(|directory| Ok((names(&directory, &mut left)?, directory))) {
+                Ok((names, directory)) => {
+                    stack.push(Level {
+                        names,
+                        directory,
+                        length: path.len(),
+                    });
+                    Step::Continue
+                }
+                Err(error) => visit(&path, Entry::Unreadable(error)),
+            }
+        };
+        if step == Step::Stop {
+            return Ok(());
+        }
+    }
+    if left == 0 {
+        visit(b"", Entry::TooMany);
+    }
+    Ok(())
+}
+
+struct Level {
+    directory: OwnedFd,
+    /// Sorted descending, so that `pop` yields them in order.
+    names: Vec<CString>,
+    /// Length of the path of this directory.
+    length: usize,
+}
+
+/// The names in a directory, at most `left` of them, which is lowered.
+fn names(directory: &OwnedFd, left: &mut u64) -> rustix::io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if *left == 0 {
+            break;
+        }
+        *left -= 1;
+        names.push(name.to_owned());
+    }
+    names.sort_unstable_by(|left, right| right.cmp(left));
+    Ok(names)
+}

@@ -1,0 +1,173 @@
+//! The locks, prepared in the parent and applied in the child, in the one order that works.
+
+use landlock::RulesetCreated;
+use rustix::process::Resource;
+
+use super::bpf::Program;
+use super::filter::{Signals, filter_a, filter_b};
+use super::paths::{self, PathRules};
+use crate::protocol::{Identity, Landlock, LandlockState, Locks};
+
+/// The ABI that brought the signal scope.
+const SCOPE_ABI: u32 = 6;
+
+/// A lock that did not hold; the child exits without running anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The step.
+    pub(crate) step: &'static str,
+    /// What the kernel or the library said.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    fn of(step: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |error| Self {
+            step,
+            message: std::io::Error::from(error).to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}: {}", self.step, self.message)
+    }
+}
+
+/// Everything the child needs; made before the fork, where an error can still be reported plainly.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    identity: Option<Identity>,
+    rlimits: Vec<(Resource, u64)>,
+    ruleset: Option<RulesetCreated>,
+    landlock: Landlock,
+    filter_a: Program,
+    filter_b: Program,
+}
+
+impl Recipe {
+    /// Opens the rule paths and compiles the filters.
+    ///
+    /// Errors: an identity that a runner without root cannot take, a path rule that cannot be built, a filter that
+    /// does not compile.
+    pub(crate) fn prepare(
+        rules: &PathRules,
+        landlock: Landlock,
+        identity: Option<Identity>,
+        rlimits: Vec<(Resource, u64)>,
+    ) -> Result<Self, String> {
+        if let Some(identity) = identity {
+            if identity.uid == 0 || identity.gid == 0 {
+                return Err("identity: uid and gid must not be 0".to_owned());
+            }
+            if !rustix::process::geteuid().is_root() {
+                return Err("identity: only a runner that is root can change its uid".to_owned());
+            }
+        }
+        Ok(Self {
+            identity,
+            rlimits,
+            ruleset: Some(paths::prepare(rules)?),
+            landlock,
+            filter_a: filter_a()?,
+            filter_b: filter_b(Signals::KeptInside)?,
+        })
+    }
+
+    /// Applies all locks to the calling process, which must have one thread and is about to exec.
+    ///
+    /// `report` is called with the reached state after the last step that can fail softly and before the filter that
+    /// could stop it from writing; what it writes counts only if the exec succeeds.
+    ///
+    /// Errors: the first lock that does not hold. The caller must then exit.
+    pub(crate) fn apply(&mut self, report: impl FnOnce(Locks)) -> Result<(), Failure> {
+        // Own session and process group: group kills and terminal tricks do not reach the runner.
+        rustix::process::setsid().map_err(Failure::of("setsid"))?;
+        // Rather the run than the runner when memory ends. No lock: a kernel without /proc goes on.
+        drop(prefer_for_oom());
+        if let Some(identity) = self.identity {
+            drop_to(identity)?;
+        }
+        rustix::thread::set_no_new_privs(true).map_err(Failure::of("no_new_privs"))?;
+        // A runner that is killed takes the main process with it. Set after the uid change, which clears it.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .map_err(Failure::of("parent death signal"))?;
+        for (resource, value) in &self.rlimits {
+            super::limits::set_own(*resource, *value).map_err(Failure::of("rlimits"))?;
+        }
+        close_on_exec_from_3().map_err(Failure::of("close_range"))?;
+        let locks = self.restrict_paths()?;
+        seccompiler::apply_filter(&self.filter_a).map_err(|error| Failure {
+            step: "seccomp filter A",
+            message: error.to_string(),
+        })?;
+        if locks.landlock_abi < SCOPE_ABI && self.identity.is_none() {
+            let own = Signals::OwnProcess(std::process::id());
+            self.filter_b = filter_b(own).map_err(|message| Failure {
+                step: "seccomp filter B",
+                message,
+            })?;
+        }
+        report(locks);
+        seccompiler::apply_filter(&self.filter_b).map_err(|error| Failure {
+            step: "seccomp filter B",
+            message: error.to_string(),
+        })
+    }
+
+    fn restrict_paths(&mut self) -> Result<Locks, Failure> {
+        let failure = |message: String| Failure {
+            step: "landlock",
+            message,
+        };
+        let ruleset = self
+            .ruleset
+            .take()
+            .ok_or_else(|| failure("the rules were used already".to_owned()))?;
+        let status = ruleset
+            .restrict_self()
+            .map_err(|error| failure(error.to_string()))?;
+        let locks = paths::report(&status);
+        if self.landlock == Landlock::Required && locks.landlock == LandlockState::NotEnforced {
+            return Err(failure(
+                "this kernel has no Landlock, and the run may not start without it".to_owned(),
+            ));
+        }
+        Ok(locks)
+    }
+}
+
+fn prefer_for_oom() -> std::io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", "1000")
+}
+
+fn drop_to(identity: Identity) -> Result<(), Failure> {
+    let uid = rustix::fs::Uid::from_raw(identity.uid);
+    let gid = rustix::fs::Gid::from_raw(identity.gid);
+    rustix::thread::set_thread_groups(&[]).map_err(Failure::of("setgroups"))?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(Failure::of("setgid"))?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(Failure::of("setuid"))
+}
+
+/// Marks every descriptor from 3 on close-on-exec.
+///
+/// Inherited descriptors pass Landlock and seccomp, which check opening and not use. Marking instead of closing keeps
+/// the pipe on which a failing exec is reported.
+#[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
+fn close_on_exec_from_3() -> rustix::io::Result<()> {
+    // SAFETY: close_range with CLOSE_RANGE_CLOEXEC touches no memory and closes nothing before an exec.
+    let outcome = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3_u32,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if outcome == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::NOSYS))
+}

@@ -1,0 +1,12 @@
+//! The locks of a run and their order.
+
+mod allowlist;
+mod apply;
+mod bpf;
+mod filter;
+mod limits;
+mod paths;
+
+pub(crate) use apply::Recipe;
+pub(crate) use limits::{Effective, START_CPU, lower_limits};
+pub(crate) use paths::PathRules;

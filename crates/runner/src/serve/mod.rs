@@ -1,0 +1,21 @@
+//! One conversation: frames in, one execution, frames out.
+//!
+//! ```text
+//! stdin ─▶ Decoder ─▶ Session ─▶ OutQueue ─▶ stdout        one thread, one poll loop:
+//!                      │   ▲                                a child that floods, hangs or dies
+//!               payload▼   │Capture                         cannot stop the deadline
+//!                     locked child
+//! ```
+
+mod capture;
+mod ending;
+mod memory;
+mod queue;
+mod resolve;
+mod run;
+mod session;
+mod setup;
+mod turn;
+mod watch;
+
+pub use turn::serve;

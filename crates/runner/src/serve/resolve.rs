@@ -1,0 +1,98 @@
+//! From a request to something that can be executed: command, working directory, environment.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::files::{Place, TEMPORARY};
+use crate::protocol::Cwd;
+
+/// Names that the runner sets itself.
+const RESERVED: [&str; 3] = ["HOME", "TMPDIR", "KNACK_WORK_DIR"];
+
+/// The binary of a command: with a `/` relative to `cwd`, else the first executable file in `search`.
+///
+/// Errors: the argv is empty or nothing was found; told as the model reads it.
+pub(super) fn command(
+    argv: &[String],
+    cwd: &Path,
+    search: Option<&str>,
+) -> Result<PathBuf, String> {
+    let name = argv
+        .first()
+        .filter(|name| !name.is_empty())
+        .ok_or("argv: the command is empty")?;
+    if name.contains('/') {
+        let path = cwd.join(name);
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(format!("command not found: {name}"))
+        };
+    }
+    search
+        .unwrap_or_default()
+        .split(':')
+        .filter(|directory| directory.starts_with('/'))
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| {
+            path.metadata()
+                .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+        })
+        .ok_or_else(|| format!("command not found: {name}"))
+}
+
+/// The path of the working directory.
+///
+/// Errors: the skill's name is no name of a directory in the skill area.
+pub(super) fn cwd(place: &Place, cwd: &Cwd) -> Result<PathBuf, String> {
+    let name = match cwd {
+        Cwd::Work => return Ok(place.work_path.clone()),
+        Cwd::Skill(name) => name,
+    };
+    let is_name =
+        !name.is_empty() && !name.contains(['/', '\0']) && !matches!(name.as_str(), "." | "..");
+    let path = place.skills_path.join(name);
+    let is_directory = is_name && std::fs::symlink_metadata(&path).is_ok_and(|data| data.is_dir());
+    if is_directory {
+        Ok(path)
+    } else {
+        Err(format!("cwd: no files of the skill {name:?} were staged"))
+    }
+}
+
+/// The variables without the reserved names.
+///
+/// Errors: a name or value that no environment can hold.
+pub(super) fn variables(
+    environment: &BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, String> {
+    for (name, value) in environment {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(format!(
+                "environment: {name:?} has an empty name, a '=' in the name, or a NUL"
+            ));
+        }
+    }
+    let own = environment
+        .iter()
+        .filter(|(name, _)| !RESERVED.contains(&name.as_str()));
+    Ok(own
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect())
+}
+
+/// The reserved variables.
+pub(super) fn reserved(place: &Place) -> Vec<(String, String)> {
+    let work = place.work_path.to_string_lossy().into_owned();
+    let temporary = place
+        .work_path
+        .join(TEMPORARY)
+        .to_string_lossy()
+        .into_owned();
+    RESERVED
+        .into_iter()
+        .map(str::to_owned)
+        .zip([work.clone(), temporary, work])
+        .collect()
+}

@@ -1,0 +1,315 @@
+//! The poll loop.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+use rustix::process::DumpableBehavior;
+
+use super::ending::finish;
+use super::run::{Process, Readiness};
+use super::session::{START_BOUND, Session};
+use crate::protocol::{Decoder, Exit, ToRunner};
+
+/// One read of stdin; the size of a pipe.
+const READ_BYTES: usize = 64 << 10;
+/// While a child lives the loop turns at least this often: orphans are reaped, and kernels whose pidfds do not fire
+/// (gVisor) are asked.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the runner waits for `ack` after the result.
+const ACK_GRACE: Duration = Duration::from_secs(2);
+
+/// Serves one execution on the two descriptors.
+///
+/// Returns after `ack`, its grace, or the end of `input`. Errors: the frames cannot be read or written; everything of
+/// the run is dead by then too.
+pub fn serve(input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> std::io::Result<()> {
+    protect_runner()?;
+    let mut session = Session::new();
+    let mut decoder = Decoder::new();
+    let outcome = converse(&mut session, &mut decoder, input, output);
+    if let Some(process) = session.process.take() {
+        crate::process::kill_everything(process.pid);
+    }
+    outcome.map_err(Into::into)
+}
+
+fn protect_runner() -> std::io::Result<()> {
+    // Closes /proc/<runner>/{environ,mem} to code of the same uid.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    // Whatever detaches from the run stays below the runner, also where it is not PID 1.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    Ok(())
+}
+
+fn converse(
+    session: &mut Session,
+    decoder: &mut Decoder,
+    input: BorrowedFd<'_>,
+    output: BorrowedFd<'_>,
+) -> rustix::io::Result<()> {
+    let mut is_open = true;
+    loop {
+        let events = wait(session, is_open.then_some(input), output)?;
+        let now = Instant::now();
+        if events.output {
+            session.out.write_some(output)?;
+        }
+        if events.input {
+            is_open = read_frames(session, decoder, input, now)?;
+            if !is_open && !session.has_run() {
+                return Ok(());
+            }
+        }
+        if !is_open && session.orphaned.is_none() {
+            let grace = session
+                .setup
+                .as_ref()
+                .map_or(0, |setup| setup.start.eof_grace_ms);
+            session.orphaned = Some(now + Duration::from_millis(grace));
+        }
+        turn(session, now);
+        if is_over(session) {
+            break;
+        }
+    }
+    finish(session, &mut |session| session.out.write_all(output))?;
+    if is_open {
+        await_ack(session, decoder, input)
+    } else {
+        Ok(())
+    }
+}
+
+struct Events {
+    input: bool,
+    output: bool,
+}
+
+/// Waits until there is something to do.
+fn wait(
+    session: &Session,
+    input: Option<BorrowedFd<'_>>,
+    output: BorrowedFd<'_>,
+) -> rustix::io::Result<Events> {
+    let mut fds = Vec::with_capacity(6);
+    // Position 0 and 1 are fixed: a closed stdin is asked for nothing.
+    let silent = PollFlags::empty();
+    fds.push(PollFd::from_borrowed_fd(
+        input.unwrap_or(output),
+        if input.is_some() {
+            PollFlags::IN
+        } else {
+            silent
+        },
+    ));
+    fds.push(PollFd::from_borrowed_fd(
+        output,
+        if session.out.is_empty() {
+            silent
+        } else {
+            PollFlags::OUT
+        },
+    ));
+    if let Some(process) = &session.process {
+        let streams = [&process.stdout.pipe, &process.stderr.pipe];
+        let readable = streams
+            .into_iter()
+            .filter(|_| !session.out.is_full())
+            .chain([&process.pidfd]);
+        fds.extend(
+            readable
+                .flatten()
+                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
+        if let Some(pipe) = process
+            .payload
+            .pipe
+            .as_ref()
+            .filter(|_| process.payload.is_given)
+        {
+            fds.push(PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::OUT));
+        }
+    }
+    let timeout = timeout(session, Instant::now());
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error),
+    }
+    // Nobody reads any more: without this the poll would return at once for ever.
+    if fds
+        .get(1)
+        .is_some_and(|fd| fd.revents().contains(PollFlags::ERR))
+    {
+        return Err(rustix::io::Errno::PIPE);
+    }
+    let happened = |position: usize| fds.get(position).is_some_and(|fd| !fd.revents().is_empty());
+    Ok(Events {
+        input: input.is_some() && happened(0),
+        output: !session.out.is_empty() && happened(1),
+    })
+}
+
+fn timeout(session: &Session, now: Instant) -> Option<Timespec> {
+    let mut due = Vec::new();
+    if let Some(process) = &session.process {
+        due.extend(
+            [process.stdout.due(), process.stderr.due()]
+                .into_iter()
+                .flatten(),
+        );
+        if session.has_run() || process.pidfd.is_none() {
+            due.push(now + TICK);
+        }
+        if let Readiness::Starting(since) = process.readiness {
+            due.push(since + START_BOUND);
+        }
+    }
+    if let Some(active) = &session.active {
+        due.push(active.deadline());
+        due.extend(active.watcher.due());
+        due.extend(session.orphaned);
+    }
+    let left = due.into_iter().min()?.saturating_duration_since(now);
+    // A microsecond more, so that the moment has passed when the loop turns.
+    let left = left + Duration::from_micros(1);
+    Some(Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    })
+}
+
+/// Reads once and acts on every whole frame. Returns whether there may be more.
+fn read_frames(
+    session: &mut Session,
+    decoder: &mut Decoder,
+    input: BorrowedFd<'_>,
+    now: Instant,
+) -> rustix::io::Result<bool> {
+    let mut buffer = vec![0; READ_BYTES];
+    let count = match rustix::io::read(input, &mut buffer[..]) {
+        Ok(count) => count,
+        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    decoder.push(buffer.get(..count).unwrap_or_default());
+    while session.failed.is_none()
+        && let Some(line) = decoder.next_frame::<ToRunner>()
+    {
+        session.take(line, now);
+    }
+    Ok(count > 0)
+}
+
+/// Moves the bytes of the child and checks every limit.
+fn turn(session: &mut Session, now: Instant) {
+    let is_full = session.out.is_full();
+    if let Some(process) = &mut session.process {
+        if !is_full {
+            process.stdout.read(now);
+            process.stderr.read(now);
+        }
+        process.reap();
+        if process.payload.is_given {
+            process.payload.write();
+        }
+    }
+    session.advance();
+    if !session.has_run() {
+        return;
+    }
+    let Some(process) = &mut session.process else {
+        return;
+    };
+    if process.readiness == Readiness::Ready {
+        for stream in [&mut process.stdout, &mut process.stderr] {
+            if let Some(frame) = stream.frame(&session.nonce, now, false) {
+                session.out.send(&frame);
+            }
+        }
+    }
+    let is_truncated = process.stdout.is_truncated() || process.stderr.is_truncated();
+    let Some(active) = &mut session.active else {
+        return;
+    };
+    if is_truncated {
+        active.verdict.get_or_insert(Exit::OutputLimit);
+    }
+    if let Some(setup) = &session.setup
+        && active.verdict.is_none()
+        && process.status.is_none()
+        && let Some(exit) = active.watcher.look(&setup.place, now)
+    {
+        active.verdict = Some(exit);
+    }
+    if now >= active.deadline() && process.status.is_none() {
+        active.verdict.get_or_insert(Exit::Timeout);
+    }
+    if session.orphaned.is_some_and(|moment| moment <= now) {
+        active.verdict.get_or_insert(Exit::Cancelled);
+    }
+}
+
+/// Whether the result is due: something failed, the runner has decided, or the main process has ended.
+fn is_over(session: &Session) -> bool {
+    session.failed.is_some()
+        || session
+            .active
+            .as_ref()
+            .is_some_and(|active| active.verdict.is_some())
+        || session
+            .process
+            .as_ref()
+            .is_some_and(|process| process.status.is_some() || has_hung(process))
+}
+
+/// An interpreter that never came up.
+fn has_hung(process: &Process) -> bool {
+    matches!(process.readiness, Readiness::Starting(since) if since.elapsed() >= START_BOUND)
+}
+
+fn await_ack(
+    session: &mut Session,
+    decoder: &mut Decoder,
+    input: BorrowedFd<'_>,
+) -> rustix::io::Result<()> {
+    let deadline = Instant::now() + ACK_GRACE;
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        while let Some(line) = decoder.next_frame::<ToRunner>() {
+            if let Ok(ToRunner::Ack(ack)) = line
+                && ack.nonce == session.nonce
+            {
+                return Ok(());
+            }
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let timeout = if left.as_secs() > 0 {
+            Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            }
+        } else {
+            timeout
+        };
+        let mut fds = [PollFd::from_borrowed_fd(input, PollFlags::IN)];
+        poll(&mut fds, Some(&timeout))?;
+        if !fds[0].revents().is_empty() {
+            match rustix::io::read(input, &mut buffer[..]) {
+                Ok(0) => return Ok(()),
+                Ok(count) => decoder.push(buffer.get(..count).unwrap_or_default()),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Watching what no cgroup watches: memory, processes, files.
+
+use std::time::{Duration, Instant};
+
+use crate::files::{Place, count};
+use crate::process::sample;
+use crate::protocol::{Exit, Watch};
+
+/// The shortest time between two looks.
+const INTERVAL: Duration = Duration::from_millis(25);
+/// A look may cost a tenth of the time at most: the next one waits ten times as long as this one took.
+const COST_FACTOR: u32 = 10;
+
+/// When to look next.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    limits: Watch,
+    next_sample: Option<Instant>,
+    next_count: Option<Instant>,
+}
+
+impl Watcher {
+    pub(super) fn start(limits: Watch, now: Instant) -> Self {
+        let samples = limits.memory_bytes.is_some() || limits.processes.is_some();
+        let counts = limits.work_files.is_some() || limits.work_bytes.is_some();
+        Self {
+            limits,
+            next_sample: samples.then_some(now + INTERVAL),
+            next_count: counts.then_some(now + INTERVAL),
+        }
+    }
+
+    /// The time of the next look.
+    pub(super) fn due(&self) -> Option<Instant> {
+        [self.next_sample, self.next_count]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Looks if it is time; returns the limit that is passed.
+    pub(super) fn look(&mut self, place: &Place, now: Instant) -> Option<Exit> {
+        let mut verdict = None;
+        if self.next_sample.is_some_and(|due| due <= now) {
+            let seen = sample();
+            self.next_sample = Some(after(now));
+            if self
+                .limits
+                .memory_bytes
+                .is_some_and(|limit| seen.memory_bytes > limit)
+            {
+                verdict = Some(Exit::OutOfMemory);
+            } else if self
+                .limits
+                .processes
+                .is_some_and(|limit| seen.threads > limit)
+            {
+                verdict = Some(Exit::ProcessLimit);
+            }
+        }
+        if verdict.is_none() && self.next_count.is_some_and(|due| due <= now) {
+            let (files, bytes) = (
+                self.limits.work_files.unwrap_or(u64::MAX),
+                self.limits.work_bytes.unwrap_or(u64::MAX),
+            );
+            let seen = count(place, files, bytes);
+            self.next_count = Some(after(now));
+            if seen.files > files || seen.bytes > bytes {
+                verdict = Some(Exit::FileLimit);
+            }
+        }
+        verdict
+    }
+}
+
+fn after(began: Instant) -> Instant {
+    let now = Instant::now();
+    now + INTERVAL.max((now - began) * COST_FACTOR)
+}

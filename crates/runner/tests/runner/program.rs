@@ -1,0 +1,281 @@
+//! Programs run as if they had been started by hand.
+
+use std::collections::BTreeMap;
+
+use knack_runner::protocol::{
+    Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run,
+};
+
+use crate::support::{NONCE, Runner, code, python, run_command, run_python};
+
+#[test]
+fn python_code_runs_as_main() {
+    let told = run_python(
+        "import sys, os\nprint(__name__, sys.argv, sys.stdin.read() == '', os.getcwd() == os.environ['HOME'])\n",
+    );
+    assert_eq!(told.out(), "__main__ ['-c'] True True\n");
+    assert_eq!(
+        (told.err().as_str(), told.exit()),
+        ("", &Exit::Code { code: 0 })
+    );
+    let locks = told.result().locks.unwrap();
+    assert!(
+        locks.seccomp && locks.landlock == LandlockState::FullyEnforced && locks.landlock_abi >= 6,
+        "{locks:?}"
+    );
+    assert_eq!(told.ready.len(), 2);
+    assert_eq!(told.ready[1].locks, Some(locks));
+}
+
+#[test]
+fn tracebacks_show_the_code_and_nothing_of_ours() {
+    let told = run_python("def f(x):\n    return 1 / x\n\nprint('a')\nf(0)\n");
+    assert_eq!(told.exit(), &Exit::Code { code: 1 });
+    assert_eq!(told.out(), "a\n");
+    assert_eq!(
+        told.err(),
+        "Traceback (most recent call last):\n  File \"<code>\", line 5, in <module>\n    f(0)\n  File \"<code>\", line 2, in f\n    return 1 / x\n           ~~^~~\nZeroDivisionError: division by zero\n"
+    );
+    let told = run_python("x = (\n");
+    assert!(
+        told.err()
+            .starts_with("  File \"<code>\", line 1\n    x = (\n"),
+        "{}",
+        told.err()
+    );
+    assert_eq!(told.exit(), &Exit::Code { code: 1 });
+}
+
+#[test]
+fn exit_codes_and_signals_are_told() {
+    for (source, exit) in [
+        ("import sys; sys.exit(7)", Exit::Code { code: 7 }),
+        ("import sys; sys.exit('text')", Exit::Code { code: 1 }),
+        ("import os; os._exit(255)", Exit::Code { code: 255 }),
+        ("import os; os.abort()", Exit::Signal { signal: 6 }),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            Exit::Signal { signal: 9 },
+        ),
+        (
+            "import ctypes; ctypes.string_at(0)",
+            Exit::Signal { signal: 11 },
+        ),
+    ] {
+        assert_eq!(run_python(source).exit(), &exit, "{source}");
+    }
+}
+
+#[test]
+fn the_standard_library_works() {
+    let told = run_python(
+        r#"
+import asyncio, subprocess, threading, sqlite3, tempfile, shutil, os, socket, concurrent.futures
+print(subprocess.run(["echo", "child"], capture_output=True, text=True).stdout.strip())
+async def main():
+    process = await asyncio.create_subprocess_exec("echo", "async", stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0].decode().strip()
+print(asyncio.run(main()))
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    print(sum(pool.map(lambda x: x * x, range(10))))
+db = sqlite3.connect("test.db"); db.execute("create table t(a)"); db.execute("insert into t values (1)"); db.commit()
+print(db.execute("select * from t").fetchall())
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x"); file.flush()
+    shutil.copy2(file.name, "copy")
+os.makedirs("a/b"); os.rename("copy", "a/b/copy"); shutil.copytree("a", "c"); shutil.rmtree("a")
+a, b = socket.socketpair(); a.send(b"pair"); print(b.recv(9).decode())
+from multiprocessing import Process, Pipe
+def work(pipe): pipe.send("forked")
+here, there = Pipe()
+process = Process(target=work, args=(there,)); process.start(); print(here.recv()); process.join()
+"#,
+    );
+    assert_eq!(told.err(), "");
+    assert_eq!(told.out(), "child\nasync\n285\n[(1,)]\npair\nforked\n");
+    assert_eq!(
+        told.files.keys().collect::<Vec<_>>(),
+        ["c/b/copy", "test.db"]
+    );
+}
+
+#[test]
+fn skills_are_readable_and_their_scripts_run() {
+    let mut runner = Runner::boot();
+    let start = runner.start_frame(python());
+    runner.start(start);
+    runner.stage(Area::Skills, "tool/data.txt", b"from the skill", false);
+    runner.stage(
+        Area::Skills,
+        "tool/lib/helper.py",
+        b"def word():\n    return 'imported'\n",
+        false,
+    );
+    runner.stage(
+        Area::Skills,
+        "tool/run.sh",
+        b"#!/bin/sh\necho script $1\n",
+        true,
+    );
+    runner.stage(Area::Work, "in/input.txt", b"staged", false);
+    runner.run_frame(Run {
+        nonce: NONCE.to_owned(),
+        id: "x".to_owned(),
+        program: Program::Code {
+            language: Language::Python,
+            source: r#"
+import sys, subprocess, os
+print(open("skills/tool/data.txt").read(), sys.argv[1:], open("in/input.txt").read(), os.environ["GREETING"])
+import helper; print(helper.word())
+print(subprocess.run(["skills/tool/run.sh", "ok"], capture_output=True, text=True).stdout.strip())
+for attempt in (lambda: open("skills/tool/new", "w"), lambda: open("skills/tool/data.txt", "a"), lambda: os.remove("skills/tool/data.txt")):
+    try: attempt(); print("OPEN")
+    except OSError as error: print(type(error).__name__)
+open("in/input.txt", "a").write("!")
+"#
+            .to_owned(),
+            arguments: vec!["one".to_owned(), "two words".to_owned()],
+        },
+        cwd: Cwd::Work,
+        environment: BTreeMap::from([
+            ("GREETING".to_owned(), "hallo = ü".to_owned()),
+            ("PYTHONPATH".to_owned(), "skills/tool/lib".to_owned()),
+        ]),
+        limits: Limits::default(),
+    });
+    let told = runner.finish();
+    assert_eq!(told.err(), "");
+    let expected = "from the skill ['one', 'two words'] staged hallo = ü\nimported\nscript ok\nPermissionError\nPermissionError\nPermissionError\n";
+    assert_eq!(told.out(), expected);
+    assert_eq!(
+        told.files,
+        BTreeMap::from([("in/input.txt".to_owned(), b"staged!".to_vec())])
+    );
+}
+
+#[test]
+fn commands_run_without_a_shell() {
+    let told = run_command(&["echo", "$HOME;", "a b"]);
+    assert_eq!(
+        (told.out().as_str(), told.exit()),
+        ("$HOME; a b\n", &Exit::Code { code: 0 })
+    );
+    let told = run_command(&["no-such-command"]);
+    assert_eq!(
+        told.exit(),
+        &Exit::NotStarted {
+            reason: "command not found: no-such-command".to_owned()
+        }
+    );
+    let told = run_command(&["env"]);
+    let names: Vec<String> = told
+        .out()
+        .lines()
+        .map(|line| line.split('=').next().unwrap().to_owned())
+        .collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| ["PATH", "LANG", "HOME", "TMPDIR", "KNACK_WORK_DIR"]
+                .contains(&name.as_str())),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn a_declared_tool_runs_in_its_skill_folder() {
+    let mut runner = Runner::boot();
+    let start = runner.start_frame(None);
+    runner.start(start);
+    runner.stage(
+        Area::Skills,
+        "tool/scripts/t.sh",
+        b"#!/bin/sh\npwd; echo made > \"$KNACK_WORK_DIR/out.txt\"; touch here\n",
+        true,
+    );
+    runner.run_frame(Run {
+        nonce: NONCE.to_owned(),
+        id: "x".to_owned(),
+        program: Program::Command {
+            argv: vec!["scripts/t.sh".to_owned()],
+        },
+        cwd: Cwd::Skill("tool".to_owned()),
+        environment: BTreeMap::new(),
+        limits: Limits::default(),
+    });
+    let told = runner.finish();
+    assert!(
+        told.out().trim_end().ends_with("/skills/tool"),
+        "{}",
+        told.out()
+    );
+    assert!(told.err().contains("ermission denied"), "{}", told.err());
+    assert_eq!(told.files["out.txt"], b"made\n");
+}
+
+#[test]
+fn node_runs_where_it_exists() {
+    let path = "/usr/bin/node";
+    if !std::path::Path::new(path).exists() {
+        eprintln!("skipped: node_runs_where_it_exists: no {path}");
+        return;
+    }
+    let run = |source: &str| {
+        let mut runner = Runner::boot();
+        let start = runner.start_frame(Some(Interpreter {
+            language: Language::Node,
+            path: path.to_owned(),
+        }));
+        runner.start(start);
+        runner.run(Program::Code {
+            language: Language::Node,
+            source: source.to_owned(),
+            arguments: vec!["arg".to_owned()],
+        });
+        runner.finish()
+    };
+    let told = run(
+        "const fs = require('fs'); fs.writeFileSync('o.txt', 'made'); console.log(process.argv.slice(2), require.main === module, fs.readFileSync(0, 'utf8') === '');",
+    );
+    assert_eq!(
+        (told.err().as_str(), told.out().as_str()),
+        ("", "[ 'arg' ] true true\n")
+    );
+    assert_eq!(told.files["o.txt"], b"made");
+    let told = run(
+        "import fs from 'node:fs';\nconst x = await Promise.resolve(5);\nconsole.log(x, typeof fs.readFileSync);",
+    );
+    assert_eq!(
+        (told.err().as_str(), told.out().as_str()),
+        ("", "5 function\n")
+    );
+    let told = run("function f() { throw new Error('bad'); }\nf();");
+    assert_eq!(told.exit(), &Exit::Code { code: 1 });
+    assert!(
+        told.err().contains("<code>:1") && told.err().contains("Error: bad"),
+        "{}",
+        told.err()
+    );
+    let told = run("process.exit(3)");
+    assert_eq!(told.exit(), &Exit::Code { code: 3 });
+    let told = run(
+        "const { Worker } = require('worker_threads'); new Worker('require(\"worker_threads\").parentPort.postMessage(1)', {eval: true}).on('message', m => console.log('worker', m)); setTimeout(() => console.log('timer'), 30); require('child_process').exec('echo child', (e, out) => console.log(String(e), out.trim()));",
+    );
+    let mut lines: Vec<String> = told.out().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["null child", "timer", "worker 1"], "{}", told.err());
+}
+
+#[test]
+fn code_needs_its_interpreter() {
+    let mut runner = Runner::boot();
+    let start = runner.start_frame(None);
+    runner.start(start);
+    runner.run(code("print(1)"));
+    assert_eq!(
+        runner.finish().exit(),
+        &Exit::NotStarted {
+            reason: "no interpreter for python was started".to_owned()
+        }
+    );
+}

@@ -1,0 +1,301 @@
+//! A small owner of the runner: starts the binary, speaks frames, keeps what comes back.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use knack_runner::protocol::{
+    Ack, Area, Claim, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Identity,
+    Interpreter, Landlock, Language, Limits, Program, Ready, Run, RunResult, StagedFile, Start,
+    ToRunner, Watch, encode,
+};
+
+pub(crate) const NONCE: &str = "nonce-of-this-test";
+/// A uid that no account of a Debian-like machine has.
+const UNUSED: Identity = Identity {
+    uid: 64_123,
+    gid: 64_123,
+};
+
+/// A runner with its directory.
+pub(crate) struct Runner {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    decoder: Decoder,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+/// Everything one run told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) ready: Vec<Ready>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+    pub(crate) errors: BTreeMap<String, FileErrorKind>,
+    pub(crate) frames: Vec<FromRunner>,
+    pub(crate) result: Option<RunResult>,
+}
+
+impl Told {
+    pub(crate) fn result(&self) -> &RunResult {
+        self.result
+            .as_ref()
+            .unwrap_or_else(|| panic!("no result; frames: {:?}", self.frames))
+    }
+
+    pub(crate) fn exit(&self) -> &Exit {
+        &self.result().exit
+    }
+
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub(crate) fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Runner {
+    pub(crate) fn boot() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_knack-runner"));
+        command.env("KNACK_TEST_SECRET", "must not be inherited");
+        Self::boot_with(command)
+    }
+
+    pub(crate) fn boot_with(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("runner starts");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
+        let mut runner = Self {
+            child,
+            stdin,
+            stdout,
+            decoder: Decoder::new(),
+            directory,
+        };
+        runner.send(&ToRunner::Claim(Claim {
+            nonce: NONCE.to_owned(),
+        }));
+        runner
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.directory.path().join("work")
+    }
+
+    /// A runner may have ended by itself; then nobody reads.
+    pub(crate) fn send(&mut self, frame: &ToRunner) {
+        self.send_raw(&encode(frame));
+    }
+
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(bytes);
+        }
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// The `start` of most tests: an own uid where the test is root.
+    pub(crate) fn start_frame(&self, interpreter: Option<Interpreter>) -> Start {
+        Start {
+            nonce: NONCE.to_owned(),
+            directory: self.directory.path().to_str().unwrap().to_owned(),
+            interpreter,
+            read: [
+                "/etc/ld.so.cache",
+                "/etc/localtime",
+                "/etc/ssl",
+                "/dev/urandom",
+                "/dev/zero",
+                "/etc/python3.11",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            execute: ["/usr", "/lib", "/lib64", "/bin"]
+                .map(str::to_owned)
+                .to_vec(),
+            write: vec!["/dev/null".to_owned()],
+            landlock: Landlock::Required,
+            identity: is_root().then_some(UNUSED),
+            environment: [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            limits: Limits {
+                timeout_ms: Some(20_000),
+                ..Limits::default()
+            },
+            watch: Watch::default(),
+            eof_grace_ms: 0,
+        }
+    }
+
+    pub(crate) fn start(&mut self, frame: Start) {
+        self.send(&ToRunner::Start(frame));
+    }
+
+    pub(crate) fn stage(&mut self, area: Area, path: &str, bytes: &[u8], executable: bool) {
+        let file = StagedFile {
+            path: path.to_owned(),
+            data: Data(bytes.to_vec()),
+            append: false,
+            executable,
+        };
+        self.send(&ToRunner::Files(Files {
+            nonce: NONCE.to_owned(),
+            area,
+            files: vec![file],
+        }));
+    }
+
+    pub(crate) fn run(&mut self, program: Program) {
+        self.run_frame(Run {
+            nonce: NONCE.to_owned(),
+            id: "run-1".to_owned(),
+            program,
+            cwd: Cwd::Work,
+            environment: BTreeMap::new(),
+            limits: Limits::default(),
+        });
+    }
+
+    pub(crate) fn run_frame(&mut self, run: Run) {
+        self.send(&ToRunner::Run(run));
+    }
+
+    /// Reads frames until `until` says so or the output ends.
+    pub(crate) fn read_until(&mut self, told: &mut Told, until: impl Fn(&FromRunner) -> bool) {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            while let Some(frame) = self.decoder.next_frame::<FromRunner>() {
+                let frame = frame.expect("a frame of the runner");
+                let stop = until(&frame);
+                match &frame {
+                    FromRunner::Ready(ready) => told.ready.push(ready.clone()),
+                    FromRunner::Output(output) => match output.stream {
+                        knack_runner::protocol::OutputStream::Stdout => {
+                            told.stdout.extend(&output.data.0);
+                        }
+                        knack_runner::protocol::OutputStream::Stderr => {
+                            told.stderr.extend(&output.data.0);
+                        }
+                    },
+                    FromRunner::File(piece) => {
+                        let file = told.files.entry(piece.path.clone()).or_default();
+                        assert_eq!(file.len() as u64, piece.offset);
+                        file.extend(&piece.data.0);
+                        assert_eq!(piece.last, file.len() as u64 == piece.size);
+                    }
+                    FromRunner::FileError(error) => {
+                        told.errors.insert(error.path.clone(), error.kind);
+                    }
+                    FromRunner::Result(result) => told.result = Some(result.clone()),
+                    FromRunner::Claimed(_) | FromRunner::Started(_) | FromRunner::Rejected(_) => {}
+                }
+                if !matches!(frame, FromRunner::Output(_) | FromRunner::File(_)) {
+                    told.frames.push(frame);
+                }
+                if stop {
+                    return;
+                }
+            }
+            match self.stdout.read(&mut buffer).unwrap() {
+                0 => return,
+                count => self.decoder.push(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Reads up to the result, acknowledges it, and expects the runner to exit by itself.
+    pub(crate) fn finish(&mut self) -> Told {
+        let mut told = Told::default();
+        self.finish_into(&mut told);
+        told
+    }
+
+    pub(crate) fn finish_into(&mut self, told: &mut Told) {
+        self.read_until(told, |frame| matches!(frame, FromRunner::Result(_)));
+        self.send(&ToRunner::Ack(Ack {
+            nonce: NONCE.to_owned(),
+        }));
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "runner ended with {status}");
+    }
+
+    pub(crate) fn wait_ready(&mut self) -> Told {
+        let mut told = Told::default();
+        self.read_until(
+            &mut told,
+            |frame| matches!(frame, FromRunner::Ready(ready) if !ready.nonce.is_empty()),
+        );
+        told
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // The runner kills its run when its stdin ends; waiting here leaves nothing behind.
+        self.stdin = None;
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn python() -> Option<Interpreter> {
+    Some(Interpreter {
+        language: Language::Python,
+        path: "/usr/bin/python3".to_owned(),
+    })
+}
+
+pub(crate) fn code(source: &str) -> Program {
+    Program::Code {
+        language: Language::Python,
+        source: source.to_owned(),
+        arguments: Vec::new(),
+    }
+}
+
+/// Runs Python source in a sandbox of the usual kind.
+pub(crate) fn run_python(source: &str) -> Told {
+    run_python_with(source, |_| {})
+}
+
+pub(crate) fn run_python_with(source: &str, change: impl FnOnce(&mut Start)) -> Told {
+    let mut runner = Runner::boot();
+    let mut start = runner.start_frame(python());
+    change(&mut start);
+    runner.start(start);
+    runner.run(code(source));
+    runner.finish()
+}
+
+pub(crate) fn run_command(argv: &[&str]) -> Told {
+    let mut runner = Runner::boot();
+    let start = runner.start_frame(None);
+    runner.start(start);
+    runner.run(Program::Command {
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+    });
+    runner.finish()
+}
