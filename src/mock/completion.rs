@@ -222,19 +222,12 @@ fn filled(text: &str, words: &BTreeMap<String, String>) -> String {
     while let Some(start) = rest.find("{{") {
         let (before, after) = rest.split_at(start);
         out.push_str(before);
-        match after[2..]
+        let word = after[2..]
             .find("}}")
-            .and_then(|end| words.get(after[2..2 + end].trim()).map(|word| (word, end)))
-        {
-            Some((word, end)) => {
-                out.push_str(word);
-                rest = &after[end + 4..];
-            }
-            None => {
-                out.push_str("{{");
-                rest = &after[2..];
-            }
-        }
+            .and_then(|end| Some((words.get(after[2..2 + end].trim())?, end + 4)));
+        let (text, taken) = word.map_or(("{{", 2), |(word, taken)| (word.as_str(), taken));
+        out.push_str(text);
+        rest = &after[taken..];
     }
     out.push_str(rest);
     out
@@ -306,7 +299,8 @@ mod tests {
     };
 
     fn said(format: FormatName, reply_yaml: &str) -> Result<Completion, String> {
-        let script = Script::parse(&format!("turns:\n- rounds:\n  - {reply_yaml}\n")).unwrap();
+        let script =
+            Script::parse(&format!("turns:\n- rounds:\n  - {reply_yaml}\n")).map_err(|error| error.to_string())?;
         let body = json!({"model": "m", "system": "Use <skill name=\"csv\">.", "messages": [{"role": "user", "content": "hi {{x}}"}],
             "tools": [{"name": "load_skill"}, {"name": "ball__draw"}]});
         let received = Received::read(format, &body, body.to_string().as_bytes(), Vec::new());

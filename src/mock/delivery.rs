@@ -59,13 +59,11 @@ pub(super) fn plan(frames: &[Vec<u8>], delivery: &Delivery) -> Vec<Act> {
             acts.push(Act::Send(Bytes::copy_from_slice(garbage)));
         }
         if delivery.silence_after_bytes == Some(cut) {
-            match delivery.silence_ms {
-                Some(length) => acts.push(Act::Pause(Duration::from_millis(length))),
-                None => {
-                    acts.push(Act::Hang);
-                    return acts;
-                }
-            }
+            let Some(length) = delivery.silence_ms else {
+                acts.push(Act::Hang);
+                return acts;
+            };
+            acts.push(Act::Pause(Duration::from_millis(length)));
         }
         if delivery.die_after_bytes == Some(cut) {
             acts.extend([Act::Pause(BEFORE_BREAK), Act::Break]);
@@ -142,8 +140,8 @@ mod tests {
             .collect()
     }
 
-    fn planned(delivery: Delivery) -> Vec<Act> {
-        plan(&[b"abcd".to_vec(), b"efg".to_vec()], &delivery)
+    fn planned(delivery: &Delivery) -> Vec<Act> {
+        plan(&[b"abcd".to_vec(), b"efg".to_vec()], delivery)
     }
 
     #[test]
@@ -158,13 +156,13 @@ mod tests {
 
     #[test]
     fn every_event_is_a_chunk_unless_a_size_is_given() {
-        assert_eq!(sent(&planned(Delivery::default())), ["abcd", "efg"]);
+        assert_eq!(sent(&planned(&Delivery::default())), ["abcd", "efg"]);
         let sized = Delivery {
             chunk_bytes: Some(3),
             delay_ms: 2,
             ..Delivery::default()
         };
-        let acts = planned(sized);
+        let acts = planned(&sized);
         assert_eq!(sent(&acts), ["abc", "def", "g"]);
         assert_eq!(
             acts.iter()
@@ -188,18 +186,18 @@ mod tests {
 
     #[test]
     fn accidents_happen_at_their_byte() {
-        let dying = planned(Delivery {
+        let dying = planned(&Delivery {
             die_after_bytes: Some(5),
             ..Delivery::default()
         });
         assert_eq!(sent(&dying), ["abcd", "e"]);
         assert_eq!(dying.last(), Some(&Act::Break));
-        let ending = planned(Delivery {
+        let ending = planned(&Delivery {
             end_after_bytes: Some(2),
             ..Delivery::default()
         });
         assert_eq!(sent(&ending), ["ab"]);
-        let silent = planned(Delivery {
+        let silent = planned(&Delivery {
             silence_after_bytes: Some(4),
             ..Delivery::default()
         });
@@ -207,14 +205,14 @@ mod tests {
             (sent(&silent), silent.last()),
             (vec!["abcd".to_owned()], Some(&Act::Hang))
         );
-        let paused = planned(Delivery {
+        let paused = planned(&Delivery {
             silence_after_bytes: Some(0),
             silence_ms: Some(9),
             ..Delivery::default()
         });
         assert_eq!(paused[0], Act::Pause(Duration::from_millis(9)));
         assert_eq!(sent(&paused), ["abcd", "efg"]);
-        let garbled = planned(Delivery {
+        let garbled = planned(&Delivery {
             garbage_after_bytes: Some(1),
             garbage: Some("#".into()),
             ..Delivery::default()
@@ -224,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_first_byte_can_wait() {
-        let acts = planned(Delivery {
+        let acts = planned(&Delivery {
             first_byte_ms: 3,
             ..Delivery::default()
         });

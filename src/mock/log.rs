@@ -9,7 +9,7 @@ use bytes::Bytes;
 const MAX_REQUESTS: usize = 2_000;
 /// Most bytes of request bodies kept; older requests are dropped. Two bodies of the largest size a gateway takes.
 const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
-/// Most failures kept; later ones are dropped, because the first ones explain a test.
+/// Most failures and most refusals kept; later ones are dropped, because the first ones explain a test.
 const MAX_FAILURES: usize = 500;
 
 /// One request as it arrived.
@@ -45,6 +45,7 @@ struct Log {
     requests: VecDeque<RecordedRequest>,
     request_bytes: usize,
     failures: Vec<String>,
+    refusals: Vec<(&'static str, String)>,
 }
 
 /// Reads what a mock has seen. Clones share one log.
@@ -57,6 +58,11 @@ impl MockHandle {
     /// The failures so far: every `script:` answer, with the step it belongs to.
     pub fn failures(&self) -> Vec<String> {
         self.lock().failures.clone()
+    }
+
+    /// The refusals so far: the name of the rule and the text. Empty after a run means that the provider took everything.
+    pub fn refusals(&self) -> Vec<(&'static str, String)> {
+        self.lock().refusals.clone()
     }
 
     /// The requests so far, oldest first; at most 2,000 and 64 MiB of bodies.
@@ -94,6 +100,13 @@ impl MockHandle {
         let mut log = self.lock();
         if log.failures.len() < MAX_FAILURES {
             log.failures.push(failure);
+        }
+    }
+
+    pub(super) fn refuse(&self, rule: &'static str, message: String) {
+        let mut log = self.lock();
+        if log.refusals.len() < MAX_FAILURES {
+            log.refusals.push((rule, message));
         }
     }
 

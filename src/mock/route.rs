@@ -61,7 +61,6 @@ pub(super) fn kind_of(format: FormatName, status: u16) -> &'static str {
     match (format, status) {
         (FormatName::Chat, 429) => "requests",
         (FormatName::Chat, 500..) => "server_error",
-        (FormatName::Chat, _) | (FormatName::Messages, 400) => "invalid_request_error",
         (FormatName::Messages, 401) => "authentication_error",
         (FormatName::Messages, 402) => "billing_error",
         (FormatName::Messages, 403) => "permission_error",
@@ -72,7 +71,7 @@ pub(super) fn kind_of(format: FormatName, status: u16) -> &'static str {
         (FormatName::Messages, 504) => "timeout_error",
         (FormatName::Messages, 529) => "overloaded_error",
         (FormatName::Messages, 500..) => "api_error",
-        (FormatName::Messages, _) => "invalid_request_error",
+        (FormatName::Chat | FormatName::Messages, _) => "invalid_request_error",
     }
 }
 

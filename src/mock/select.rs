@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn step_of(yaml: &str, body: &Value) -> Result<String, String> {
-        let script = Script::parse(yaml).unwrap();
+        let script = Script::parse(yaml).map_err(|error| error.to_string())?;
         select(&script, &received(body)).map(|(_, key)| key)
     }
 

@@ -234,7 +234,11 @@ impl Exchange<'_> {
             provider,
             counting,
         };
-        rules::check(self.format, &subject)?;
+        rules::check(self.format, &subject).inspect_err(|refusal| {
+            self.mock
+                .handle
+                .refuse(refusal.rule.unwrap_or_default(), refusal.message.clone());
+        })?;
         let received = Received::read(self.format, &body, bytes, headers);
         Ok((body, received))
     }
@@ -330,6 +334,11 @@ impl Exchange<'_> {
         let body = route::error_body(self.format, refusal, &self.request_id());
         let mut response = self.json(&body);
         *response.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
+        if let Some(rule) = refusal.rule {
+            response
+                .headers_mut()
+                .insert(HeaderName::from_static("x-mock-rule"), HeaderValue::from_static(rule));
+        }
         response
     }
 

@@ -56,8 +56,10 @@ pub(super) fn mark(signatures: &[String]) -> String {
         return String::new();
     }
     let digest = mac("place", &signatures.join("\n"));
-    let hex: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{MARK}{hex}")
+    format!(
+        "{MARK}{:02x}{:02x}{:02x}{:02x}",
+        digest[0], digest[1], digest[2], digest[3]
+    )
 }
 
 /// The mark at the end of a tool call id, if it has one.

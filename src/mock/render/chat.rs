@@ -88,11 +88,11 @@ pub(in super::super) fn events(completion: &Completion, delivery: &Delivery, opt
         &completion.stop
     };
     chunks.push(
-        json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": stop}]),
+        &json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": stop}]),
         &Value::Null,
     );
     if options.usage {
-        chunks.push(json!([]), &usage(completion.usage));
+        chunks.push(&json!([]), &usage(completion.usage));
     }
     chunks.events.push("[DONE]".to_owned());
     chunks.events
@@ -109,7 +109,7 @@ impl Chunks<'_> {
     fn delta(&mut self, delta: Value) {
         let mut choice = json!({"index": 0, "delta": null, "logprobs": null, "finish_reason": null});
         choice["delta"] = delta;
-        self.push(json!([choice]), &Value::Null);
+        self.push(&json!([choice]), &Value::Null);
     }
 
     fn calls(&mut self) {
@@ -141,7 +141,7 @@ impl Chunks<'_> {
         }
     }
 
-    fn push(&mut self, choices: Value, usage: &Value) {
+    fn push(&mut self, choices: &Value, usage: &Value) {
         let completion = self.completion;
         let mut chunk = json!({
             "id": completion.id, "object": "chat.completion.chunk", "created": completion.created,

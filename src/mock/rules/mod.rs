@@ -48,6 +48,8 @@ pub(super) struct Refusal {
     pub(super) param: Option<String>,
     /// `error.code` of Chat; not shown in Messages.
     pub(super) code: Option<&'static str>,
+    /// The rule that refuses, if one does.
+    pub(super) rule: Option<&'static str>,
 }
 
 impl Refusal {
@@ -59,6 +61,7 @@ impl Refusal {
             message: message.into(),
             param: None,
             code: None,
+            rule: None,
         }
     }
 
@@ -120,7 +123,12 @@ pub(super) fn member_count(bytes: &[u8]) -> usize {
 
 /// Refuses what a real provider refuses: the first broken rule.
 pub(super) fn check(format: FormatName, subject: &Subject<'_>) -> Result<(), Refusal> {
-    rules(format).into_iter().try_for_each(|rule| (rule.check)(subject))
+    rules(format).into_iter().try_for_each(|rule| {
+        (rule.check)(subject).map_err(|refusal| Refusal {
+            rule: Some(rule.name),
+            ..refusal
+        })
+    })
 }
 
 #[cfg(test)]

@@ -47,3 +47,54 @@ pub(super) fn first_double<'a>(texts: impl Iterator<Item = &'a str>) -> Option<&
 pub(super) fn is_given(value: &Value) -> bool {
     !value.is_null()
 }
+
+/// Messages of one role in a row, which the Messages API reads as one.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    /// Index of the first message of the run.
+    pub(super) index: usize,
+    pub(super) role: &'a str,
+    /// Blocks in order; a string content counts as one block of type `text` and stands as it is.
+    pub(super) blocks: Vec<&'a Value>,
+}
+
+impl<'a> Run<'a> {
+    /// The blocks of a type.
+    pub(super) fn of(&self, kind: &str) -> impl Iterator<Item = &'a Value> {
+        self.blocks
+            .iter()
+            .copied()
+            .filter(move |block| block_type(block) == kind)
+    }
+}
+
+/// The type of a block; a plain string is text.
+pub(super) fn block_type(block: &Value) -> &str {
+    if block.is_string() {
+        "text"
+    } else {
+        block["type"].as_str().unwrap_or_default()
+    }
+}
+
+/// The messages, with those of one role in a row put together.
+pub(super) fn runs<'a>(subject: &Subject<'a>) -> Vec<Run<'a>> {
+    let mut runs: Vec<Run<'a>> = Vec::new();
+    for (index, message) in messages(subject) {
+        let content = &message["content"];
+        let blocks = match content {
+            Value::Array(blocks) => blocks.iter().collect(),
+            Value::Null => Vec::new(),
+            other => vec![other],
+        };
+        match runs.last_mut() {
+            Some(last) if last.role == role(message) => last.blocks.extend(blocks),
+            _ => runs.push(Run {
+                index,
+                role: role(message),
+                blocks,
+            }),
+        }
+    }
+    runs
+}
