@@ -1,0 +1,174 @@
+//! From what was found to one immutable snapshot: judging, keeping the last good, compiling.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use knack_skill::catalog::{Catalog, CatalogSettings, Node};
+use knack_skill::model::{Skill, SkillRef};
+use knack_skill::{LoadInput, Profile, Severity};
+use sha2::{Digest, Sha256};
+
+use super::discover::Discovered;
+use super::runtime::RuntimeSettings;
+use super::source::{Report, SkillSource};
+
+/// What every request of one moment is served from.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Skills, texts and indices.
+    pub catalog: Arc<Catalog>,
+    /// The runtime's settings.
+    pub runtime: RuntimeSettings,
+    /// First 12 hex digits of a hash over every skill's digest and the settings.
+    pub revision: String,
+    /// Skills served, by identity.
+    pub skills: Vec<Arc<Skill>>,
+    /// What is wrong or noteworthy about the sources.
+    pub reports: Vec<Report>,
+}
+
+/// What was served last, by origin and identity, for the case that a source breaks.
+#[derive(Debug, Default)]
+pub struct LastGood {
+    skills: HashMap<SkillRef, Kept>,
+    runtime: Option<RuntimeSettings>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    origin: String,
+    /// Files and overrides it was made from: unchanged sources are not judged again.
+    fingerprint: [u8; 32],
+    skill: Arc<Skill>,
+    warnings: Vec<Report>,
+}
+
+/// Makes a snapshot. A source that is broken now keeps its last good revision, and a report says so.
+pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snapshot {
+    let mut reports = std::mem::take(&mut found.reports);
+    let runtime = choose_runtime(&found, last, &mut reports);
+    let mut served: BTreeMap<SkillRef, Kept> = BTreeMap::new();
+    let mut seen: HashMap<SkillRef, String> = HashMap::new();
+    let mut mentioned: HashSet<SkillRef> = HashSet::new();
+    for source in &found.skills {
+        if let Some(first) = seen.get(&source.id) {
+            let text = format!("skill {}/{} is already defined in {first}; this one is left out; rename one", source.id.namespace, source.id.name);
+            reports.push(Report::error(source.origin.clone(), text));
+            continue;
+        }
+        seen.insert(source.id.clone(), source.origin.clone());
+        mentioned.insert(source.id.clone());
+        if let Err(reason) = runtime.accepts(source) {
+            reports.push(Report::warning(source.origin.clone(), format!("skill {} is not served: {reason}", source.id.name)));
+            continue;
+        }
+        if let Some(kept) = judge(source, last.skills.get(&source.id), &mut reports) {
+            served.insert(source.id.clone(), kept);
+        }
+    }
+    keep_failed(&found.failed, &mentioned, last, &mut served, &mut reports);
+    let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
+    let revision = revision(&skills, &runtime, node);
+    let catalog = Catalog::compile(skills.clone(), settings(&runtime, &revision, node));
+    last.skills = served.into_iter().collect();
+    last.runtime = Some(runtime.clone());
+    Snapshot { catalog: Arc::new(catalog), runtime, revision, skills, reports }
+}
+
+fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<Report>) -> RuntimeSettings {
+    let (chosen, notes) = RuntimeSettings::choose(&found.runtimes);
+    reports.extend(notes);
+    match chosen {
+        Some(Ok(settings)) => settings,
+        Some(Err(report)) => {
+            reports.push(report);
+            last.runtime.clone().unwrap_or_default()
+        }
+        // A runtime whose file broke is still the runtime; defaults would widen what it allows.
+        None if !found.failed.is_empty() => last.runtime.clone().unwrap_or_default(),
+        None => RuntimeSettings::default(),
+    }
+}
+
+/// Judges one source by the load profile; on errors falls back to the last good revision of the same skill.
+fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -> Option<Kept> {
+    let fingerprint = fingerprint(source);
+    if let Some(kept) = last.filter(|kept| kept.fingerprint == fingerprint) {
+        reports.extend(kept.warnings.iter().cloned());
+        return Some(Kept { origin: source.origin.clone(), ..kept.clone() });
+    }
+    let loaded = knack_skill::load(LoadInput {
+        id: source.id.clone(),
+        files: source.files.clone(),
+        overrides: source.overrides.clone(),
+        profile: Profile::Load,
+    });
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    for problem in &loaded.problems {
+        let text = format!("skill {}: {problem}", source.id.name);
+        match problem.severity {
+            Severity::Error => errors.push(Report::error(source.origin.clone(), text)),
+            Severity::Warning => warnings.push(Report::warning(source.origin.clone(), text)),
+        }
+    }
+    reports.extend(errors.iter().cloned());
+    reports.extend(warnings.iter().cloned());
+    match (loaded.skill, last) {
+        (Some(skill), _) => Some(Kept { origin: source.origin.clone(), fingerprint, skill: Arc::new(skill), warnings }),
+        (None, Some(kept)) => {
+            reports.push(last_good_report(&source.origin, &source.id));
+            Some(kept.clone())
+        }
+        (None, None) => None,
+    }
+}
+
+/// A file that could not be read at all says nothing of the skills it held: they stay as they were.
+fn keep_failed(failed: &[String], mentioned: &HashSet<SkillRef>, last: &LastGood, served: &mut BTreeMap<SkillRef, Kept>, reports: &mut Vec<Report>) {
+    for (id, kept) in &last.skills {
+        if failed.contains(&kept.origin) && !mentioned.contains(id) {
+            reports.push(last_good_report(&kept.origin, id));
+            served.insert(id.clone(), kept.clone());
+        }
+    }
+}
+
+fn last_good_report(origin: &str, id: &SkillRef) -> Report {
+    Report::warning(origin, format!("skill {}: the last good revision stays in service until this is fixed", id.name))
+}
+
+fn fingerprint(source: &SkillSource) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for (path, file) in &source.files {
+        hash.update((path.len() as u64).to_be_bytes());
+        hash.update(path);
+        hash.update((file.bytes.len() as u64).to_be_bytes());
+        hash.update([u8::from(file.executable)]);
+        hash.update(&file.bytes);
+    }
+    hash.update(format!("{:?}", source.overrides));
+    hash.finalize().into()
+}
+
+fn revision(skills: &[Arc<Skill>], runtime: &RuntimeSettings, node: Node) -> String {
+    let mut hash = Sha256::new();
+    for skill in skills {
+        hash.update(format!("{}/{} {} {:?} {:?} {:?}\n", skill.id.namespace, skill.id.name, skill.digest, skill.activation, skill.tags, skill.tools));
+    }
+    hash.update(format!("{runtime:?} {node:?}"));
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSettings {
+    CatalogSettings {
+        revision: revision.to_owned(),
+        max_activation: runtime.max_activation,
+        model_code: runtime.model_code,
+        node,
+        max_listing_tokens: runtime.max_listing_tokens,
+        models: runtime.models.clone(),
+        min_max_tokens: runtime.min_max_tokens,
+        pins: runtime.pins.clone(),
+        ids: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,229 @@
+//! From paths that a user named to the skills and runtimes found there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use knack_skill::model::{SkillFile, SkillRef};
+use knack_skill::SpecOverrides;
+
+use super::folder::read_folder;
+use super::source::{Report, SkillSource};
+use crate::api::vocabulary::DEFAULT_NAMESPACE;
+use crate::api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
+
+/// One manifest file: an etcd object is at most 1.5 MiB, so a larger file holds no object that a cluster would take.
+const MANIFEST_MAX_BYTES: u64 = 4 << 20;
+/// Folders searched below a named path.
+const SEARCH_MAX_DEPTH: usize = 8;
+
+/// Everything that was found, and what could not be read.
+#[derive(Debug, Default)]
+pub struct Discovered {
+    /// Skills in the order of the paths, then by name.
+    pub skills: Vec<SkillSource>,
+    /// Runtimes with their origin.
+    pub runtimes: Vec<(String, SkillRuntimeManifest)>,
+    /// What could not be read or is not served as written.
+    pub reports: Vec<Report>,
+    /// Origins that failed as a whole, so that what they gave before can be kept.
+    pub failed: Vec<String>,
+}
+
+/// Searches files and folders. A folder with a SKILL.md is one skill; others are searched for skills and manifests.
+/// Touches the disk: call it outside the async runtime.
+pub fn discover(paths: &[PathBuf]) -> Discovered {
+    let mut found = Discovered::default();
+    for path in paths {
+        let origin = path.display().to_string();
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => found.directory(path, 0),
+            Ok(_) if is_skill_file(path) => {
+                let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                found.skill_folder(parent);
+            }
+            Ok(_) => found.manifest_file(path),
+            Err(error) => found.fail(origin, format!("cannot be read: {error}")),
+        }
+    }
+    found
+}
+
+fn is_skill_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "SKILL.md" || name == "skill.md")
+}
+
+impl Discovered {
+    fn fail(&mut self, origin: String, text: String) {
+        self.reports.push(Report::error(origin.clone(), text));
+        self.failed.push(origin);
+    }
+
+    fn directory(&mut self, directory: &Path, depth: usize) {
+        if directory.join("SKILL.md").is_file() || directory.join("skill.md").is_file() {
+            self.skill_folder(directory);
+            return;
+        }
+        let origin = directory.display().to_string();
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(origin, format!("cannot be read: {error}")),
+        };
+        let mut entries: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        entries.sort();
+        for path in entries {
+            let hidden = path.file_name().and_then(|name| name.to_str()).is_none_or(|name| name.starts_with('.') || name == "node_modules");
+            if hidden {
+                continue;
+            }
+            if path.is_dir() {
+                if depth < SEARCH_MAX_DEPTH {
+                    self.directory(&path, depth + 1);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+                self.searched_yaml(&path);
+            }
+        }
+    }
+
+    /// A YAML file that was found by searching counts only if it speaks of knack.dev: it may be anybody's.
+    fn searched_yaml(&mut self, path: &Path) {
+        let ours = read_bounded(path).is_ok_and(|text| text.contains("knack.dev/"));
+        if ours {
+            self.manifest_file(path);
+        }
+    }
+
+    fn skill_folder(&mut self, directory: &Path) {
+        let origin = directory.display().to_string();
+        let name = std::fs::canonicalize(directory)
+            .ok()
+            .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| origin.clone());
+        match read_folder(directory, &origin) {
+            Ok((files, warnings)) => {
+                self.reports.extend(warnings);
+                let id = SkillRef { namespace: DEFAULT_NAMESPACE.to_owned(), name };
+                self.skills.push(SkillSource { id, origin, labels: None, suspend: false, files, overrides: SpecOverrides::default() });
+            }
+            Err(report) => {
+                self.reports.push(report);
+                self.failed.push(origin);
+            }
+        }
+    }
+
+    fn manifest_file(&mut self, path: &Path) {
+        let origin = path.display().to_string();
+        let text = match read_bounded(path) {
+            Ok(text) => text,
+            Err(text) => return self.fail(origin, text),
+        };
+        for result in parse_manifests(&text) {
+            match result {
+                Ok(Manifest::Skill(manifest)) => self.skill_manifest(&origin, &manifest),
+                Ok(Manifest::SkillRuntime(manifest)) => {
+                    let ignored = manifest.spec.cluster_only_fields();
+                    if !ignored.is_empty() {
+                        let text = format!("SkillRuntime {}: {} only have a meaning in a cluster", manifest.metadata.name, ignored.join(", "));
+                        self.reports.push(Report::warning(origin.clone(), text));
+                    }
+                    self.runtimes.push((origin.clone(), *manifest));
+                }
+                Ok(Manifest::Other { .. }) => {}
+                Err(error) => self.fail(origin.clone(), error.to_string()),
+            }
+        }
+    }
+
+    fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest) {
+        let name = format!("{}/{}", manifest.metadata.namespace, manifest.metadata.name);
+        if manifest.spec.allowed_runtimes.is_some() {
+            self.reports.push(Report::warning(origin, format!("Skill {name}: spec.allowedRuntimes only has a meaning in a cluster")));
+        }
+        match skill_source(origin, manifest) {
+            Ok(source) => self.skills.push(source),
+            Err(text) => self.fail(origin.to_owned(), format!("Skill {name}: {text}")),
+        }
+    }
+}
+
+/// UTF-8 text of a file within the bound; the error is a clause for a report.
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let length = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();
+    if length > MANIFEST_MAX_BYTES {
+        return Err(format!("{length} bytes; a manifest file holds at most {MANIFEST_MAX_BYTES}"));
+    }
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
+    String::from_utf8(bytes).map_err(|error| format!("not UTF-8 (byte {}); save it as UTF-8", error.utf8_error().valid_up_to()))
+}
+
+/// The files and overrides of a manifest; the error names the field.
+fn skill_source(origin: &str, manifest: &SkillManifest) -> Result<SkillSource, String> {
+    let spec = &manifest.spec;
+    let Some(inline) = &spec.source.inline else {
+        return Err("spec.source: only inline works from a file; configMap and archive need a cluster (or name the folder itself)".to_owned());
+    };
+    if spec.source.config_map.is_some() || spec.source.archive.is_some() {
+        return Err("spec.source: exactly one of inline, configMap, archive".to_owned());
+    }
+    let mut files = BTreeMap::new();
+    for (path, text) in &inline.files {
+        files.insert(path.clone(), SkillFile { bytes: text.as_bytes().into(), executable: false });
+    }
+    for (path, text) in &inline.binary_files {
+        let compact: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        let bytes = STANDARD.decode(compact).map_err(|error| format!("spec.source.inline.binaryFiles[{path:?}]: not base64: {error}"))?;
+        if files.insert(path.clone(), SkillFile { bytes: bytes.into(), executable: false }).is_some() {
+            return Err(format!("spec.source.inline: {path:?} is in files and in binaryFiles"));
+        }
+    }
+    Ok(SkillSource {
+        id: SkillRef { namespace: manifest.metadata.namespace.clone(), name: manifest.metadata.name.clone() },
+        origin: origin.to_owned(),
+        labels: Some(manifest.metadata.labels.clone()),
+        suspend: spec.suspend,
+        files: below(files, spec.source.path.as_deref())?,
+        overrides: overrides(manifest)?,
+    })
+}
+
+/// The files below `path`, relative to it; without a path, those beside the only SKILL.md.
+fn below(files: BTreeMap<String, SkillFile>, path: Option<&str>) -> Result<BTreeMap<String, SkillFile>, String> {
+    let prefix = match path {
+        Some(path) => format!("{}/", path.trim_matches('/')),
+        None => {
+            let mut folders = files.keys().filter_map(|name| name.strip_suffix("SKILL.md")).filter(|f| f.is_empty() || f.ends_with('/'));
+            match (folders.next(), folders.next()) {
+                (Some(folder), None) => folder.to_owned(),
+                (Some(_), Some(_)) => return Err("spec.source: several SKILL.md; say which by spec.source.path".to_owned()),
+                (None, _) => return Ok(files),
+            }
+        }
+    };
+    if prefix.is_empty() || prefix == "/" {
+        return Ok(files);
+    }
+    Ok(files.into_iter().filter_map(|(name, file)| Some((name.strip_prefix(&prefix)?.to_owned(), file))).collect())
+}
+
+fn overrides(manifest: &SkillManifest) -> Result<SpecOverrides, String> {
+    let spec = &manifest.spec;
+    let activation = spec.activation.as_ref();
+    let sandbox = spec.sandbox.as_ref();
+    let memory = sandbox.and_then(|s| s.resources.as_ref()).map(crate::api::skill::Resources::memory_bytes);
+    Ok(SpecOverrides {
+        version: spec.version.clone(),
+        activation: activation.and_then(|a| a.mode).map(Into::into),
+        tags: activation.and_then(|a| a.tags.clone()),
+        tools: spec.tools.clone(),
+        inputs: spec.inputs.clone(),
+        sandbox: knack_skill::model::SandboxRequest {
+            image: sandbox.and_then(|s| s.image.clone()),
+            timeout_seconds: sandbox.and_then(|s| s.timeout_seconds),
+            max_output_bytes: sandbox.and_then(|s| s.max_output_bytes),
+            memory_bytes: memory.transpose().map_err(|text| format!("spec.sandbox.{text}"))?.flatten(),
+        },
+    })
+}

@@ -1,0 +1,23 @@
+//! What a gateway serves: skills and settings, read from files, compiled into one immutable snapshot.
+//!
+//! ```text
+//! paths ──discover──▶ sources ──assemble (with the last good ones)──▶ Snapshot ──ArcSwap──▶ requests
+//!    ▲                                                                   │
+//!    └────────────── watch: any change under the paths ◀─────────────────┘
+//! ```
+//!
+//! `assemble` is a function of values; only `discover` and `watch` touch the disk. A request takes one snapshot and
+//! keeps it to its end.
+
+mod assemble;
+mod discover;
+mod folder;
+mod live;
+mod runtime;
+mod source;
+
+pub use assemble::{LastGood, Snapshot, assemble};
+pub use discover::{Discovered, discover};
+pub use live::LiveCatalog;
+pub use runtime::RuntimeSettings;
+pub use source::{Report, ReportLevel, SkillSource};

@@ -1,0 +1,239 @@
+//! The providers behind the gateway: which address a request goes to, and what of its head goes along.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use knack_wire::Format;
+
+/// Time to connect. A provider that does not answer a SYN for this long is down.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence of the provider inside a response before it counts as dead (issue: 60 s silence is an error).
+pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Idle connections kept per provider: reconnecting costs a TLS handshake.
+const POOL_IDLE_PER_HOST: usize = 64;
+
+/// Addresses by API, and the one client they share.
+#[derive(Debug, Clone)]
+pub struct Upstreams {
+    client: reqwest::Client,
+    bases: BTreeMap<Api, Base>,
+}
+
+/// One provider's base address, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Scheme, host and port, and perhaps a path prefix; no trailing slash.
+    pub url: String,
+    /// A key of the operator's own, sent instead of the client's.
+    pub key: Option<HeaderValue>,
+}
+
+/// Whose API a request speaks: the choice among the configured addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Api {
+    /// Chat Completions, Responses and everything under OpenAI's paths.
+    OpenAi,
+    /// Messages and everything with an `anthropic-version` header.
+    Anthropic,
+    /// generateContent.
+    Gemini,
+}
+
+impl Api {
+    /// The word used in flags, manifests and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
+        }
+    }
+
+    /// Reads the word; `None` for others.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::OpenAi, Self::Anthropic, Self::Gemini].into_iter().find(|api| api.as_str() == word)
+    }
+
+    /// The public address, used when none is configured.
+    pub const fn default_url(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com",
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::Gemini => "https://generativelanguage.googleapis.com",
+        }
+    }
+
+    /// The API of a wire format.
+    pub const fn of_format(format: Format) -> Self {
+        match format {
+            Format::Chat | Format::Responses => Self::OpenAi,
+            Format::Messages => Self::Anthropic,
+            Format::Gemini => Self::Gemini,
+        }
+    }
+
+    /// The API of a request that is proxied untouched: told by the headers its SDK always sends, then by the path.
+    pub fn of_request(path: &str, headers: &HeaderMap) -> Self {
+        if headers.contains_key("anthropic-version") {
+            Self::Anthropic
+        } else if headers.contains_key("x-goog-api-key") || path.contains("/v1beta/") || path.contains("/v1alpha/") {
+            Self::Gemini
+        } else {
+            Self::OpenAi
+        }
+    }
+}
+
+impl Upstreams {
+    /// A client for these addresses; an API without an address gets its public one.
+    pub fn new(configured: &BTreeMap<Api, Base>) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .pool_max_idle_per_host(POOL_IDLE_PER_HOST)
+            .tcp_nodelay(true)
+            // A redirect would carry the client's key to an address nobody configured.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        let bases = [Api::OpenAi, Api::Anthropic, Api::Gemini]
+            .into_iter()
+            .map(|api| {
+                let base = configured.get(&api).cloned();
+                (api, base.unwrap_or_else(|| Base { url: api.default_url().to_owned(), key: None }))
+            })
+            .collect();
+        Ok(Self { client, bases })
+    }
+
+    /// Starts a request: the client's path and query below the configured base, with the headers given.
+    pub fn request(&self, api: Api, method: Method, path_and_query: &str, mut headers: HeaderMap) -> reqwest::RequestBuilder {
+        let base = &self.bases[&api];
+        if let Some(key) = &base.key {
+            replace_key(api, &mut headers, key);
+        }
+        let path = join_path(&base.url, path_and_query);
+        self.client.request(method, path).headers(headers)
+    }
+
+    /// Sends a JSON body.
+    pub async fn post(&self, api: Api, path_and_query: &str, headers: HeaderMap, body: Bytes) -> Result<reqwest::Response, reqwest::Error> {
+        self.request(api, Method::POST, path_and_query, headers).body(body).send().await
+    }
+}
+
+/// A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second one.
+fn join_path(base: &str, path_and_query: &str) -> String {
+    let base = base.trim_end_matches('/');
+    let path = if base.ends_with("/v1") { path_and_query.strip_prefix("/v1").unwrap_or(path_and_query) } else { path_and_query };
+    format!("{base}{path}")
+}
+
+fn replace_key(api: Api, headers: &mut HeaderMap, key: &HeaderValue) {
+    for name in CREDENTIAL_HEADERS {
+        headers.remove(name);
+    }
+    let name = match api {
+        Api::OpenAi => http::header::AUTHORIZATION,
+        Api::Anthropic => HeaderName::from_static("x-api-key"),
+        Api::Gemini => HeaderName::from_static("x-goog-api-key"),
+    };
+    let value = if api == Api::OpenAi {
+        HeaderValue::from_bytes(&[b"Bearer ", key.as_bytes()].concat()).unwrap_or_else(|_| key.clone())
+    } else {
+        key.clone()
+    };
+    headers.insert(name, value);
+}
+
+/// Headers that carry a credential: hashed for identity, never logged.
+pub const CREDENTIAL_HEADERS: [&str; 3] = ["authorization", "x-api-key", "x-goog-api-key"];
+
+/// Hop-by-hop headers (RFC 9110 section 7.6.1), and those that describe a body which the gateway may change.
+const NOT_FORWARDED: [&str; 12] = [
+    "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-authorization", "proxy-authenticate",
+    "proxy-connection", "host", "content-length", "accept-encoding",
+];
+
+/// The client's headers as they go upstream. Bodies are asked for uncompressed: the gateway reads them.
+pub fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut out = HeaderMap::with_capacity(headers.len() + 1);
+    let listed = connection_options(headers);
+    for (name, value) in headers {
+        let dropped = NOT_FORWARDED.contains(&name.as_str()) || name.as_str().starts_with("x-knack") || listed.iter().any(|option| option == name.as_str());
+        if !dropped {
+            out.append(name, value.clone());
+        }
+    }
+    out.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    out
+}
+
+/// The provider's headers as they go to the client.
+pub fn forward_response_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut out = HeaderMap::with_capacity(headers.len() + 2);
+    let listed = connection_options(headers);
+    for (name, value) in headers {
+        if !NOT_FORWARDED.contains(&name.as_str()) && !listed.iter().any(|option| option == name.as_str()) {
+            out.append(name, value.clone());
+        }
+    }
+    out
+}
+
+/// Names that `Connection` lists are hop-by-hop too.
+fn connection_options(headers: &HeaderMap) -> Vec<String> {
+    headers
+        .get_all(http::header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|option| option.trim().to_ascii_lowercase())
+        .filter(|option| !option.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_with_and_without_v1_give_one_path() {
+        for (base, path, expected) in [
+            ("http://a", "/v1/messages", "http://a/v1/messages"),
+            ("http://a/v1", "/v1/chat/completions?x=1", "http://a/v1/chat/completions?x=1"),
+            ("http://a/v1/", "/chat/completions", "http://a/v1/chat/completions"),
+            ("http://a/gw", "/v1/messages", "http://a/gw/v1/messages"),
+        ] {
+            assert_eq!(join_path(base, path), expected);
+        }
+    }
+
+    #[test]
+    fn hop_by_hop_and_knack_headers_stay_behind() {
+        let headers: HeaderMap = [
+            ("host", "x"), ("connection", "close, x-private"), ("x-private", "1"), ("content-length", "3"), ("x-knack-skills", "a"),
+            ("anthropic-version", "2023-06-01"), ("authorization", "Bearer k"), ("accept-encoding", "gzip"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
+        let out = forward_request_headers(&headers);
+        let mut names: Vec<_> = out.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept-encoding", "anthropic-version", "authorization"]);
+        assert_eq!(out["accept-encoding"], "identity");
+    }
+
+    #[test]
+    fn an_operators_key_replaces_the_clients() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static("Bearer client"));
+        replace_key(Api::OpenAi, &mut headers, &HeaderValue::from_static("own"));
+        assert_eq!(headers["authorization"], "Bearer own");
+        replace_key(Api::Anthropic, &mut headers, &HeaderValue::from_static("own"));
+        assert!(!headers.contains_key("authorization"));
+        assert_eq!(headers["x-api-key"], "own");
+    }
+}
