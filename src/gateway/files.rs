@@ -16,6 +16,9 @@ pub const FILES_KEPT: Duration = Duration::from_secs(60 * 60);
 /// Disk quota of all kept files, bytes; the oldest response's files go first.
 pub const FILES_QUOTA_BYTES: u64 = 512 << 20;
 
+/// Prefix of file ids that are served here and never asked of a provider.
+pub const FILE_ID_PREFIX: &str = "file_knack_";
+
 /// One file of a response, as the list endpoint shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileEntry {
@@ -113,6 +116,15 @@ impl FileStore {
         Some((entry, Bytes::from(bytes)))
     }
 
+    /// Where a file of the Files API stands: response id and name.
+    pub fn find(&self, caller: &Key, id: &str) -> Option<(String, String)> {
+        let inner = self.lock();
+        inner.responses.iter().filter(|(_, found)| found.caller == *caller && found.made.elapsed() <= FILES_KEPT).find_map(|(response, found)| {
+            let entry = found.files.iter().find(|entry| file_id(response, &entry.name) == id)?;
+            Some((response.clone(), entry.name.clone()))
+        })
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,6 +154,17 @@ impl Inner {
             }
         }
     }
+}
+
+/// The id of a file in the Files API of the client's dialect: opaque, and the same whenever it is asked for.
+pub fn file_id(response: &str, name: &str) -> String {
+    use sha2::Digest;
+    let mut hash = sha2::Sha256::new();
+    hash.update((response.len() as u64).to_be_bytes());
+    hash.update(response);
+    hash.update(name);
+    let hex: String = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("{FILE_ID_PREFIX}{hex}")
 }
 
 /// Writes files for a person to find: `<folder>/<response id>/<name>`; a name that would leave the folder is refused.
