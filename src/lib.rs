@@ -4,5 +4,7 @@
 //! the model calls, and the command line. ARCHITECTURE.md has the map.
 
 pub mod api;
+pub mod catalog;
 pub mod execution;
+pub mod gateway;
 pub mod mock;

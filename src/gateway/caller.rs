@@ -1,53 +1,28 @@
-//! Who is calling: an HMAC of the credential, so that nothing of ours ever stores one.
+//! Who is calling: a keyed hash of the credential, so that nothing of ours ever stores one.
 
-use hmac::{Hmac, Mac};
 use http::{HeaderMap, Uri};
-use sha2::Sha256;
+use knack_wire::history::{Caller, HistorySecret};
 
-use super::records::Key;
 use super::upstream::CREDENTIAL_HEADERS;
 
-/// Turns credentials into identities; the secret is random per process, so identities mean nothing elsewhere.
-#[derive(Clone)]
-pub struct CallerKeys {
-    secret: [u8; 32],
-}
-
-impl std::fmt::Debug for CallerKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CallerKeys(..)")
-    }
-}
-
-impl CallerKeys {
-    /// Keys under this secret.
-    pub const fn new(secret: [u8; 32]) -> Self {
-        Self { secret }
-    }
-
-    /// The secret itself, for keys that other parts derive.
-    pub const fn secret(&self) -> &[u8; 32] {
-        &self.secret
-    }
-
-    /// The caller of a request: every credential header it has, and the `key` query parameter of raw Gemini callers.
-    /// Requests without any credential share one identity.
-    pub fn identify(&self, headers: &HeaderMap, uri: &Uri) -> Key {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
-        for name in CREDENTIAL_HEADERS {
-            for value in headers.get_all(name) {
-                mac.update(&(value.len() as u64).to_be_bytes());
-                mac.update(strip_bearer(value.as_bytes()));
-            }
+/// The caller of a request: every credential header it has, and the `key` query parameter of raw Gemini callers.
+/// Requests without any credential share one identity.
+pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Caller {
+    let mut credential = Vec::with_capacity(96);
+    for name in CREDENTIAL_HEADERS {
+        for value in headers.get_all(name) {
+            let value = strip_bearer(value.as_bytes());
+            credential.extend_from_slice(&(value.len() as u64).to_be_bytes());
+            credential.extend_from_slice(value);
         }
-        let query = uri.query().unwrap_or_default();
-        for pair in query.split('&') {
-            if let Some(key) = pair.strip_prefix("key=") {
-                mac.update(key.as_bytes());
-            }
-        }
-        mac.finalize().into_bytes().into()
     }
+    for pair in uri.query().unwrap_or_default().split('&') {
+        if let Some(key) = pair.strip_prefix("key=") {
+            credential.extend_from_slice(&(key.len() as u64).to_be_bytes());
+            credential.extend_from_slice(key.as_bytes());
+        }
+    }
+    Caller::new(secret, &credential)
 }
 
 /// One key is one caller, whichever way an SDK sends it.
@@ -58,21 +33,26 @@ fn strip_bearer(value: &[u8]) -> &[u8] {
     }
 }
 
-/// The identity as text, for execution records.
-pub fn hex(key: &Key) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
+/// An identity as text, for execution records.
+pub fn hex(key: &[u8]) -> String {
+    use std::fmt::Write;
+    key.iter().fold(String::with_capacity(key.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn identity(headers: &[(&'static str, &'static str)], uri: &'static str) -> Key {
+    fn identity(headers: &[(&'static str, &'static str)], uri: &'static str) -> [u8; 32] {
         let headers = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)))
             .collect();
-        CallerKeys::new([7; 32]).identify(&headers, &Uri::from_static(uri))
+        identify(&HistorySecret::new([7; 32]), &headers, &Uri::from_static(uri)).bucket()
     }
 
     #[test]
@@ -83,7 +63,6 @@ mod tests {
             identity(&[("authorization", "Bearer b")], "/"),
             identity(&[], "/"),
             identity(&[("authorization", "Bearer a"), ("x-api-key", "b")], "/"),
-            identity(&[], "/?key=a&x=1"),
         ] {
             assert_ne!(a, other);
         }

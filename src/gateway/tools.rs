@@ -50,6 +50,8 @@ pub struct LoopState {
     pub loaded: Vec<LoadRecord>,
     /// Files of earlier runs and of the user, by path; a later one of the same path wins.
     pub files: BTreeMap<String, bytes::Bytes>,
+    /// The request whose attachments are not staged yet.
+    pub request: Option<knack_wire::Request>,
     /// Executions for the log.
     pub executions: Vec<ExecutionNote>,
 }
@@ -125,6 +127,7 @@ impl ToolRunner {
         if self.snapshot.runtime.suspend {
             return Err(ExecutionError::Invalid("skills are suspended by their runtime (spec.suspend)".to_owned()));
         }
+        self.stage_attachments();
         let granted = self.grants.for_run(spec.skill.as_ref(), &spec.env);
         let mut inputs: HashMap<String, bytes::Bytes> = spec.staged.iter().map(|(path, bytes)| (path.clone(), bytes::Bytes::copy_from_slice(bytes))).collect();
         inputs.extend(self.lock().files.iter().map(|(path, bytes)| (path.clone(), bytes.clone())));
@@ -204,9 +207,26 @@ impl ToolRunner {
         self.lock().executions.push(note);
     }
 
+    /// Files of earlier turns: they stand in the work directory again.
+    pub fn stage_files(&self, files: Vec<(String, bytes::Bytes)>) {
+        self.lock().files.extend(files);
+    }
+
+    /// The executions so far, handed over to the log.
+    pub fn take_notes(&self) -> Vec<ExecutionNote> {
+        std::mem::take(&mut self.lock().executions)
+    }
+
+    /// Attachments are decoded only if something runs: most requests with images run nothing.
+    pub fn stage_attachments_later(&self, request: knack_wire::Request) {
+        self.lock().request = Some(request);
+    }
+
     /// Stages what the user attached as `inputs/<name>`; names are made safe and distinct.
-    pub fn stage_attachments(&self, attachments: Vec<Attachment>) {
+    fn stage_attachments(&self) {
         let mut state = self.lock();
+        let Some(request) = state.request.take() else { return };
+        let attachments: Vec<Attachment> = request.attachments();
         for (index, attachment) in attachments.into_iter().enumerate() {
             let name = input_name(&attachment, index, |name| state.files.contains_key(&format!("inputs/{name}")));
             state.files.insert(format!("inputs/{name}"), attachment.bytes.into());

@@ -9,8 +9,6 @@ use knack_wire::Format;
 
 /// Time to connect. A provider that does not answer a SYN for this long is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Silence of the provider inside a response before it counts as dead (issue: 60 s silence is an error).
-pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Idle connections kept per provider: reconnecting costs a TLS handshake.
 const POOL_IDLE_PER_HOST: usize = 64;
 
@@ -91,7 +89,8 @@ impl Upstreams {
     pub fn new(configured: &BTreeMap<Api, Base>) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
+            // No read timeout here: a model may think for minutes before its answer begins. Silence inside an answer is
+            // the loop's business, which knows what it waits for.
             .pool_max_idle_per_host(POOL_IDLE_PER_HOST)
             .tcp_nodelay(true)
             // A redirect would carry the client's key to an address nobody configured.
@@ -117,9 +116,9 @@ impl Upstreams {
         self.client.request(method, path).headers(headers)
     }
 
-    /// Sends a JSON body.
-    pub async fn post(&self, api: Api, path_and_query: &str, headers: HeaderMap, body: Bytes) -> Result<reqwest::Response, reqwest::Error> {
-        self.request(api, Method::POST, path_and_query, headers).body(body).send().await
+    /// A request with a JSON body, to be sent.
+    pub fn post(&self, api: Api, path_and_query: &str, headers: HeaderMap, body: Bytes) -> reqwest::RequestBuilder {
+        self.request(api, Method::POST, path_and_query, headers).body(body)
     }
 }
 

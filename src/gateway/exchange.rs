@@ -1,0 +1,367 @@
+//! One model request on its way: drives knack-wire's loop with real sockets, sandboxes and the clock.
+//!
+//! Nothing is spawned. The exchange lives in the answer's body, so a client that leaves drops it, and with it the
+//! upstream request and every run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use http::HeaderMap;
+use knack_wire::drive::{ClientHead, EndKind, Failure, Head, Summary};
+use knack_wire::{CallOutcome, Drive, In, Out};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::hidden::Hidden;
+use super::observe::RequestLog;
+use super::recorder::Recording;
+use super::state::Gateway;
+use super::tools::{ToolRunner, entries};
+use super::upstream::{Api, forward_response_headers};
+
+/// One piece of the answer to the client.
+#[derive(Debug)]
+pub enum Piece {
+    /// Status and headers; comes first, once.
+    Head(ClientHead),
+    /// Body bytes.
+    Bytes(Bytes),
+}
+
+/// Where a request goes and what of its head goes along, for every round.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Whose address.
+    pub api: Api,
+    /// As the client sent it.
+    pub path_and_query: String,
+    /// As they go upstream.
+    pub headers: HeaderMap,
+}
+
+/// One model request on its way.
+pub struct Exchange {
+    gateway: Arc<Gateway>,
+    drive: Drive,
+    target: Target,
+    tools: Option<Arc<ToolRunner>>,
+    hidden: Hidden,
+    recording: Option<Recording>,
+    log: RequestLog,
+    begun: Instant,
+    wishes: VecDeque<Out>,
+    scratch: Vec<Out>,
+    upstream: Upstream,
+    running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
+    cancel: CancellationToken,
+    head_headers: Option<HeaderMap>,
+    made: Vec<knack_wire::drive::GeneratedFile>,
+    stored: bool,
+    recorded: BytesMut,
+    finished: bool,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("request_id", &self.log.request_id).finish_non_exhaustive()
+    }
+}
+
+enum Upstream {
+    Idle,
+    Sending(BoxFuture<'static, Result<reqwest::Response, reqwest::Error>>),
+    Reading(Box<reqwest::Response>),
+}
+
+enum Event {
+    Head(Result<reqwest::Response, reqwest::Error>),
+    Chunk(Result<Option<Bytes>, reqwest::Error>),
+    Ran(CallOutcome),
+    Tick,
+}
+
+/// What an exchange is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The loop.
+    pub drive: Drive,
+    /// Where it goes.
+    pub target: Target,
+    /// Calls; `None` when nothing is injected.
+    pub tools: Option<Arc<ToolRunner>>,
+    /// Hidden turns.
+    pub hidden: Hidden,
+    /// Recording.
+    pub recording: Option<Recording>,
+    /// Log so far.
+    pub log: RequestLog,
+    /// When the request's head came in.
+    pub begun: Instant,
+}
+
+impl Exchange {
+    /// Starts the loop; nothing is sent before [`Exchange::next`] is polled.
+    pub fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
+        let Parts { mut drive, target, tools, hidden, recording, log, begun } = parts;
+        let mut scratch = Vec::with_capacity(4);
+        drive.start(&mut scratch);
+        Self {
+            gateway,
+            drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            begun,
+            wishes: scratch.drain(..).collect(),
+            scratch,
+            upstream: Upstream::Idle,
+            running: FuturesUnordered::new(),
+            cancel: CancellationToken::new(),
+            head_headers: None,
+            made: Vec::new(),
+            stored: false,
+            recorded: BytesMut::new(),
+            finished: false,
+        }
+    }
+
+    /// The headers of round 1's upstream answer, as they go to the client.
+    pub fn take_headers(&mut self) -> HeaderMap {
+        self.head_headers.take().unwrap_or_default()
+    }
+
+    /// What the loop gave back as log so far; the rest is published at the end.
+    pub const fn log(&mut self) -> &mut RequestLog {
+        &mut self.log
+    }
+
+    /// The next piece of the answer; `None` after the last.
+    pub async fn next(&mut self) -> Option<Piece> {
+        loop {
+            while let Some(wish) = self.wishes.pop_front() {
+                if let Some(piece) = self.grant(wish).await {
+                    return Some(piece);
+                }
+            }
+            if self.finished {
+                return None;
+            }
+            let event = self.event().await;
+            self.feed(event).await;
+        }
+    }
+
+    /// Fulfils one wish of the loop; a piece for the client is handed out.
+    async fn grant(&mut self, wish: Out) -> Option<Piece> {
+        match wish {
+            Out::Lookup => {
+                let (edits, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+                if let Some(tools) = &self.tools {
+                    tools.stage_files(files);
+                }
+                self.input(In::Expanded(edits));
+            }
+            Out::Send { body, round, delay } => self.send(body, round, delay),
+            Out::Run(call) => self.run(call),
+            Out::Remember(record) => {
+                self.keep_files(&record.response_id).await;
+                self.hidden.remember(&self.gateway, self.drive.request(), &record, &self.made);
+            }
+            Out::ClientHead(head) => {
+                self.log.status = head.status;
+                return Some(Piece::Head(head));
+            }
+            Out::ClientBytes(first) => return Some(Piece::Bytes(self.coalesce(first))),
+            Out::Finish(summary) => self.finish(summary).await,
+        }
+        None
+    }
+
+    /// Bytes that are ready together go out in one write.
+    fn coalesce(&mut self, first: Bytes) -> Bytes {
+        let more = self.wishes.iter().take_while(|wish| matches!(wish, Out::ClientBytes(_))).count();
+        let bytes = if more == 0 {
+            first
+        } else {
+            let mut joined = BytesMut::from(first);
+            for wish in self.wishes.drain(..more) {
+                if let Out::ClientBytes(bytes) = wish {
+                    joined.extend_from_slice(&bytes);
+                }
+            }
+            joined.freeze()
+        };
+        if self.recording.is_some() {
+            self.recorded.extend_from_slice(&bytes);
+        }
+        bytes
+    }
+
+    fn send(&mut self, body: Bytes, round: u32, delay: Duration) {
+        if let Some(recording) = &self.recording {
+            recording.write(&format!("upstream-{round}.json"), body.clone());
+        }
+        let mut headers = self.target.headers.clone();
+        if round > 1 {
+            // A second, different body under the same key is a conflict (wire.md 0.4).
+            headers.remove("idempotency-key");
+        }
+        let request = self.gateway.upstreams.post(self.target.api, &self.target.path_and_query, headers, body);
+        self.upstream = Upstream::Sending(Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            request.send().await
+        }));
+    }
+
+    fn run(&mut self, call: knack_wire::Call) {
+        let Some(tools) = self.tools.clone() else { return };
+        let response_id = self.drive.response_id().to_owned();
+        let cancel = self.cancel.child_token();
+        self.running.push(Box::pin(tools.run(call, response_id, cancel)));
+    }
+
+    async fn event(&mut self) -> Event {
+        let wake = self.drive.wake();
+        let (begun, running) = (self.begun, &mut self.running);
+        let tick = async move {
+            match wake {
+                Some(at) => tokio::time::sleep_until(begun + at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let upstream = async {
+            match &mut self.upstream {
+                Upstream::Idle => std::future::pending().await,
+                Upstream::Sending(sending) => Event::Head(sending.await),
+                Upstream::Reading(response) => Event::Chunk(response.chunk().await),
+            }
+        };
+        tokio::select! {
+            // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
+            biased;
+            event = upstream => event,
+            Some(outcome) = running.next() => Event::Ran(outcome),
+            () = tick => Event::Tick,
+        }
+    }
+
+    async fn feed(&mut self, event: Event) {
+        match event {
+            Event::Head(Ok(response)) => {
+                let headers = response.headers();
+                let head = Head {
+                    status: response.status().as_u16(),
+                    stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
+                    retry_after: retry_after(headers),
+                };
+                if self.head_headers.is_none() {
+                    self.head_headers = Some(forward_response_headers(headers));
+                }
+                self.upstream = Upstream::Reading(Box::new(response));
+                self.input(In::Head(head));
+            }
+            Event::Head(Err(error)) => {
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "no answer from the provider");
+                self.upstream = Upstream::Idle;
+                self.input(In::Failed(Failure::Connect));
+            }
+            Event::Chunk(Ok(Some(bytes))) => self.input(In::Body(bytes)),
+            Event::Chunk(Ok(None)) => {
+                self.upstream = Upstream::Idle;
+                self.input(In::End);
+            }
+            Event::Chunk(Err(error)) => {
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
+                self.upstream = Upstream::Idle;
+                self.input(In::Failed(Failure::Broken));
+            }
+            Event::Ran(outcome) => {
+                self.made.extend(outcome.files.iter().cloned());
+                self.input(In::Result(outcome));
+            }
+            Event::Tick => self.input(In::Tick),
+        }
+    }
+
+    fn input(&mut self, input: In) {
+        self.drive.feed(input, self.begun.elapsed(), &mut self.scratch);
+        self.wishes.extend(self.scratch.drain(..));
+    }
+
+    /// Keeps generated files under the response's id before the client can ask for them.
+    async fn keep_files(&mut self, response_id: &str) {
+        if self.made.is_empty() || self.stored {
+            return;
+        }
+        self.stored = true;
+        let files = entries(&self.made);
+        self.log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
+        if let Err(error) = self.gateway.files.put(self.hidden.bucket(), response_id, files.clone()).await {
+            tracing::warn!(request_id = %self.log.request_id, %error, "generated files could not be kept");
+            self.log.notes.push("generated files could not be kept on disk".to_owned());
+        }
+        if let Some(folder) = &self.gateway.files_folder {
+            match super::files::write_folder(folder, response_id, &files).await {
+                Ok(target) => self.log.notes.push(format!("files in {}", target.display())),
+                Err(error) => self.log.notes.push(format!("files could not be written to {}: {error}", folder.display())),
+            }
+        }
+    }
+
+    async fn finish(&mut self, summary: Summary) {
+        self.keep_files(&summary.response_id).await;
+        self.cancel.cancel();
+        self.upstream = Upstream::Idle;
+        self.running.clear();
+        self.finished = true;
+        self.log.rounds = summary.rounds;
+        self.log.end = match summary.end {
+            EndKind::Answer | EndKind::Passed => None,
+            EndKind::Upstream(status) => Some(format!("provider answered {status}")),
+            EndKind::Fault(message) => Some(message),
+            EndKind::Limit => Some("limit of skill rounds reached".to_owned()),
+        };
+        if let Some(recording) = &self.recording {
+            recording.write("response", std::mem::take(&mut self.recorded).freeze());
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.log.duration = self.begun.elapsed();
+        if let Some(tools) = &self.tools {
+            self.log.executions = tools.take_notes();
+        }
+        if !self.finished {
+            self.log.end = Some("client left".to_owned());
+            // nginx's word for it; nothing was sent to anyone.
+            if self.log.status == 0 {
+                self.log.status = 499;
+            }
+        }
+        self.gateway.metrics.record_bytes.set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
+        self.log.publish(&*self.gateway.console, &self.gateway.metrics);
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok())
+}
+
+/// `retry-after-ms` or `retry-after` in seconds; dates are rare and are taken as absent.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).and_then(|value| value.trim().parse::<f64>().ok());
+    let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"))?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

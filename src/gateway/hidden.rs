@@ -1,0 +1,92 @@
+//! Hidden turns of one request: looked up in the record store, put back, remembered.
+
+use bytes::Bytes;
+use knack_skill::call::LoadRecord;
+use knack_wire::drive::GeneratedFile;
+use knack_wire::history::{self, Caller, FileNote, Hit, Mode, Record};
+use knack_wire::json::Edits;
+use knack_wire::Request;
+use std::sync::Arc;
+
+use super::records::Key;
+use super::state::Gateway;
+use super::tools::entries;
+use crate::catalog::Snapshot;
+
+/// What the look-ups of one request need.
+#[derive(Debug)]
+pub struct Hidden {
+    /// The caller.
+    pub caller: Caller,
+    /// The snapshot that load results are rendered from.
+    pub snapshot: Arc<Snapshot>,
+    /// Whether skills take part.
+    pub injecting: bool,
+    /// Name of the tool that native blocks of ours become.
+    pub run_tool: Option<String>,
+}
+
+/// A file of an earlier turn, staged again.
+pub type StagedFile = (String, Bytes);
+
+impl Hidden {
+    /// The caller's identity in the stores.
+    pub fn bucket(&self) -> Key {
+        self.caller.bucket()
+    }
+
+    /// Whether this request may need any change: without a record, and with nothing of ours in the history, it does not.
+    pub fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
+        gateway.records.has_caller(&self.bucket()) || memchr::memmem::find(request.raw(), b"knack_").is_some() || (self.injecting && history::may_need_repair(request))
+    }
+
+    /// The changes inside the conversation, and the files that the found turns made and that are still kept.
+    pub async fn expand(&self, gateway: &Gateway, request: &Request) -> (Edits, Vec<StagedFile>) {
+        let scan = history::scan(request);
+        let (bucket, format) = (self.bucket(), request.format());
+        let mut hits = Vec::new();
+        if self.injecting && gateway.records.has_caller(&bucket) {
+            for lookup in scan.lookups(&self.caller) {
+                let found = lookup.keys.iter().find_map(|key| gateway.records.get(&bucket, key));
+                if let Some(record) = found.and_then(|bytes| Record::decode(&bytes, format)) {
+                    hits.push(Hit { turn: lookup.turn, record });
+                }
+            }
+        }
+        let mode = if self.injecting { Mode::Injecting { run_tool: self.run_tool.as_deref() } } else { Mode::Off };
+        let mut render = |reference: &str| self.render(reference).unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned());
+        let expansion = history::expand(request, &scan, &hits, mode, &mut render);
+        let files = self.kept_files(gateway, &expansion.files).await;
+        (expansion.edits, files)
+    }
+
+    /// Later files of the same name replace earlier ones: the notes come oldest first.
+    async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
+        let mut files = Vec::new();
+        for note in notes {
+            if let Some((entry, bytes)) = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await {
+                if entry.sha256 == note.sha256 {
+                    files.push((note.name.clone(), bytes));
+                }
+            }
+        }
+        files
+    }
+
+    /// Stores a finished loop under its keys.
+    pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, made: &[GeneratedFile]) {
+        let scan = history::scan(request);
+        let keys = history::keys(&self.caller, request.format(), &scan, answer);
+        let notes = entries(made).into_iter().map(|(entry, _)| FileNote { name: entry.name, sha256: entry.sha256, response_id: answer.response_id.clone() });
+        let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| self.render(reference));
+        match sealed {
+            Some(record) => drop(gateway.records.put(self.bucket(), keys, Bytes::from(record))),
+            None => tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it"),
+        }
+    }
+
+    fn render(&self, reference: &str) -> Option<String> {
+        let record: LoadRecord = serde_json::from_str(reference).ok()?;
+        Some(knack_skill::call::reload(&record, &self.snapshot.catalog))
+    }
+}

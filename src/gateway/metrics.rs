@@ -1,0 +1,107 @@
+//! Prometheus metrics of the gateway, registered once with their help texts.
+
+use std::sync::Mutex;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::observe::RequestLog;
+
+/// Seconds; the buckets of the OpenTelemetry GenAI conventions (wire.md section 10).
+const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/// Seconds of one execution: warm runs end within milliseconds.
+const RUN_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    format: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FormatLabel {
+    format: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RunLabels {
+    status: &'static str,
+    start: &'static str,
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// All metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<RequestLabels, Counter>,
+    duration: Histograms<FormatLabel>,
+    rounds: Family<FormatLabel, Counter>,
+    added_tokens: Family<FormatLabel, Counter>,
+    runs: Family<RunLabels, Counter>,
+    run_duration: Histograms<RunLabels>,
+    /// Skills in the current snapshot.
+    pub skills: Gauge,
+    /// Sources that are broken in the current snapshot.
+    pub broken_sources: Gauge,
+    /// Bytes of remembered hidden turns.
+    pub record_bytes: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("knack");
+        let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
+        let run_seconds: fn() -> Histogram = || Histogram::new(RUN_SECONDS);
+        let requests = Family::default();
+        registry.register("gateway_requests", "Requests answered, by wire format and HTTP status", requests.clone());
+        let duration = Family::new_with_constructor(seconds);
+        registry.register("gateway_request_duration_seconds", "From a request's head to its answer's end", duration.clone());
+        let rounds = Family::default();
+        registry.register("gateway_upstream_rounds", "Requests sent to providers", rounds.clone());
+        let added_tokens = Family::default();
+        registry.register("gateway_added_tokens", "Estimated tokens (bytes / 4) that injection added", added_tokens.clone());
+        let runs = Family::default();
+        registry.register("executions", "Executions, by status and kind of start", runs.clone());
+        let run_duration = Family::new_with_constructor(run_seconds);
+        registry.register("execution_duration_seconds", "From asking for an execution to its result", run_duration.clone());
+        let skills = Gauge::default();
+        registry.register("catalog_skills", "Skills in service", skills.clone());
+        let broken_sources = Gauge::default();
+        registry.register("catalog_errors", "Errors reported about skill sources", broken_sources.clone());
+        let record_bytes = Gauge::default();
+        registry.register("gateway_record_bytes", "Bytes of remembered hidden turns", record_bytes.clone());
+        Self { registry: Mutex::new(registry), requests, duration, rounds, added_tokens, runs, run_duration, skills, broken_sources, record_bytes }
+    }
+}
+
+impl Metrics {
+    /// Counts one finished request.
+    pub fn request(&self, log: &RequestLog) {
+        let format = FormatLabel { format: log.format };
+        self.requests.get_or_create(&RequestLabels { format: log.format, status: log.status }).inc();
+        self.duration.get_or_create(&format).observe(log.duration.as_secs_f64());
+        self.rounds.get_or_create(&format).inc_by(u64::from(log.rounds));
+        self.added_tokens.get_or_create(&format).inc_by(log.added_tokens as u64);
+        for run in &log.executions {
+            let labels = RunLabels { status: run.status, start: run.start };
+            self.runs.get_or_create(&labels).inc();
+            self.run_duration.get_or_create(&labels).observe(run.duration.as_secs_f64());
+        }
+    }
+
+    /// The OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}

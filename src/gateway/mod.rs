@@ -1,0 +1,33 @@
+//! The gateway: an HTTP proxy between an application and its LLM provider that injects skills and runs the tool loop.
+//!
+//! ```text
+//! server ─▶ app: host guard ─▶ routes ─▶ model: body, view, plan ─▶ exchange: rounds, runs, answer
+//!                                 │                                     │          │
+//!                                 ├─▶ proxy (everything else)           ▼          ▼
+//!                                 └─▶ files, health, metrics         upstream    tools ─▶ Executor
+//! ```
+//!
+//! It never talks to the Kubernetes API, and stores no credential.
+
+pub mod app;
+pub mod budget;
+pub mod caller;
+pub mod exchange;
+pub mod files;
+pub mod grants;
+pub mod hidden;
+pub mod host_guard;
+pub mod inject;
+pub mod metrics;
+pub mod model;
+pub mod observe;
+pub mod own_routes;
+pub mod proxy;
+pub mod recorder;
+pub mod records;
+pub mod server;
+pub mod state;
+pub mod tools;
+pub mod upstream;
+
+pub use state::{Gateway, HostPolicy};

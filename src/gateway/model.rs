@@ -1,0 +1,251 @@
+//! A model call: body, view, plan, loop, answer.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use knack_skill::plan::{Action, Plan, Why};
+use knack_wire::drive::{BodyKind, ClientHead};
+use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
+use tokio::time::Instant;
+
+use super::app::fault;
+use super::budget::BodyError;
+use super::caller;
+use super::exchange::{Exchange, Parts, Piece, Target};
+use super::hidden::Hidden;
+use super::inject;
+use super::observe::RequestLog;
+use super::state::Gateway;
+use super::tools::{LoopState, ToolRunner};
+use super::upstream::{Api, forward_request_headers};
+use crate::api::vocabulary::{HEADER_KNACK, HEADER_SKILLS};
+use crate::catalog::Snapshot;
+
+/// Serves one call of a model API.
+pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
+    let begun = Instant::now();
+    let (format, kind) = (route.format, route.kind);
+    let log = RequestLog { request_id: request_id(), format: word(format), ..RequestLog::default() };
+    let (parts, body) = request.into_parts();
+    let held = match gateway.bodies.read(&parts.headers, body).await {
+        Ok(held) => held,
+        Err(error) => return refuse(&gateway, log, begun, &body_fault(error), format),
+    };
+    let recording = gateway.recorder.as_ref().map(|recorder| recorder.request(&log.request_id));
+    if let Some(recording) = &recording {
+        recording.write("request.json", held.bytes.clone());
+    }
+    let snapshot = gateway.catalog.snapshot().await;
+    let prepared = knack_wire::Request::parse(route, held.bytes.clone()).and_then(|request| prepare(&gateway, request, &parts.headers, &snapshot));
+    let Prepared { request, view, plan, injection } = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return refuse(&gateway, log, begun, &error, format),
+    };
+    let log = describe(log, &view, &plan, &snapshot);
+    let hidden = Hidden {
+        caller: caller::identify(&gateway.secret, &parts.headers, &parts.uri),
+        snapshot: Arc::clone(&snapshot),
+        injecting: !snapshot.runtime.suspend && !(plan.off && injection.is_empty()),
+        run_tool: plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode)).map(|tool| tool.name.clone()),
+    };
+    let settings = settings(&view, &plan, &snapshot, hidden.concerns(&gateway, &request), kind, &log.request_id);
+    let tools = (!injection.tools.is_empty()).then(|| {
+        let runner = tool_runner(&gateway, &snapshot, &plan, &hidden, &log);
+        runner.stage_attachments_later(request.clone());
+        Arc::new(runner)
+    });
+    let knack_header = knack_header(&snapshot, &plan);
+    let drive = match Drive::new(request, injection, settings) {
+        Ok(drive) => drive,
+        Err(error) => return refuse(&gateway, log, begun, &error, format),
+    };
+    let path_and_query = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+    let target = Target { api: Api::of_format(format), path_and_query, headers: forward_request_headers(&parts.headers) };
+    let mut exchange = Exchange::start(Arc::clone(&gateway), Parts { drive, target, tools, hidden, recording, log, begun });
+    drop(held);
+    match exchange.next().await {
+        Some(Piece::Head(head)) => answer(exchange, head, knack_header),
+        // The loop always begins with a head; without one there is nothing left to say.
+        Some(Piece::Bytes(_)) | None => fault(&Fault::new(500, "The gateway could not begin its answer."), format),
+    }
+}
+
+struct Prepared {
+    request: knack_wire::Request,
+    view: View,
+    plan: Plan,
+    injection: Injection,
+}
+
+fn prepare(gateway: &Gateway, request: knack_wire::Request, headers: &HeaderMap, snapshot: &Snapshot) -> Result<Prepared, Fault> {
+    let view = request.view()?;
+    let header = skills_header(headers)?;
+    let mut plan = inject::make_plan(&request, &view, header.as_deref(), snapshot)?;
+    let mut injection = inject::injection(&plan, &view);
+    if snapshot.runtime.suspend {
+        injection = Injection::default();
+        plan.off = true;
+    }
+    if view.candidates > 1 && !injection.is_empty() {
+        tracing::debug!(candidates = view.candidates, "several answers asked for with active skills");
+    }
+    let _ = gateway;
+    Ok(Prepared { request, view, plan, injection })
+}
+
+/// All values of `x-knack-skills`, joined as one list.
+fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
+    let values: Result<Vec<&str>, _> = headers.get_all(HEADER_SKILLS).iter().map(HeaderValue::to_str).collect();
+    let values = values.map_err(|_| Fault::bad(HEADER_SKILLS, "The header x-knack-skills is not text; write skill names separated by commas."))?;
+    Ok((!values.is_empty()).then(|| values.join(",")))
+}
+
+fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
+    log.model.clone_from(&view.model);
+    log.stream = view.stream;
+    log.skills = plan.active.iter().map(|active| format!("{} ({})", active.handle, why(active.why))).collect();
+    if !plan.off {
+        log.listed = snapshot.catalog.listed();
+    }
+    log.added_tokens = plan.added_tokens;
+    log.notes = plan
+        .notes
+        .iter()
+        .map(|note| note.skill.as_ref().map_or_else(|| note.text.clone(), |skill| format!("skill {}: {}", skill.name, note.text)))
+        .collect();
+    if snapshot.runtime.suspend {
+        log.notes.push("suspended by the runtime".to_owned());
+    }
+    log
+}
+
+const fn why(why: Why) -> &'static str {
+    match why {
+        Why::Always => "always",
+        Why::Mention => "@mention",
+        Why::Header => "header",
+        Why::Container | Why::Litellm => "container",
+        Why::Auto => "auto",
+    }
+}
+
+fn settings(view: &View, plan: &Plan, snapshot: &Snapshot, lookup: bool, kind: Kind, request_id: &str) -> Settings {
+    let injects = !plan.tools.is_empty();
+    let native = view.code_execution && injects && !plan.litellm && kind == Kind::Generate;
+    // Only ours left in the container: the response's container is ours to give (wire.md 3.6).
+    let own_container = native && !plan.container.ours.is_empty() && plan.container.native.is_empty();
+    Settings {
+        max_rounds: snapshot.runtime.max_tool_rounds,
+        deadline: snapshot.runtime.deadline,
+        last_note: knack_skill::texts::LAST_CALL.to_owned(),
+        limit_text: knack_skill::texts::LIMIT_REACHED.to_owned(),
+        native,
+        container: own_container.then(|| container(view, plan, request_id)),
+        litellm: plan.litellm,
+        lookup,
+    }
+}
+
+/// The response's `container` member. Its id is ours by prefix and means nothing when it comes back.
+fn container(view: &View, plan: &Plan, request_id: &str) -> String {
+    let skills: Vec<_> = plan
+        .container
+        .ours
+        .iter()
+        .filter_map(|&index| view.container_skills.get(index))
+        .map(|skill| serde_json::json!({"type": skill.kind, "skill_id": skill.id, "version": skill.version.as_deref().unwrap_or("latest")}))
+        .collect();
+    let expires = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_hours(1)).unwrap_or(jiff::Timestamp::MAX);
+    let id = format!("container_knack_{}", request_id.replace('-', ""));
+    serde_json::json!({"id": id, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), "skills": skills}).to_string()
+}
+
+fn tool_runner(gateway: &Gateway, snapshot: &Arc<Snapshot>, plan: &Plan, hidden: &Hidden, log: &RequestLog) -> ToolRunner {
+    ToolRunner {
+        snapshot: Arc::clone(snapshot),
+        plan: plan.clone(),
+        executor: Arc::clone(&gateway.executor),
+        grants: Arc::clone(&gateway.grants),
+        caller: caller::hex(&hidden.bucket()),
+        request_id: log.request_id.clone(),
+        request_start: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
+        public_url: gateway.public_url.clone(),
+        state: Mutex::new(LoopState::default()),
+    }
+}
+
+/// `x-knack`: what was done to this request, for a person with curl.
+fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
+    let skills: Vec<&str> = plan.active.iter().map(|active| &*active.handle).collect();
+    let text = format!("revision={}; skills={}; added-tokens={}", snapshot.revision, skills.join(","), plan.added_tokens);
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("revision=?"))
+}
+
+fn answer(mut exchange: Exchange, head: ClientHead, knack_header: HeaderValue) -> Response {
+    let mut headers = if head.upstream_headers { exchange.take_headers() } else { HeaderMap::new() };
+    match head.body {
+        BodyKind::AsUpstream => {}
+        BodyKind::Stream => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        }
+        BodyKind::Json => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+    }
+    if head.no_retry {
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
+    if let Ok(id) = HeaderValue::from_str(&exchange.log().request_id) {
+        headers.insert("x-knack-request-id", id);
+    }
+    let pieces = futures::stream::unfold(exchange, |mut exchange| async move {
+        loop {
+            match exchange.next().await? {
+                Piece::Bytes(bytes) => return Some((Ok::<_, std::convert::Infallible>(bytes), exchange)),
+                Piece::Head(_) => {}
+            }
+        }
+    });
+    let mut response = Response::new(Body::from_stream(pieces));
+    *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    *response.headers_mut() = headers;
+    response
+}
+
+fn refuse(gateway: &Gateway, mut log: RequestLog, begun: Instant, error: &Fault, format: Format) -> Response {
+    log.status = error.status;
+    log.end = Some(error.message.clone());
+    log.duration = begun.elapsed();
+    log.publish(&*gateway.console, &gateway.metrics);
+    fault(error, format)
+}
+
+/// What a client is told about a body that was not taken.
+pub fn body_fault(error: BodyError) -> Fault {
+    match error {
+        BodyError::TooLarge => Fault { retry: false, ..Fault::new(413, "The request body is larger than 32 MiB, which is the most that this gateway takes.") },
+        BodyError::Busy => Fault::new(503, "The gateway holds too many request bodies at this moment; try again in a second."),
+        BodyError::Broken => Fault::new(400, "The request body broke off before its end."),
+    }
+}
+
+const fn word(format: Format) -> &'static str {
+    match format {
+        Format::Chat => "chat",
+        Format::Messages => "messages",
+        Format::Responses => "responses",
+        Format::Gemini => "gemini",
+    }
+}
+
+/// A UUIDv7: sorts by time, so that log lines and recordings do too.
+fn request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}

@@ -1,0 +1,57 @@
+//! `--record DIR`: the bodies of every request before and after the gateway, as files that a person can diff.
+//!
+//! Credentials are headers and are not written. Bodies are: the folder is for debugging on one's own machine.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+/// Bodies that wait to be written. A slow disk loses recordings, never requests.
+const QUEUE: usize = 256;
+
+/// Writes bodies in the background.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    queue: mpsc::Sender<(String, Bytes)>,
+    counter: std::sync::Arc<AtomicU64>,
+}
+
+/// The recording of one request: names its files by number and request id.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    recorder: Recorder,
+    prefix: String,
+}
+
+impl Recorder {
+    /// Records into `folder`, which is created. Must be called within a tokio runtime.
+    pub fn start(folder: PathBuf) -> std::io::Result<Self> {
+        std::fs::create_dir_all(&folder)?;
+        let (queue, mut waiting) = mpsc::channel::<(String, Bytes)>(QUEUE);
+        tokio::spawn(async move {
+            while let Some((name, body)) = waiting.recv().await {
+                if let Err(error) = tokio::fs::write(folder.join(&name), &body).await {
+                    tracing::warn!(%error, name, "recording a body failed");
+                }
+            }
+        });
+        Ok(Self { queue, counter: std::sync::Arc::default() })
+    }
+
+    /// Begins the recording of one request.
+    pub fn request(&self, request_id: &str) -> Recording {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed) + 1;
+        Recording { recorder: self.clone(), prefix: format!("{number:04}-{request_id}") }
+    }
+}
+
+impl Recording {
+    /// Writes one body; `what` is for example `request.json` or `upstream-2.json`.
+    pub fn write(&self, what: &str, body: Bytes) {
+        if self.recorder.queue.try_send((format!("{}.{what}", self.prefix), body)).is_err() {
+            tracing::warn!(what, "recording skipped: the disk is slower than the traffic");
+        }
+    }
+}

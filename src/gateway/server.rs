@@ -1,0 +1,44 @@
+//! Accepts connections, and lets running answers finish when it stops.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+
+use super::app::router;
+use super::state::Gateway;
+
+/// How long running answers may take after the stop signal: below the 30 s that Kubernetes grants by default.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// Serves until `stop` resolves, then finishes running streams within [`DRAIN_TIMEOUT`].
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+    // Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+    });
+    let (stopping, mut stopped) = tokio::sync::watch::channel(false);
+    let draining = Arc::clone(&gateway);
+    let signal = async move {
+        stop.await;
+        draining.drain();
+        stopping.send_replace(true);
+    };
+    let service = axum::serve(listener, router(gateway)).with_graceful_shutdown(signal);
+    let overdue = async move {
+        // An error means that the sender is gone: the server has ended.
+        let _ = stopped.wait_for(|stopping| *stopping).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
+    };
+    tokio::select! {
+        result = service => result,
+        () = overdue => {
+            tracing::warn!("answers still running after {} s were cut", DRAIN_TIMEOUT.as_secs());
+            Ok(())
+        }
+    }
+}

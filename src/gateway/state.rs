@@ -1,0 +1,73 @@
+//! What every request of a gateway shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use knack_wire::history::HistorySecret;
+
+use super::budget::BodyBudget;
+use super::files::FileStore;
+use super::grants::Grants;
+use super::metrics::Metrics;
+use super::observe::Console;
+use super::recorder::Recorder;
+use super::records::RecordStore;
+use super::upstream::Upstreams;
+use crate::catalog::LiveCatalog;
+use crate::execution::Executor;
+
+/// Whether requests from web pages and foreign hosts are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// `knack dev`: loopback names only, no foreign origin.
+    LocalOnly,
+    /// A Deployment behind a Service: any name; who may call is checked otherwise.
+    Any,
+}
+
+/// What every request of a gateway shares.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Skills and settings.
+    pub catalog: Arc<LiveCatalog>,
+    /// Providers.
+    pub upstreams: Upstreams,
+    /// Runs programs.
+    pub executor: Arc<dyn Executor>,
+    /// Environment grants.
+    pub grants: Arc<Grants>,
+    /// Generated files.
+    pub files: Arc<FileStore>,
+    /// Where generated files are also written for a person to find.
+    pub files_folder: Option<std::path::PathBuf>,
+    /// Hidden turns.
+    pub records: RecordStore,
+    /// Secret of callers' identities.
+    pub secret: HistorySecret,
+    /// Bound of request bodies.
+    pub bodies: BodyBudget,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Console lines.
+    pub console: Arc<dyn Console>,
+    /// `--record`.
+    pub recorder: Option<Recorder>,
+    /// Host and Origin checks.
+    pub host_policy: HostPolicy,
+    /// Base of file URLs in tool texts, if this gateway's public URL is known.
+    pub public_url: Option<String>,
+    /// Set when shutdown begins: `/readyz` turns to 503 so that no new traffic comes.
+    pub draining: AtomicBool,
+}
+
+impl Gateway {
+    /// Begins to drain.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether new traffic should go elsewhere.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
