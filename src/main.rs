@@ -1,1 +1,25 @@
-fn main() {}
+//! The `knack` binary.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    // The first statement of every main: without it the first TLS client panics.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        knack::cli::terminal::error("another TLS provider is already installed; please report this");
+        return ExitCode::FAILURE;
+    }
+    let cli = knack::cli::Cli::parse();
+    let filter = EnvFilter::try_from_env("KNACK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(knack::cli::run(cli)),
+        Err(error) => {
+            knack::cli::terminal::error(&format!("the async runtime cannot start: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use http::HeaderValue;
+use knack_skill::catalog::Node;
+use knack_wire::history::HistorySecret;
+use tokio::net::TcpListener;
+
+use super::terminal::{self, Terminal};
+use crate::catalog::{LiveCatalog, RuntimeSettings, Snapshot, assemble, discover};
+use crate::execution::{Executor, Language};
+use crate::gateway::budget::BodyBudget;
+use crate::gateway::files::{FILES_QUOTA_BYTES, FileStore};
+use crate::gateway::grants::Grants;
+use crate::gateway::metrics::Metrics;
+use crate::gateway::recorder::Recorder;
+use crate::gateway::records::{RECORDS_DEV_BYTES, RecordStore};
+use crate::gateway::upstream::{Api, Base, Upstreams};
+use crate::gateway::{Gateway, HostPolicy, server};
+
+/// Arguments of `knack dev`.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// Skill folders, manifest files, or folders that hold either
+    #[arg(default_value = ".")]
+    paths: Vec<PathBuf>,
+    /// Address to serve on; loopback only
+    #[arg(long, default_value = "127.0.0.1:4141", env = "KNACK_LISTEN")]
+    listen: SocketAddr,
+    /// Provider for every API: a base URL, `mock` (a scripted model), or `mock=SCRIPT.yaml`
+    #[arg(long, env = "KNACK_UPSTREAM")]
+    upstream: Option<String>,
+    /// Base URL for the OpenAI API
+    #[arg(long, env = "KNACK_UPSTREAM_OPENAI")]
+    upstream_openai: Option<String>,
+    /// Base URL for the Anthropic API
+    #[arg(long, env = "KNACK_UPSTREAM_ANTHROPIC")]
+    upstream_anthropic: Option<String>,
+    /// Base URL for the Gemini API
+    #[arg(long, env = "KNACK_UPSTREAM_GEMINI")]
+    upstream_gemini: Option<String>,
+    /// Do not run code on this machine: calls that need it are answered with what to do
+    #[arg(long)]
+    no_local_executor: bool,
+    /// Write the bodies of every request, before and after the gateway, into this folder
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Where generated files are written
+    #[arg(long, value_name = "DIR", default_value = "knack-files")]
+    files_dir: PathBuf,
+    /// Give a skill the value of an environment variable
+    #[arg(long, value_name = "SKILL:NAME")]
+    allow_env: Vec<String>,
+    /// Write the port that is served into this file, once it is
+    #[arg(long, value_name = "FILE")]
+    print_port_file: Option<PathBuf>,
+}
+
+/// Serves until Ctrl-C or SIGTERM.
+pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
+    if !args.listen.ip().is_loopback() {
+        bail!("--listen {}: knack dev serves loopback addresses only, since it runs code for whoever can reach it; use 127.0.0.1 or [::1]", args.listen);
+    }
+    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("--listen {}: the address cannot be served; is another knack running? choose another port", args.listen))?;
+    let address = listener.local_addr()?;
+    // The settings of the runtime size the executor; they are read once, before it starts.
+    let runtime = {
+        let paths = args.paths.clone();
+        tokio::task::spawn_blocking(move || assemble(discover(&paths), Node::Absent, &mut crate::catalog::LastGood::default()).runtime).await?
+    };
+    let executor = executor(&args, &runtime).await;
+    let capabilities = executor.capabilities();
+    let node = if capabilities.languages.contains(&Language::Node) { Node::Present } else { Node::Absent };
+    let mock = start_mock(args.upstream.as_deref()).await?;
+    let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| format!("http://{}", mock.address)))?)?;
+    let metrics = Metrics::default();
+    let (skills_gauge, broken_gauge) = (metrics.skills.clone(), metrics.broken_sources.clone());
+    let (catalog, _watching) = LiveCatalog::watch(args.paths.clone(), node, move |snapshot| {
+        tell_snapshot(snapshot);
+        skills_gauge.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
+        let errors = snapshot.reports.iter().filter(|report| report.level == crate::catalog::ReportLevel::Error).count();
+        broken_gauge.set(i64::try_from(errors).unwrap_or(i64::MAX));
+    })
+    .await
+    .with_context(|| format!("{} cannot be watched", args.paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")))?;
+    let gateway = Arc::new(Gateway {
+        catalog,
+        upstreams,
+        executor,
+        grants: Arc::new(grants),
+        files: Arc::new(FileStore::new(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?),
+        files_folder: Some(args.files_dir.clone()),
+        records: RecordStore::new(RECORDS_DEV_BYTES),
+        secret: random_secret(),
+        bodies: BodyBudget::default(),
+        metrics,
+        console: Arc::new(Terminal),
+        recorder: args.record.clone().map(Recorder::start).transpose().context("--record: the folder cannot be made")?,
+        host_policy: HostPolicy::LocalOnly,
+        public_url: Some(format!("http://{address}")),
+        draining: AtomicBool::new(false),
+    });
+    for note in &capabilities.notes {
+        terminal::line(note);
+    }
+    if let Some(missing) = &capabilities.missing {
+        terminal::line(&format!("code is not run here: {missing}"));
+    }
+    greet(address, mock.is_some());
+    if let Some(file) = &args.print_port_file {
+        tokio::fs::write(file, format!("{}\n", address.port())).await.with_context(|| format!("--print-port-file {}", file.display()))?;
+    }
+    server::serve(gateway, listener, stop_signal()).await?;
+    terminal::line("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn executor(args: &DevArgs, runtime: &RuntimeSettings) -> Arc<dyn Executor> {
+    if args.no_local_executor {
+        return Arc::new(crate::execution::Disabled::by_flag());
+    }
+    super::local::executor(runtime).await
+}
+
+async fn start_mock(upstream: Option<&str>) -> anyhow::Result<Option<crate::mock::MockServer>> {
+    let script = match upstream {
+        Some("mock") => crate::mock::Script::built_in(),
+        Some(word) => match word.strip_prefix("mock=") {
+            Some(path) => {
+                let text = tokio::fs::read_to_string(path).await.with_context(|| format!("--upstream {word}: the script cannot be read"))?;
+                crate::mock::Script::parse(&text).map_err(|error| anyhow::anyhow!("--upstream {word}: {error}"))?
+            }
+            None => return Ok(None),
+        },
+        None => return Ok(None),
+    };
+    Ok(Some(crate::mock::spawn(script).await.context("the scripted model cannot listen on loopback")?))
+}
+
+/// Addresses by API: a flag of its own, then `--upstream`, then the SkillRuntime, then the public one.
+fn bases(args: &DevArgs, runtime: &RuntimeSettings, mock: Option<String>) -> anyhow::Result<BTreeMap<Api, Base>> {
+    let all = mock.or_else(|| args.upstream.clone());
+    let mut bases = BTreeMap::new();
+    for (api, flag) in [(Api::OpenAi, &args.upstream_openai), (Api::Anthropic, &args.upstream_anthropic), (Api::Gemini, &args.upstream_gemini)] {
+        let Some(url) = flag.clone().or_else(|| all.clone()).or_else(|| runtime.upstreams.get(api.as_str()).cloned()) else { continue };
+        let parsed: http::Uri = url.parse().with_context(|| format!("upstream {}: {url:?} is not a URL", api.as_str()))?;
+        if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
+            bail!("upstream {}: {url:?} is not an http or https URL; write for example {}", api.as_str(), api.default_url());
+        }
+        // The operator's own key, from the environment of knack and from nowhere else; it is sent instead of the client's.
+        let variable = format!("KNACK_UPSTREAM_{}_KEY", api.as_str().to_uppercase());
+        let key = std::env::var(&variable).ok().map(|key| HeaderValue::from_str(&key)).transpose().with_context(|| format!("{variable} cannot be a header value"))?;
+        bases.insert(api, Base { url, key });
+    }
+    Ok(bases)
+}
+
+fn tell_snapshot(snapshot: &Snapshot) {
+    for report in &snapshot.reports {
+        terminal::line(&report.to_string());
+    }
+    let names: Vec<&str> = snapshot.skills.iter().map(|skill| skill.id.name.as_str()).collect();
+    terminal::line(&format!("{} skills at revision {}: {}", names.len(), snapshot.revision, names.join(", ")));
+}
+
+/// How to point each SDK here: the only thing that a person must do.
+fn greet(address: SocketAddr, mock: bool) {
+    terminal::line(&format!("knack serves http://{address}{}", if mock { " with a scripted model behind it" } else { "" }));
+    terminal::line(&format!("  OpenAI SDKs     export OPENAI_BASE_URL=http://{address}/v1"));
+    terminal::line(&format!("  Anthropic SDKs  export ANTHROPIC_BASE_URL=http://{address}"));
+    terminal::line(&format!("  Google Gen AI   export GOOGLE_GEMINI_BASE_URL=http://{address}   (passes through; skills are not injected yet)"));
+}
+
+fn random_secret() -> HistorySecret {
+    // Two version 4 UUIDs hold 244 random bits from the operating system.
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    bytes[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    HistorySecret::new(bytes)
+}
+
+async fn stop_signal() {
+    let interrupt = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminate = std::future::pending::<()>();
+    tokio::select! { () = interrupt => {}, () = terminate => {} }
+    terminal::line("stopping; running answers are finished first");
+}

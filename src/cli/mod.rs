@@ -1,0 +1,60 @@
+//! The command line.
+
+pub mod dev;
+pub mod run;
+pub mod terminal;
+pub mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// LLM skills for unchanged applications: injected by a gateway, run once in sealed sandboxes.
+#[derive(Debug, Parser)]
+#[command(name = "knack", version, max_term_width = 120)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the gateway on this machine, with skills from files
+    Dev(dev::DevArgs),
+    /// Work with skills: check them, run them, make tool declarations
+    Skill {
+        #[command(subcommand)]
+        command: SkillCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum SkillCommand {
+    /// Check skill folders and manifests
+    Validate(validate::ValidateArgs),
+    /// Run a skill's tool, or a command with its files, once in the local sandbox
+    Run(run::RunArgs),
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Output {
+    /// For a person.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// Runs the command that the arguments name.
+pub async fn run(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Dev(args) => dev::dev(args).await,
+        Command::Skill { command: SkillCommand::Validate(args) } => validate::validate(args).await,
+        Command::Skill { command: SkillCommand::Run(args) } => run::run(args).await,
+    };
+    result.unwrap_or_else(|error| {
+        terminal::error(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,114 @@
+//! `knack skill validate`: the same judgement as everywhere, for files.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use knack_skill::{LoadInput, Problem, Profile};
+use serde_json::{Value, json};
+
+use super::{Output, terminal};
+use crate::catalog::{Discovered, Report, ReportLevel, SkillSource, discover};
+
+/// Arguments of `knack skill validate`.
+#[derive(Debug, Args)]
+pub struct ValidateArgs {
+    /// Skill folders, manifest files, or folders that hold either
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Demand what the dialect's specification demands, not only what is needed to serve the skill
+    #[arg(long)]
+    strict: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Checks every skill found. Exit code 1 if any has an error.
+pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
+    let paths = args.paths.clone();
+    let found = tokio::task::spawn_blocking(move || discover(&paths)).await?;
+    if found.skills.is_empty() && found.reports.is_empty() && found.runtimes.is_empty() {
+        bail!("no skill found in {}; name a folder with a SKILL.md or a manifest file", list(&args.paths));
+    }
+    let profile = if args.strict { Profile::Strict } else { Profile::Load };
+    let judged: Vec<Judged> = found.skills.iter().map(|source| judge(source, profile)).collect();
+    let failed = judged.iter().filter(|skill| !skill.valid).count() + found.reports.iter().filter(|report| report.level == ReportLevel::Error).count();
+    match args.output {
+        Output::Text => print_text(&found, &judged, failed),
+        Output::Json => print_json(&found, &judged, failed),
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Judged {
+    name: String,
+    origin: String,
+    valid: bool,
+    problems: Vec<Problem>,
+    summary: Option<Value>,
+}
+
+fn judge(source: &SkillSource, profile: Profile) -> Judged {
+    let loaded = knack_skill::load(LoadInput {
+        id: source.id.clone(),
+        files: source.files.clone(),
+        overrides: source.overrides.clone(),
+        profile,
+    });
+    let summary = loaded.skill.as_ref().map(|skill| {
+        json!({
+            "title": skill.title, "description": skill.description, "version": skill.version, "dialect": format!("{:?}", skill.dialect),
+            "activation": format!("{:?}", skill.activation), "files": skill.files.len(), "digest": skill.digest,
+            "tools": skill.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(), "inputs": skill.inputs.iter().map(|input| &input.name).collect::<Vec<_>>(),
+            "tokens": {"listing": (skill.id.name.len() + skill.description.len()).div_ceil(4), "body": skill.body.len().div_ceil(4)},
+        })
+    });
+    Judged {
+        name: format!("{}/{}", source.id.namespace, source.id.name),
+        origin: source.origin.clone(),
+        valid: loaded.skill.is_some() && !loaded.problems.iter().any(Problem::is_error),
+        problems: loaded.problems,
+        summary,
+    }
+}
+
+fn print_text(found: &Discovered, judged: &[Judged], failed: usize) {
+    for report in &found.reports {
+        terminal::line(&report.to_string());
+    }
+    for skill in judged {
+        terminal::line(&format!("{} {} ({})", if skill.valid { "ok  " } else { "FAIL" }, skill.name, skill.origin));
+        for problem in &skill.problems {
+            terminal::line(&format!("     {problem}"));
+        }
+    }
+    terminal::line(&format!("{} skills, {failed} with errors", judged.len()));
+}
+
+fn print_json(found: &Discovered, judged: &[Judged], failed: usize) {
+    let report = |report: &Report| json!({"level": if report.level == ReportLevel::Error { "error" } else { "warning" }, "origin": report.origin, "message": report.text});
+    let skills: Vec<Value> = judged
+        .iter()
+        .map(|skill| {
+            json!({
+                "skill": skill.name, "origin": skill.origin, "valid": skill.valid, "summary": skill.summary,
+                "problems": skill.problems.iter().map(problem).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let document = json!({"skills": skills, "reports": found.reports.iter().map(report).collect::<Vec<_>>(), "failed": failed});
+    terminal::line(&format!("{document:#}"));
+}
+
+fn problem(problem: &Problem) -> Value {
+    json!({
+        "severity": if problem.is_error() { "error" } else { "warning" }, "kind": problem.kind.as_str(), "file": problem.file, "line": problem.line,
+        "field": problem.field, "message": problem.message, "help": problem.help,
+    })
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
