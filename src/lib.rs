@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod catalog;
+pub mod cli;
 pub mod execution;
 pub mod gateway;
 pub mod mock;

@@ -81,7 +81,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let capabilities = executor.capabilities();
     let node = if capabilities.languages.contains(&Language::Node) { Node::Present } else { Node::Absent };
     let mock = start_mock(args.upstream.as_deref()).await?;
-    let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| format!("http://{}", mock.address)))?)?;
+    let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?)?;
     let metrics = Metrics::default();
     let (skills_gauge, broken_gauge) = (metrics.skills.clone(), metrics.broken_sources.clone());
     let (catalog, _watching) = LiveCatalog::watch(args.paths.clone(), node, move |snapshot| {

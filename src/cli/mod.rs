@@ -1,6 +1,7 @@
 //! The command line.
 
 pub mod dev;
+mod local;
 pub mod run;
 pub mod terminal;
 pub mod validate;

@@ -1,0 +1,36 @@
+//! The executor of this machine, as the runtime's settings size it.
+
+use std::sync::Arc;
+
+use crate::catalog::RuntimeSettings;
+use crate::execution::{Disabled, Executor};
+
+/// Opens the local sandbox, or an executor that says why there is none.
+#[cfg(target_os = "linux")]
+pub async fn executor(runtime: &RuntimeSettings) -> Arc<dyn Executor> {
+    use crate::execution::local::{LocalExecutor, LocalSettings, find_runner};
+    use crate::execution::queue::QueueSettings;
+
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        return Arc::new(Disabled::unsupported_platform());
+    }
+    let runner = match find_runner() {
+        Ok(runner) => runner,
+        Err(missing) => return Arc::new(Disabled::new(missing)),
+    };
+    let mut settings = LocalSettings::new(runner);
+    if let Some(runs) = runtime.max_runs {
+        settings.queue = QueueSettings::for_concurrency(runs.max(1));
+    }
+    settings.queue.max_queued = runtime.max_queued.unwrap_or(settings.queue.max_queued);
+    settings.queue.timeout = runtime.queue_timeout.unwrap_or(settings.queue.timeout);
+    settings.warm = runtime.warm_replicas.unwrap_or(settings.warm);
+    settings.max_idle = runtime.warm_idle.unwrap_or(settings.max_idle);
+    LocalExecutor::open_or_disabled(settings).await
+}
+
+/// Elsewhere than on Linux there is no sandbox, and without a sandbox nothing runs.
+#[cfg(not(target_os = "linux"))]
+pub async fn executor(_: &RuntimeSettings) -> Arc<dyn Executor> {
+    Arc::new(Disabled::unsupported_platform())
+}
