@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::model::ActivationMode;
+use knack_skill::model::{ActivationMode, Input, InputKind, Parameter};
+use knack_skill::tools::ToolDeclaration;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -42,10 +43,10 @@ pub struct SkillSpec {
     pub suspend: bool,
     /// Declared tools; replace those of the frontmatter.
     #[serde(default)]
-    pub tools: Option<Vec<Value>>,
+    pub tools: Option<Vec<ToolSpec>>,
     /// Template inputs; replace those of the frontmatter.
     #[serde(default)]
-    pub inputs: Option<Vec<Value>>,
+    pub inputs: Option<Vec<InputSpec>>,
     /// Limits that the skill asks for; the runtime caps them.
     #[serde(default)]
     pub sandbox: Option<SkillSandbox>,
@@ -119,6 +120,121 @@ impl From<ActivationWord> for ActivationMode {
             ActivationWord::Listed => Self::Listed,
             ActivationWord::Auto => Self::Auto,
             ActivationWord::Always => Self::Always,
+        }
+    }
+}
+
+/// A declared tool: a command of the skill that the model calls by name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolSpec {
+    /// Name; the model sees `<skill>__<name>`.
+    pub name: String,
+    /// What it does and returns, for the model.
+    #[serde(default)]
+    pub description: String,
+    /// Program and arguments; no shell. The first is an interpreter or a path in the skill's folder.
+    pub command: Vec<String>,
+    /// JSON Schema of the arguments; wins over `parameters`.
+    #[serde(default)]
+    pub input_schema: Option<Value>,
+    /// Arguments in declared order: the first is positional if required, the others are `--name value`.
+    #[serde(default)]
+    pub parameters: Vec<ParameterSpec>,
+    /// Environment names it asks for; values come from grants only.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// Callable through `run_skill_tool` only.
+    #[serde(default)]
+    pub hidden: bool,
+}
+
+/// One argument of a declared tool.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ParameterSpec {
+    /// Name in the model's arguments.
+    pub name: String,
+    /// Text for the model.
+    #[serde(default)]
+    pub description: String,
+    /// Whether it must be given; true when absent, as in HUSK.
+    #[serde(default = "required_by_default")]
+    pub required: bool,
+}
+
+const fn required_by_default() -> bool {
+    true
+}
+
+/// A template input.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InputSpec {
+    /// Name used in `{{name}}`.
+    pub name: String,
+    /// Shown name; the name when absent.
+    #[serde(default)]
+    pub label: Option<String>,
+    /// `text` or `textarea`.
+    #[serde(default, rename = "type")]
+    pub kind: InputType,
+    /// Whether a value must be given.
+    #[serde(default)]
+    pub required: bool,
+    /// Value used when none is given.
+    #[serde(default)]
+    pub default: Option<String>,
+    /// Help text.
+    #[serde(default)]
+    pub description: Option<String>,
+}
+
+/// Widget type of an input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputType {
+    /// One line.
+    #[default]
+    Text,
+    /// Several lines.
+    Textarea,
+}
+
+impl From<&ToolSpec> for ToolDeclaration {
+    fn from(tool: &ToolSpec) -> Self {
+        Self {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            command: tool.command.clone(),
+            parameters: tool
+                .parameters
+                .iter()
+                .map(|parameter| Parameter {
+                    name: parameter.name.clone(),
+                    description: parameter.description.clone(),
+                    required: parameter.required,
+                })
+                .collect(),
+            input_schema: tool.input_schema.clone(),
+            env: tool.env.clone(),
+            hidden: tool.hidden,
+        }
+    }
+}
+
+impl From<&InputSpec> for Input {
+    fn from(input: &InputSpec) -> Self {
+        Self {
+            name: input.name.clone(),
+            label: input.label.clone().unwrap_or_else(|| input.name.clone()),
+            kind: match input.kind {
+                InputType::Text => InputKind::Text,
+                InputType::Textarea => InputKind::Textarea,
+            },
+            required: input.required,
+            default: input.default.clone(),
+            description: input.description.clone(),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use knack_skill::catalog::{Catalog, CatalogSettings, Node};
-use knack_skill::model::{Skill, SkillRef};
-use knack_skill::{LoadInput, Profile, Severity};
+use knack_skill::model::{ActivationMode, Skill, SkillRef};
+use knack_skill::problem::{Profile, Severity};
+use knack_skill::LoadInput;
 use sha2::{Digest, Sha256};
 
 use super::discover::Discovered;
@@ -23,6 +24,8 @@ pub struct Snapshot {
     pub revision: String,
     /// Skills served, by identity.
     pub skills: Vec<Arc<Skill>>,
+    /// How many of them a request lists.
+    pub listed: usize,
     /// What is wrong or noteworthy about the sources.
     pub reports: Vec<Report>,
 }
@@ -72,7 +75,8 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
     let catalog = Catalog::compile(skills.clone(), settings(&runtime, &revision, node));
     last.skills = served.into_iter().collect();
     last.runtime = Some(runtime.clone());
-    Snapshot { catalog: Arc::new(catalog), runtime, revision, skills, reports }
+    let listed = catalog.entries().iter().filter(|entry| entry.mode == ActivationMode::Listed).count();
+    Snapshot { catalog: Arc::new(catalog), runtime, revision, skills, listed, reports }
 }
 
 fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<Report>) -> RuntimeSettings {

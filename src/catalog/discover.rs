@@ -217,13 +217,13 @@ fn overrides(manifest: &SkillManifest) -> Result<SpecOverrides, String> {
         version: spec.version.clone(),
         activation: activation.and_then(|a| a.mode).map(Into::into),
         tags: activation.and_then(|a| a.tags.clone()),
-        tools: spec.tools.clone(),
-        inputs: spec.inputs.clone(),
-        sandbox: knack_skill::model::SandboxRequest {
+        tools: spec.tools.as_ref().map(|tools| tools.iter().map(Into::into).collect()),
+        inputs: spec.inputs.as_ref().map(|inputs| inputs.iter().map(Into::into).collect()),
+        sandbox: Some(knack_skill::model::SandboxRequest {
             image: sandbox.and_then(|s| s.image.clone()),
             timeout_seconds: sandbox.and_then(|s| s.timeout_seconds),
             max_output_bytes: sandbox.and_then(|s| s.max_output_bytes),
             memory_bytes: memory.transpose().map_err(|text| format!("spec.sandbox.{text}"))?.flatten(),
-        },
+        }),
     })
 }

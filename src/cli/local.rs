@@ -23,7 +23,7 @@ pub async fn executor(runtime: &RuntimeSettings) -> Arc<dyn Executor> {
         settings.queue = QueueSettings::for_concurrency(runs.max(1));
     }
     settings.queue.max_queued = runtime.max_queued.unwrap_or(settings.queue.max_queued);
-    settings.queue.timeout = runtime.queue_timeout.unwrap_or(settings.queue.timeout);
+    settings.queue.queue_timeout = runtime.queue_timeout.unwrap_or(settings.queue.queue_timeout);
     settings.warm = runtime.warm_replicas.unwrap_or(settings.warm);
     settings.max_idle = runtime.warm_idle.unwrap_or(settings.max_idle);
     LocalExecutor::open_or_disabled(settings).await

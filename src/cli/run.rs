@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use clap::Args;
 use knack_skill::model::{Skill, Tool};
-use knack_skill::{LoadInput, Profile};
-use serde_json::{Map, Value, json};
+use knack_skill::LoadInput;
+use knack_skill::problem::Profile;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Output, terminal};
@@ -148,7 +149,7 @@ fn find_tool<'s>(skill: &'s Skill, name: &str) -> anyhow::Result<&'s Tool> {
 }
 
 fn tool_argv(tool: &Tool, arguments: &str) -> anyhow::Result<Vec<String>> {
-    let arguments: Map<String, Value> = serde_json::from_str(arguments).context("--arguments must be a JSON object")?;
+    let arguments: Value = serde_json::from_str(arguments).context("--arguments must be a JSON object")?;
     knack_skill::argv::build(tool, &arguments).map_err(|rejection| anyhow::anyhow!("--arguments: {rejection}"))
 }
 

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use knack_skill::{LoadInput, Problem, Profile};
+use knack_skill::LoadInput;
+use knack_skill::problem::{Problem, Profile};
 use serde_json::{Value, json};
 
 use super::{Output, terminal};

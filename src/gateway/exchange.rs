@@ -12,11 +12,12 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
-use knack_wire::drive::{ClientHead, EndKind, Failure, Head, Summary};
+use knack_wire::drive::{BodyKind, ClientHead, EndKind, Failure, Head, Summary};
 use knack_wire::{CallOutcome, Drive, In, Out};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::budget::HeldBody;
 use super::hidden::Hidden;
 use super::observe::RequestLog;
 use super::recorder::Recording;
@@ -31,6 +32,8 @@ pub enum Piece {
     Head(ClientHead),
     /// Body bytes.
     Bytes(Bytes),
+    /// The body cannot be completed: the connection is cut, so that nobody takes a part for the whole.
+    Broken,
 }
 
 /// Where a request goes and what of its head goes along, for every round.
@@ -63,7 +66,9 @@ pub struct Exchange {
     made: Vec<knack_wire::drive::GeneratedFile>,
     stored: bool,
     recorded: BytesMut,
+    body_kind: BodyKind,
     finished: bool,
+    _held: HeldBody,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -102,14 +107,16 @@ pub struct Parts {
     pub log: RequestLog,
     /// When the request's head came in.
     pub begun: Instant,
+    /// The request's body and its share of the budget: held as long as rounds may need it.
+    pub held: HeldBody,
 }
 
 impl Exchange {
     /// Starts the loop; nothing is sent before [`Exchange::next`] is polled.
     pub fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
-        let Parts { mut drive, target, tools, hidden, recording, log, begun } = parts;
+        let Parts { mut drive, target, tools, hidden, recording, log, begun, held } = parts;
         let mut scratch = Vec::with_capacity(4);
-        drive.start(&mut scratch);
+        drive.start(begun.elapsed(), &mut scratch);
         Self {
             gateway,
             drive,
@@ -128,7 +135,9 @@ impl Exchange {
             made: Vec::new(),
             stored: false,
             recorded: BytesMut::new(),
+            body_kind: BodyKind::Json,
             finished: false,
+            _held: held,
         }
     }
 
@@ -176,10 +185,15 @@ impl Exchange {
             }
             Out::ClientHead(head) => {
                 self.log.status = head.status;
+                self.body_kind = head.body;
                 return Some(Piece::Head(head));
             }
             Out::ClientBytes(first) => return Some(Piece::Bytes(self.coalesce(first))),
-            Out::Finish(summary) => self.finish(summary).await,
+            Out::Finish(summary) => {
+                let broken = self.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
+                self.finish(summary).await;
+                return broken.then_some(Piece::Broken);
+            }
         }
         None
     }

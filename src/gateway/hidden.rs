@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use knack_skill::call::LoadRecord;
+use knack_skill::plan::Plan;
 use knack_wire::drive::GeneratedFile;
 use knack_wire::history::{self, Caller, FileNote, Hit, Mode, Record};
 use knack_wire::json::Edits;
@@ -20,6 +21,8 @@ pub struct Hidden {
     pub caller: Caller,
     /// The snapshot that load results are rendered from.
     pub snapshot: Arc<Snapshot>,
+    /// The request's plan: tool names in load results are this request's.
+    pub plan: Arc<Plan>,
     /// Whether skills take part.
     pub injecting: bool,
     /// Name of the tool that native blocks of ours become.
@@ -87,6 +90,6 @@ impl Hidden {
 
     fn render(&self, reference: &str) -> Option<String> {
         let record: LoadRecord = serde_json::from_str(reference).ok()?;
-        Some(knack_skill::call::reload(&record, &self.snapshot.catalog))
+        Some(knack_skill::call::reload(&record, &self.plan, &self.snapshot.catalog))
     }
 }

@@ -40,7 +40,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         recording.write("request.json", held.bytes.clone());
     }
     let snapshot = gateway.catalog.snapshot().await;
-    let prepared = knack_wire::Request::parse(route, held.bytes.clone()).and_then(|request| prepare(&gateway, request, &parts.headers, &snapshot));
+    let prepared = knack_wire::Request::parse(route, held.bytes.clone()).and_then(|request| prepare(request, &parts.headers, &snapshot));
     let Prepared { request, view, plan, injection } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, log, begun, &error, format),
@@ -49,6 +49,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let hidden = Hidden {
         caller: caller::identify(&gateway.secret, &parts.headers, &parts.uri),
         snapshot: Arc::clone(&snapshot),
+        plan: Arc::clone(&plan),
         injecting: !snapshot.runtime.suspend && !(plan.off && injection.is_empty()),
         run_tool: plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode)).map(|tool| tool.name.clone()),
     };
@@ -65,23 +66,25 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let path_and_query = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
     let target = Target { api: Api::of_format(format), path_and_query, headers: forward_request_headers(&parts.headers) };
-    let mut exchange = Exchange::start(Arc::clone(&gateway), Parts { drive, target, tools, hidden, recording, log, begun });
-    drop(held);
+    let mut exchange = Exchange::start(Arc::clone(&gateway), Parts { drive, target, tools, hidden, recording, log, begun, held });
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
-        Some(Piece::Bytes(_)) | None => fault(&Fault::new(500, "The gateway could not begin its answer."), format),
+        Some(Piece::Bytes(_) | Piece::Broken) | None => fault(&Fault::new(500, "The gateway could not begin its answer."), format),
     }
 }
+
+/// What the model is told about a call beyond the limit, if the client's own calls of that turn keep the loop alive.
+const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
 
 struct Prepared {
     request: knack_wire::Request,
     view: View,
-    plan: Plan,
+    plan: Arc<Plan>,
     injection: Injection,
 }
 
-fn prepare(gateway: &Gateway, request: knack_wire::Request, headers: &HeaderMap, snapshot: &Snapshot) -> Result<Prepared, Fault> {
+fn prepare(request: knack_wire::Request, headers: &HeaderMap, snapshot: &Snapshot) -> Result<Prepared, Fault> {
     let view = request.view()?;
     let header = skills_header(headers)?;
     let mut plan = inject::make_plan(&request, &view, header.as_deref(), snapshot)?;
@@ -90,11 +93,7 @@ fn prepare(gateway: &Gateway, request: knack_wire::Request, headers: &HeaderMap,
         injection = Injection::default();
         plan.off = true;
     }
-    if view.candidates > 1 && !injection.is_empty() {
-        tracing::debug!(candidates = view.candidates, "several answers asked for with active skills");
-    }
-    let _ = gateway;
-    Ok(Prepared { request, view, plan, injection })
+    Ok(Prepared { request, view, plan: Arc::new(plan), injection })
 }
 
 /// All values of `x-knack-skills`, joined as one list.
@@ -109,7 +108,7 @@ fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) 
     log.stream = view.stream;
     log.skills = plan.active.iter().map(|active| format!("{} ({})", active.handle, why(active.why))).collect();
     if !plan.off {
-        log.listed = snapshot.catalog.listed();
+        log.listed = snapshot.listed;
     }
     log.added_tokens = plan.added_tokens;
     log.notes = plan
@@ -142,7 +141,7 @@ fn settings(view: &View, plan: &Plan, snapshot: &Snapshot, lookup: bool, kind: K
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
         last_note: knack_skill::texts::LAST_CALL.to_owned(),
-        limit_text: knack_skill::texts::LIMIT_REACHED.to_owned(),
+        limit_text: LIMIT_REACHED.to_owned(),
         native,
         container: own_container.then(|| container(view, plan, request_id)),
         litellm: plan.litellm,
@@ -164,10 +163,10 @@ fn container(view: &View, plan: &Plan, request_id: &str) -> String {
     serde_json::json!({"id": id, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), "skills": skills}).to_string()
 }
 
-fn tool_runner(gateway: &Gateway, snapshot: &Arc<Snapshot>, plan: &Plan, hidden: &Hidden, log: &RequestLog) -> ToolRunner {
+fn tool_runner(gateway: &Gateway, snapshot: &Arc<Snapshot>, plan: &Arc<Plan>, hidden: &Hidden, log: &RequestLog) -> ToolRunner {
     ToolRunner {
         snapshot: Arc::clone(snapshot),
-        plan: plan.clone(),
+        plan: Arc::clone(plan),
         executor: Arc::clone(&gateway.executor),
         grants: Arc::clone(&gateway.grants),
         caller: caller::hex(&hidden.bucket()),
@@ -208,7 +207,8 @@ fn answer(mut exchange: Exchange, head: ClientHead, knack_header: HeaderValue) -
     let pieces = futures::stream::unfold(exchange, |mut exchange| async move {
         loop {
             match exchange.next().await? {
-                Piece::Bytes(bytes) => return Some((Ok::<_, std::convert::Infallible>(bytes), exchange)),
+                Piece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
+                Piece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
                 Piece::Head(_) => {}
             }
         }

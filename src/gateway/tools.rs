@@ -26,7 +26,7 @@ pub struct ToolRunner {
     /// The snapshot that the request began with.
     pub snapshot: Arc<Snapshot>,
     /// The request's plan.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// Runs programs.
     pub executor: Arc<dyn Executor>,
     /// Environment grants.
@@ -77,10 +77,7 @@ const SCHEMA_ERRORS_TOLD: usize = 5;
 impl ToolRunner {
     /// Answers one call. Never fails: what goes wrong becomes a text that the model can act on.
     pub async fn run(self: Arc<Self>, call: Call, response_id: String, cancel: CancellationToken) -> CallOutcome {
-        let loaded = self.lock().loaded.clone();
-        let context = CallContext { plan: &self.plan, catalog: &self.snapshot.catalog, loaded: &loaded, validate: &validate };
-        let decision = call::resolve(&context, &call.name, &call.arguments);
-        match decision {
+        match self.decide(&call) {
             None => CallOutcome { token: call.token, text: format!("No tool \"{}\".", call.name), is_error: true, ..CallOutcome::default() },
             Some(Decision::Text { text, is_error, loaded }) => {
                 let reference = loaded.as_ref().and_then(|record| serde_json::to_string(record).ok());
@@ -90,6 +87,12 @@ impl ToolRunner {
             }
             Some(Decision::Run(spec)) => self.execute(&call, *spec, &response_id, cancel).await,
         }
+    }
+
+    fn decide(&self, call: &Call) -> Option<Decision> {
+        let loaded = self.lock().loaded.clone();
+        let context = CallContext { plan: &self.plan, catalog: &self.snapshot.catalog, loaded: &loaded, validate: &validate };
+        call::resolve(&context, &call.name, &call.arguments)
     }
 
     async fn execute(&self, call: &Call, spec: RunSpec, response_id: &str, cancel: CancellationToken) -> CallOutcome {
@@ -107,7 +110,7 @@ impl ToolRunner {
             Err(error) => (not_started(&error.to_string()), Vec::new()),
         };
         let text = call::render(&spec, &outcome);
-        let failed = outcome.end != End::Exit(0);
+        let failed = call::is_error(&outcome);
         let ids = files.iter().map(|file| file_id(response_id, &file.name)).collect();
         let code = match outcome.end {
             End::Exit(code) => code,

@@ -14,7 +14,7 @@ pub mod route;
 mod turn;
 mod usage;
 
-pub use drive::{Call, CallOutcome, In, Out, Record, Settings, Summary};
+pub use drive::{Call, CallOutcome, Drive, In, Out, Record, Settings, Summary};
 pub use fault::Fault;
 pub use request::{Injection, Request, Tool, View};
 pub use route::{Format, Kind, ModelRoute, Route, route};

@@ -151,6 +151,11 @@ impl Drive {
         &self.request
     }
 
+    /// The id of the response that the client sees; empty before round 1's answer has told it.
+    pub fn response_id(&self) -> &str {
+        self.codec.response_id()
+    }
+
     /// True once [`Out::Finish`] was given.
     pub fn finished(&self) -> bool {
         self.state == State::Done

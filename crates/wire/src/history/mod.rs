@@ -32,6 +32,7 @@ mod tests;
 pub use canon::{Link, Speaker};
 pub use expand::{Expansion, Hit, Mode, expand};
 pub use keys::{Caller, HistorySecret, RecordKey};
+pub use repair::may_need_repair;
 pub use record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
 pub use scan::{Lookup, Scan, Turn, scan};
 pub use seal::{keys, seal};

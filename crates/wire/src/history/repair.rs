@@ -6,9 +6,24 @@ use super::read::Fields;
 use super::scan::Scan;
 use crate::json::{Edits, Span};
 use crate::request::Request;
+use crate::route::Format;
 
 /// What asks the model to go on, where a paused answer came back whose record is gone.
 const CONTINUE: &[u8] = br#"{"role":"user","content":"Continue."}"#;
+
+/// Whether [`super::expand`] could change anything in a request without records: a cheap test on bytes that spares most
+/// requests a scan. True for too many, never false for one that needs it.
+pub fn may_need_repair(request: &Request) -> bool {
+    if request.format() != Format::Messages {
+        return false;
+    }
+    let has = |text: &str| memchr::memmem::find(request.raw(), text.as_bytes()).is_some();
+    if has("thinking") && has("tool_result") {
+        return true;
+    }
+    // A paused answer comes back as the last message, an assistant's.
+    has("assistant") && request.conversation().last().is_some_and(|span| Fields::read(request.raw(), *span).text("role") == "assistant")
+}
 
 /// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that
 /// made the call may stay there: blocks with another thinking block, and no call, between them and the call go.
