@@ -1,0 +1,58 @@
+# Two commands do everything: `make demo` and `make test`. Both install what is missing (tools/setup.sh).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+HOST := $(shell uname -m)-unknown-linux-gnu
+RELEASE := $(TARGET_DIR)/release
+RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
+
+.PHONY: help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean
+
+help: ## Lists the commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Installs what building and testing need (as root on Debian), or names it
+	@tools/setup.sh
+
+runner: setup ## Builds the static sandbox runner
+	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
+
+build: runner ## Builds the release binary, the runner beside it
+	@tools/progress.sh "knack" cargo build --release --bin knack
+	@install -m 755 $(RUNNER) $(RELEASE)/knack-runner
+
+demo: build ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|anthropic for a real one)
+	@python3 tests/demo/demo.py --knack $(RELEASE)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
+
+test: build lint vectors test-rust test-examples test-sdk ## Runs every test
+	@tools/summary.sh
+
+lint: setup ## Formatting, clippy, file sizes, banned crates
+	@tools/lint.sh
+
+vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
+	@tools/summary.sh run vectors cargo run -q -p vectors
+
+test-rust: runner
+	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
+	@tools/summary.sh run rust env KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner cargo test --workspace --no-fail-fast
+
+test-examples: setup
+	@tools/summary.sh run examples tests/examples/run.sh
+
+test-sdk: build
+	@tools/summary.sh run sdk tests/sdk/run.sh $(RELEASE)/knack
+
+audit: setup ## Licences, sources and banned crates by cargo-deny
+	@tools/audit.sh
+
+fuzz: setup ## Every fuzz target for 60 s
+	@fuzz/run.sh $(or $(SECONDS_EACH),60)
+
+bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
+	@tools/bench.sh $(RELEASE)
+
+clean: ## Removes what builds made
+	@cargo clean

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what building and testing need. As root on a Debian-like machine it does so itself and says so; elsewhere it
+# names it in one line that can be pasted. No sudo behind anybody's back.
+set -euo pipefail
+
+# command -> Debian package
+declare -A NEEDS=(
+  [cc]=build-essential [python3]=python3 [ip]=iproute2 [unshare]=util-linux [git]=git [node]=nodejs [setpriv]=util-linux
+)
+packages=()
+for command in "${!NEEDS[@]}"; do
+  command -v "$command" >/dev/null 2>&1 || packages+=("${NEEDS[$command]}")
+done
+# The sandbox's user must reach a python of its own, so the distribution's is wanted even where a version manager has one.
+[ -x /usr/bin/python3 ] || packages+=(python3)
+/usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
+
+if [ ${#packages[@]} -gt 0 ]; then
+  mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+  if [ "$(uname -s)" != Linux ] || ! command -v apt-get >/dev/null; then
+    echo "knack: please install: ${packages[*]}" >&2
+    exit 1
+  elif [ "$(id -u)" != 0 ]; then
+    echo "knack: some packages are missing; paste this: sudo apt-get install -y --no-install-recommends ${packages[*]}" >&2
+    exit 1
+  fi
+  echo "knack: installing ${packages[*]} (apt-get)"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+fi
+
+if ! command -v cargo >/dev/null; then
+  echo "knack: Rust is missing; paste this: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . \"\$HOME/.cargo/env\"" >&2
+  exit 1
+fi

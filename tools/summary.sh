@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# summary.sh run NAME COMMAND...: runs one suite, shows it, keeps its counts.
+# summary.sh: prints all counts and one closing line.
+set -euo pipefail
+folder=${CARGO_TARGET_DIR:-target}/test-counts
+mkdir -p "$folder"
+
+# Adds up the closing lines of cargo test ("test result: ok. 3 passed; 1 failed; ...") and of our own runners ("3 passed, 1 failed").
+count() {
+  awk '
+    /^test result: / { for (i = 1; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1); if ($i ~ /^ignored/) s += $(i-1) } }
+    /^([a-z]+: )?[0-9]+ passed, [0-9]+ failed/ { line = $0; sub(/^[a-z]+: /, "", line); split(line, w, " "); p += w[1]; f += w[3]; if (line ~ /skipped/) s += w[5] }
+    END { printf "%d %d %d\n", p, f, s }' "$1"
+}
+
+if [ "${1:-}" = run ]; then
+  name=$2
+  shift 2
+  log=$folder/$name.log
+  echo "== $name"
+  status=0
+  "$@" > >(tee "$log") 2>&1 || status=$?
+  # The log is complete once tee has ended.
+  wait
+  count "$log" >"$folder/$name.count"
+  exit "$status"
+fi
+
+passed=0 failed=0 skipped=0
+for file in "$folder"/*.count; do
+  read -r p f s <"$file"
+  printf '%-10s %5d passed %3d failed %3d skipped\n' "$(basename "$file" .count)" "$p" "$f" "$s"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+done
+rm -f "$folder"/*.count
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
