@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use knack_skill::LoadInput;
 use knack_skill::catalog::{Catalog, CatalogSettings, Node};
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::problem::{Profile, Severity};
-use knack_skill::LoadInput;
 use sha2::{Digest, Sha256};
 
 use super::discover::Discovered;
@@ -55,14 +55,20 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
     let mut mentioned: HashSet<SkillRef> = HashSet::new();
     for source in &found.skills {
         if let Some(first) = seen.get(&source.id) {
-            let text = format!("skill {}/{} is already defined in {first}; this one is left out; rename one", source.id.namespace, source.id.name);
+            let text = format!(
+                "skill {}/{} is already defined in {first}; this one is left out; rename one",
+                source.id.namespace, source.id.name
+            );
             reports.push(Report::error(source.origin.clone(), text));
             continue;
         }
         seen.insert(source.id.clone(), source.origin.clone());
         mentioned.insert(source.id.clone());
         if let Err(reason) = runtime.accepts(source) {
-            reports.push(Report::warning(source.origin.clone(), format!("skill {} is not served: {reason}", source.id.name)));
+            reports.push(Report::warning(
+                source.origin.clone(),
+                format!("skill {} is not served: {reason}", source.id.name),
+            ));
             continue;
         }
         if let Some(kept) = judge(source, last.skills.get(&source.id), &mut reports) {
@@ -75,8 +81,19 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
     let catalog = Catalog::compile(skills.clone(), settings(&runtime, &revision, node));
     last.skills = served.into_iter().collect();
     last.runtime = Some(runtime.clone());
-    let listed = catalog.entries().iter().filter(|entry| entry.mode == ActivationMode::Listed).count();
-    Snapshot { catalog: Arc::new(catalog), runtime, revision, skills, listed, reports }
+    let listed = catalog
+        .entries()
+        .iter()
+        .filter(|entry| entry.mode == ActivationMode::Listed)
+        .count();
+    Snapshot {
+        catalog: Arc::new(catalog),
+        runtime,
+        revision,
+        skills,
+        listed,
+        reports,
+    }
 }
 
 fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<Report>) -> RuntimeSettings {
@@ -99,7 +116,10 @@ fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -
     let fingerprint = fingerprint(source);
     if let Some(kept) = last.filter(|kept| kept.fingerprint == fingerprint) {
         reports.extend(kept.warnings.iter().cloned());
-        return Some(Kept { origin: source.origin.clone(), ..kept.clone() });
+        return Some(Kept {
+            origin: source.origin.clone(),
+            ..kept.clone()
+        });
     }
     let loaded = knack_skill::load(LoadInput {
         id: source.id.clone(),
@@ -118,7 +138,12 @@ fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -
     reports.extend(errors.iter().cloned());
     reports.extend(warnings.iter().cloned());
     match (loaded.skill, last) {
-        (Some(skill), _) => Some(Kept { origin: source.origin.clone(), fingerprint, skill: Arc::new(skill), warnings }),
+        (Some(skill), _) => Some(Kept {
+            origin: source.origin.clone(),
+            fingerprint,
+            skill: Arc::new(skill),
+            warnings,
+        }),
         (None, Some(kept)) => {
             reports.push(last_good_report(&source.origin, &source.id));
             Some(kept.clone())
@@ -128,7 +153,13 @@ fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -
 }
 
 /// A file that could not be read at all says nothing of the skills it held: they stay as they were.
-fn keep_failed(failed: &[String], mentioned: &HashSet<SkillRef>, last: &LastGood, served: &mut BTreeMap<SkillRef, Kept>, reports: &mut Vec<Report>) {
+fn keep_failed(
+    failed: &[String],
+    mentioned: &HashSet<SkillRef>,
+    last: &LastGood,
+    served: &mut BTreeMap<SkillRef, Kept>,
+    reports: &mut Vec<Report>,
+) {
     for (id, kept) in &last.skills {
         if failed.contains(&kept.origin) && !mentioned.contains(id) {
             reports.push(last_good_report(&kept.origin, id));
@@ -138,7 +169,13 @@ fn keep_failed(failed: &[String], mentioned: &HashSet<SkillRef>, last: &LastGood
 }
 
 fn last_good_report(origin: &str, id: &SkillRef) -> Report {
-    Report::warning(origin, format!("skill {}: the last good revision stays in service until this is fixed", id.name))
+    Report::warning(
+        origin,
+        format!(
+            "skill {}: the last good revision stays in service until this is fixed",
+            id.name
+        ),
+    )
 }
 
 fn fingerprint(source: &SkillSource) -> [u8; 32] {
@@ -157,10 +194,17 @@ fn fingerprint(source: &SkillSource) -> [u8; 32] {
 fn revision(skills: &[Arc<Skill>], runtime: &RuntimeSettings, node: Node) -> String {
     let mut hash = Sha256::new();
     for skill in skills {
-        hash.update(format!("{}/{} {} {:?} {:?} {:?}\n", skill.id.namespace, skill.id.name, skill.digest, skill.activation, skill.tags, skill.tools));
+        hash.update(format!(
+            "{}/{} {} {:?} {:?} {:?}\n",
+            skill.id.namespace, skill.id.name, skill.digest, skill.activation, skill.tags, skill.tools
+        ));
     }
     hash.update(format!("{runtime:?} {node:?}"));
-    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSettings {

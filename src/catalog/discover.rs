@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::SpecOverrides;
+use knack_skill::model::{SkillFile, SkillRef};
 
 use super::folder::read_folder;
 use super::source::{Report, SkillSource};
@@ -40,7 +40,10 @@ pub fn discover(paths: &[PathBuf]) -> Discovered {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => found.directory(path, 0),
             Ok(_) if is_skill_file(path) => {
-                let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let parent = path
+                    .parent()
+                    .filter(|p| !p.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
                 found.skill_folder(parent);
             }
             Ok(_) => found.manifest_file(path),
@@ -51,7 +54,8 @@ pub fn discover(paths: &[PathBuf]) -> Discovered {
 }
 
 fn is_skill_file(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == "SKILL.md" || name == "skill.md")
+    path.file_name()
+        .is_some_and(|name| name == "SKILL.md" || name == "skill.md")
 }
 
 impl Discovered {
@@ -73,7 +77,10 @@ impl Discovered {
         let mut entries: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
         entries.sort();
         for path in entries {
-            let hidden = path.file_name().and_then(|name| name.to_str()).is_none_or(|name| name.starts_with('.') || name == "node_modules");
+            let hidden = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_none_or(|name| name.starts_with('.') || name == "node_modules");
             if hidden {
                 continue;
             }
@@ -81,7 +88,10 @@ impl Discovered {
                 if depth < SEARCH_MAX_DEPTH {
                     self.directory(&path, depth + 1);
                 }
-            } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "yml")
+            {
                 self.searched_yaml(&path);
             }
         }
@@ -104,8 +114,18 @@ impl Discovered {
         match read_folder(directory, &origin) {
             Ok((files, warnings)) => {
                 self.reports.extend(warnings);
-                let id = SkillRef { namespace: DEFAULT_NAMESPACE.to_owned(), name };
-                self.skills.push(SkillSource { id, origin, labels: None, suspend: false, files, overrides: SpecOverrides::default() });
+                let id = SkillRef {
+                    namespace: DEFAULT_NAMESPACE.to_owned(),
+                    name,
+                };
+                self.skills.push(SkillSource {
+                    id,
+                    origin,
+                    labels: None,
+                    suspend: false,
+                    files,
+                    overrides: SpecOverrides::default(),
+                });
             }
             Err(report) => {
                 self.reports.push(report);
@@ -126,7 +146,11 @@ impl Discovered {
                 Ok(Manifest::SkillRuntime(manifest)) => {
                     let ignored = manifest.spec.cluster_only_fields();
                     if !ignored.is_empty() {
-                        let text = format!("SkillRuntime {}: {} only have a meaning in a cluster", manifest.metadata.name, ignored.join(", "));
+                        let text = format!(
+                            "SkillRuntime {}: {} only have a meaning in a cluster",
+                            manifest.metadata.name,
+                            ignored.join(", ")
+                        );
                         self.reports.push(Report::warning(origin.clone(), text));
                     }
                     self.runtimes.push((origin.clone(), *manifest));
@@ -140,7 +164,10 @@ impl Discovered {
     fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest) {
         let name = format!("{}/{}", manifest.metadata.namespace, manifest.metadata.name);
         if manifest.spec.allowed_runtimes.is_some() {
-            self.reports.push(Report::warning(origin, format!("Skill {name}: spec.allowedRuntimes only has a meaning in a cluster")));
+            self.reports.push(Report::warning(
+                origin,
+                format!("Skill {name}: spec.allowedRuntimes only has a meaning in a cluster"),
+            ));
         }
         match skill_source(origin, manifest) {
             Ok(source) => self.skills.push(source),
@@ -151,12 +178,21 @@ impl Discovered {
 
 /// UTF-8 text of a file within the bound; the error is a clause for a report.
 fn read_bounded(path: &Path) -> Result<String, String> {
-    let length = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();
+    let length = std::fs::metadata(path)
+        .map_err(|error| format!("cannot be read: {error}"))?
+        .len();
     if length > MANIFEST_MAX_BYTES {
-        return Err(format!("{length} bytes; a manifest file holds at most {MANIFEST_MAX_BYTES}"));
+        return Err(format!(
+            "{length} bytes; a manifest file holds at most {MANIFEST_MAX_BYTES}"
+        ));
     }
     let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
-    String::from_utf8(bytes).map_err(|error| format!("not UTF-8 (byte {}); save it as UTF-8", error.utf8_error().valid_up_to()))
+    String::from_utf8(bytes).map_err(|error| {
+        format!(
+            "not UTF-8 (byte {}); save it as UTF-8",
+            error.utf8_error().valid_up_to()
+        )
+    })
 }
 
 /// The files and overrides of a manifest; the error names the field.
@@ -170,17 +206,37 @@ fn skill_source(origin: &str, manifest: &SkillManifest) -> Result<SkillSource, S
     }
     let mut files = BTreeMap::new();
     for (path, text) in &inline.files {
-        files.insert(path.clone(), SkillFile { bytes: text.as_bytes().into(), executable: false });
+        files.insert(
+            path.clone(),
+            SkillFile {
+                bytes: text.as_bytes().into(),
+                executable: false,
+            },
+        );
     }
     for (path, text) in &inline.binary_files {
         let compact: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-        let bytes = STANDARD.decode(compact).map_err(|error| format!("spec.source.inline.binaryFiles[{path:?}]: not base64: {error}"))?;
-        if files.insert(path.clone(), SkillFile { bytes: bytes.into(), executable: false }).is_some() {
+        let bytes = STANDARD
+            .decode(compact)
+            .map_err(|error| format!("spec.source.inline.binaryFiles[{path:?}]: not base64: {error}"))?;
+        if files
+            .insert(
+                path.clone(),
+                SkillFile {
+                    bytes: bytes.into(),
+                    executable: false,
+                },
+            )
+            .is_some()
+        {
             return Err(format!("spec.source.inline: {path:?} is in files and in binaryFiles"));
         }
     }
     Ok(SkillSource {
-        id: SkillRef { namespace: manifest.metadata.namespace.clone(), name: manifest.metadata.name.clone() },
+        id: SkillRef {
+            namespace: manifest.metadata.namespace.clone(),
+            name: manifest.metadata.name.clone(),
+        },
         origin: origin.to_owned(),
         labels: Some(manifest.metadata.labels.clone()),
         suspend: spec.suspend,
@@ -194,10 +250,15 @@ fn below(files: BTreeMap<String, SkillFile>, path: Option<&str>) -> Result<BTree
     let prefix = match path {
         Some(path) => format!("{}/", path.trim_matches('/')),
         None => {
-            let mut folders = files.keys().filter_map(|name| name.strip_suffix("SKILL.md")).filter(|f| f.is_empty() || f.ends_with('/'));
+            let mut folders = files
+                .keys()
+                .filter_map(|name| name.strip_suffix("SKILL.md"))
+                .filter(|f| f.is_empty() || f.ends_with('/'));
             match (folders.next(), folders.next()) {
                 (Some(folder), None) => folder.to_owned(),
-                (Some(_), Some(_)) => return Err("spec.source: several SKILL.md; say which by spec.source.path".to_owned()),
+                (Some(_), Some(_)) => {
+                    return Err("spec.source: several SKILL.md; say which by spec.source.path".to_owned());
+                }
                 (None, _) => return Ok(files),
             }
         }
@@ -205,25 +266,36 @@ fn below(files: BTreeMap<String, SkillFile>, path: Option<&str>) -> Result<BTree
     if prefix.is_empty() || prefix == "/" {
         return Ok(files);
     }
-    Ok(files.into_iter().filter_map(|(name, file)| Some((name.strip_prefix(&prefix)?.to_owned(), file))).collect())
+    Ok(files
+        .into_iter()
+        .filter_map(|(name, file)| Some((name.strip_prefix(&prefix)?.to_owned(), file)))
+        .collect())
 }
 
 fn overrides(manifest: &SkillManifest) -> Result<SpecOverrides, String> {
     let spec = &manifest.spec;
     let activation = spec.activation.as_ref();
     let sandbox = spec.sandbox.as_ref();
-    let memory = sandbox.and_then(|s| s.resources.as_ref()).map(crate::api::skill::Resources::memory_bytes);
+    let memory = sandbox
+        .and_then(|s| s.resources.as_ref())
+        .map(crate::api::skill::Resources::memory_bytes);
     Ok(SpecOverrides {
         version: spec.version.clone(),
         activation: activation.and_then(|a| a.mode).map(Into::into),
         tags: activation.and_then(|a| a.tags.clone()),
         tools: spec.tools.as_ref().map(|tools| tools.iter().map(Into::into).collect()),
-        inputs: spec.inputs.as_ref().map(|inputs| inputs.iter().map(Into::into).collect()),
+        inputs: spec
+            .inputs
+            .as_ref()
+            .map(|inputs| inputs.iter().map(Into::into).collect()),
         sandbox: Some(knack_skill::model::SandboxRequest {
             image: sandbox.and_then(|s| s.image.clone()),
             timeout_seconds: sandbox.and_then(|s| s.timeout_seconds),
             max_output_bytes: sandbox.and_then(|s| s.max_output_bytes),
-            memory_bytes: memory.transpose().map_err(|text| format!("spec.sandbox.{text}"))?.flatten(),
+            memory_bytes: memory
+                .transpose()
+                .map_err(|text| format!("spec.sandbox.{text}"))?
+                .flatten(),
         }),
     })
 }

@@ -20,7 +20,12 @@ const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", "
 /// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's
 /// machine happened to hold. They are named in a warning.
 pub(super) fn read_folder(root: &Path, origin: &str) -> Result<(BTreeMap<String, SkillFile>, Vec<Report>), Report> {
-    let mut walk = Walk { origin, files: BTreeMap::new(), warnings: Vec::new(), bytes: 0 };
+    let mut walk = Walk {
+        origin,
+        files: BTreeMap::new(),
+        warnings: Vec::new(),
+        bytes: 0,
+    };
     walk.directory(root, "", 0)?;
     Ok((walk.files, walk.warnings))
 }
@@ -39,28 +44,44 @@ impl Walk<'_> {
 
     fn directory(&mut self, directory: &Path, prefix: &str, depth: usize) -> Result<(), Report> {
         if depth > FOLDER_MAX_DEPTH {
-            return Err(self.fail(prefix, &format!("more than {FOLDER_MAX_DEPTH} folders deep; keep a skill flat")));
+            return Err(self.fail(
+                prefix,
+                &format!("more than {FOLDER_MAX_DEPTH} folders deep; keep a skill flat"),
+            ));
         }
-        let entries = std::fs::read_dir(directory).map_err(|error| self.fail(prefix, &format!("cannot be read: {error}")))?;
+        let entries =
+            std::fs::read_dir(directory).map_err(|error| self.fail(prefix, &format!("cannot be read: {error}")))?;
         let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let name = entry.file_name();
             let Some(name) = name.to_str() else {
-                self.warnings.push(Report::warning(self.origin, format!("{}: the file name is not UTF-8; left out", entry.path().display())));
+                self.warnings.push(Report::warning(
+                    self.origin,
+                    format!("{}: the file name is not UTF-8; left out", entry.path().display()),
+                ));
                 continue;
             };
             if SKIPPED.contains(&name) {
                 continue;
             }
-            let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
-            let kind = entry.file_type().map_err(|error| self.fail(&path, &format!("cannot be read: {error}")))?;
+            let path = if prefix.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{prefix}/{name}")
+            };
+            let kind = entry
+                .file_type()
+                .map_err(|error| self.fail(&path, &format!("cannot be read: {error}")))?;
             if kind.is_dir() {
                 self.directory(&entry.path(), &path, depth + 1)?;
             } else if kind.is_file() {
                 self.file(&entry.path(), path)?;
             } else {
-                self.warnings.push(Report::warning(format!("{}/{path}", self.origin), "not a regular file; left out (links are not followed)"));
+                self.warnings.push(Report::warning(
+                    format!("{}/{path}", self.origin),
+                    "not a regular file; left out (links are not followed)",
+                ));
             }
         }
         Ok(())
@@ -68,9 +89,16 @@ impl Walk<'_> {
 
     fn file(&mut self, path: &Path, name: String) -> Result<(), Report> {
         if self.files.len() >= FOLDER_MAX_FILES {
-            return Err(self.fail("", &format!("more than {FOLDER_MAX_FILES} files; a skill holds instructions and scripts, not a tree of data")));
+            return Err(self.fail(
+                "",
+                &format!(
+                    "more than {FOLDER_MAX_FILES} files; a skill holds instructions and scripts, not a tree of data"
+                ),
+            ));
         }
-        let unreadable = |error: std::io::Error| Report::error(format!("{}/{name}", self.origin), format!("cannot be read: {error}"));
+        let unreadable = |error: std::io::Error| {
+            Report::error(format!("{}/{name}", self.origin), format!("cannot be read: {error}"))
+        };
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         let left = FOLDER_READ_BYTES - self.bytes;
@@ -78,9 +106,15 @@ impl Walk<'_> {
         file.take(left + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         self.bytes += bytes.len() as u64;
         if self.bytes > FOLDER_READ_BYTES {
-            return Err(self.fail("", "more than 8 MiB in all; keep large data out of the skill and give it to the model as an input file"));
+            return Err(self.fail(
+                "",
+                "more than 8 MiB in all; keep large data out of the skill and give it to the model as an input file",
+            ));
         }
-        let file = SkillFile { bytes: bytes.into(), executable: is_executable(&metadata) };
+        let file = SkillFile {
+            bytes: bytes.into(),
+            executable: is_executable(&metadata),
+        };
         self.files.insert(name, file);
         Ok(())
     }

@@ -44,7 +44,11 @@ impl Drop for Watching {
 impl LiveCatalog {
     /// A catalog that stays as it is.
     pub fn fixed(snapshot: Snapshot) -> Arc<Self> {
-        Arc::new(Self { current: ArcSwap::from_pointee(snapshot), seen: AtomicU64::new(0), applied: watch::Sender::new(0) })
+        Arc::new(Self {
+            current: ArcSwap::from_pointee(snapshot),
+            seen: AtomicU64::new(0),
+            applied: watch::Sender::new(0),
+        })
     }
 
     /// Reads `paths` and follows their changes. `on_change` gets every new snapshot, the first one included.
@@ -81,14 +85,22 @@ impl LiveCatalog {
                 let seen = follower.seen.load(Ordering::Acquire);
                 let (snapshot, last_after) = read(paths.clone(), node, std::mem::take(&mut last)).await;
                 last = last_after;
-                if snapshot.revision != follower.current.load().revision || snapshot.reports != follower.current.load().reports {
+                if snapshot.revision != follower.current.load().revision
+                    || snapshot.reports != follower.current.load().reports
+                {
                     on_change(&snapshot);
                     follower.current.store(Arc::new(snapshot));
                 }
                 follower.applied.send_replace(seen);
             }
         });
-        Ok((live, Watching { _watcher: watcher, task }))
+        Ok((
+            live,
+            Watching {
+                _watcher: watcher,
+                task,
+            },
+        ))
     }
 
     /// The snapshot for a request that starts now: a change already seen on disk is waited for, briefly.
@@ -110,7 +122,13 @@ impl LiveCatalog {
 
 /// A single file is watched by its folder: editors replace files, and a watch on the old inode would go blind.
 fn watch_target(path: &Path) -> &Path {
-    if path.is_file() { path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")) } else { path }
+    if path.is_file() {
+        path.parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."))
+    } else {
+        path
+    }
 }
 
 /// Reads the files outside the async runtime.
@@ -125,7 +143,10 @@ async fn read(paths: Vec<PathBuf>, node: Node, mut last: LastGood) -> (Snapshot,
         Err(error) => {
             let mut last = LastGood::default();
             let mut found = super::Discovered::default();
-            found.reports.push(super::Report::error("knack", format!("reading skills failed: {error}; please report this")));
+            found.reports.push(super::Report::error(
+                "knack",
+                format!("reading skills failed: {error}; please report this"),
+            ));
             (assemble(found, node, &mut last), last)
         }
     }

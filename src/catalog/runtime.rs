@@ -67,7 +67,10 @@ const DEADLINE_SECONDS: u64 = 540;
 impl Default for RuntimeSettings {
     fn default() -> Self {
         Self {
-            name: SkillRef { namespace: DEFAULT_NAMESPACE.to_owned(), name: "knack-dev".to_owned() },
+            name: SkillRef {
+                namespace: DEFAULT_NAMESPACE.to_owned(),
+                name: "knack-dev".to_owned(),
+            },
             suspend: false,
             max_activation: ActivationMode::Always,
             match_labels: BTreeMap::new(),
@@ -99,14 +102,24 @@ impl RuntimeSettings {
         let selector = spec.skill_selector.clone().unwrap_or_default();
         let namespace = manifest.metadata.namespace.clone();
         let pins = selector.skills.iter().map(|pin| Pin {
-            skill: SkillRef { namespace: pin.namespace.clone().unwrap_or_else(|| namespace.clone()), name: pin.name.clone() },
+            skill: SkillRef {
+                namespace: pin.namespace.clone().unwrap_or_else(|| namespace.clone()),
+                name: pin.name.clone(),
+            },
             mode: pin.mode.map(Into::into),
             inputs: BTreeMap::new(),
         });
-        let memory = spec.sandbox.resources.as_ref().map(crate::api::skill::Resources::memory_bytes);
+        let memory = spec
+            .sandbox
+            .resources
+            .as_ref()
+            .map(crate::api::skill::Resources::memory_bytes);
         Ok(Self {
             pins: pins.collect(),
-            name: SkillRef { namespace, name: manifest.metadata.name.clone() },
+            name: SkillRef {
+                namespace,
+                name: manifest.metadata.name.clone(),
+            },
             suspend: spec.suspend,
             max_activation: spec.max_activation.map_or(ActivationMode::Listed, Into::into),
             match_labels: selector.match_labels,
@@ -115,14 +128,25 @@ impl RuntimeSettings {
                 crate::api::skill_runtime::ModelCode::Deny => ModelCode::Deny,
             },
             timeout: spec.sandbox.timeout_seconds.map_or(base.timeout, Duration::from_secs),
-            max_timeout: spec.sandbox.max_timeout_seconds.map_or(base.max_timeout, Duration::from_secs),
-            memory_bytes: memory.transpose().map_err(|text| format!("spec.sandbox.{text}"))?.flatten(),
+            max_timeout: spec
+                .sandbox
+                .max_timeout_seconds
+                .map_or(base.max_timeout, Duration::from_secs),
+            memory_bytes: memory
+                .transpose()
+                .map_err(|text| format!("spec.sandbox.{text}"))?
+                .flatten(),
             max_tool_rounds: injection.max_tool_rounds.unwrap_or(base.max_tool_rounds),
             deadline: injection.deadline_seconds.map_or(base.deadline, Duration::from_secs),
             max_listing_tokens: injection.max_listing_tokens.unwrap_or(base.max_listing_tokens),
             models: injection.models.clone().unwrap_or_default(),
             min_max_tokens: injection.min_max_tokens.unwrap_or(base.min_max_tokens),
-            upstreams: spec.gateway.upstreams.iter().map(|(api, upstream)| (api.clone(), upstream.url.clone())).collect(),
+            upstreams: spec
+                .gateway
+                .upstreams
+                .iter()
+                .map(|(api, upstream)| (api.clone(), upstream.url.clone()))
+                .collect(),
             max_runs: spec.concurrency.max_runs,
             max_queued: spec.concurrency.max_queued,
             queue_timeout: spec.concurrency.queue_timeout_seconds.map(Duration::from_secs),
@@ -134,17 +158,30 @@ impl RuntimeSettings {
     /// Chooses among the runtimes found: the one marked default, else the only one, else the first with a warning.
     pub fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<Result<Self, Report>>, Vec<Report>) {
         let marked: Vec<_> = found.iter().filter(|(_, manifest)| manifest.spec.default).collect();
-        let candidates = if marked.is_empty() { found.iter().collect() } else { marked };
+        let candidates = if marked.is_empty() {
+            found.iter().collect()
+        } else {
+            marked
+        };
         let Some((origin, manifest)) = candidates.first() else {
             return (None, Vec::new());
         };
         let mut reports = Vec::new();
         if candidates.len() > 1 {
             let names: Vec<_> = candidates.iter().map(|(_, m)| m.metadata.name.as_str()).collect();
-            let text = format!("several SkillRuntimes ({}); {} is used; set spec.default: true on one of them", names.join(", "), names[0]);
+            let text = format!(
+                "several SkillRuntimes ({}); {} is used; set spec.default: true on one of them",
+                names.join(", "),
+                names[0]
+            );
             reports.push(Report::warning(origin.clone(), text));
         }
-        let settings = Self::from_manifest(manifest).map_err(|text| Report::error(origin.clone(), format!("SkillRuntime {}: {text}", manifest.metadata.name)));
+        let settings = Self::from_manifest(manifest).map_err(|text| {
+            Report::error(
+                origin.clone(),
+                format!("SkillRuntime {}: {text}", manifest.metadata.name),
+            )
+        });
         (Some(settings), reports)
     }
 
@@ -154,7 +191,11 @@ impl RuntimeSettings {
             return Err("suspended by its manifest".to_owned());
         }
         let Some(labels) = &source.labels else {
-            return if self.match_labels.is_empty() { Ok(()) } else { Err("the runtime selects by labels, and a bare folder has none".to_owned()) };
+            return if self.match_labels.is_empty() {
+                Ok(())
+            } else {
+                Err("the runtime selects by labels, and a bare folder has none".to_owned())
+            };
         };
         if self.pins.iter().any(|pin| pin.skill == source.id) {
             return Ok(());
@@ -162,9 +203,16 @@ impl RuntimeSettings {
         // Without a manifest there is no namespace to be bound to.
         let without_manifest = self.name == Self::default().name;
         if !without_manifest && source.id.namespace != self.name.namespace {
-            return Err(format!("in namespace {}, the runtime serves {}", source.id.namespace, self.name.namespace));
+            return Err(format!(
+                "in namespace {}, the runtime serves {}",
+                source.id.namespace, self.name.namespace
+            ));
         }
-        match self.match_labels.iter().find(|(key, value)| labels.get(*key) != Some(value)) {
+        match self
+            .match_labels
+            .iter()
+            .find(|(key, value)| labels.get(*key) != Some(value))
+        {
             Some((key, value)) => Err(format!("label {key}={value} is missing")),
             None => Ok(()),
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::SpecOverrides;
+use knack_skill::model::{SkillFile, SkillRef};
 
 /// A skill's files and what its manifest sets over them.
 #[derive(Debug, Clone)]
@@ -46,12 +46,20 @@ pub struct Report {
 impl Report {
     /// A report that keeps a source from being served.
     pub fn error(origin: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { level: ReportLevel::Error, origin: origin.into(), text: text.into() }
+        Self {
+            level: ReportLevel::Error,
+            origin: origin.into(),
+            text: text.into(),
+        }
     }
 
     /// A report beside a source that is served.
     pub fn warning(origin: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { level: ReportLevel::Warning, origin: origin.into(), text: text.into() }
+        Self {
+            level: ReportLevel::Warning,
+            origin: origin.into(),
+            text: text.into(),
+        }
     }
 }
 

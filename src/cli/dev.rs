@@ -67,19 +67,34 @@ pub struct DevArgs {
 /// Serves until Ctrl-C or SIGTERM.
 pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     if !args.listen.ip().is_loopback() {
-        bail!("--listen {}: knack dev serves loopback addresses only, since it runs code for whoever can reach it; use 127.0.0.1 or [::1]", args.listen);
+        bail!(
+            "--listen {}: knack dev serves loopback addresses only, since it runs code for whoever can reach it; use 127.0.0.1 or [::1]",
+            args.listen
+        );
     }
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("--listen {}: the address cannot be served; is another knack running? choose another port", args.listen))?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| {
+        format!(
+            "--listen {}: the address cannot be served; is another knack running? choose another port",
+            args.listen
+        )
+    })?;
     let address = listener.local_addr()?;
     // The settings of the runtime size the executor; they are read once, before it starts.
     let runtime = {
         let paths = args.paths.clone();
-        tokio::task::spawn_blocking(move || assemble(discover(&paths), Node::Absent, &mut crate::catalog::LastGood::default()).runtime).await?
+        tokio::task::spawn_blocking(move || {
+            assemble(discover(&paths), Node::Absent, &mut crate::catalog::LastGood::default()).runtime
+        })
+        .await?
     };
     let executor = executor(&args, &runtime).await;
     let capabilities = executor.capabilities();
-    let node = if capabilities.languages.contains(&Language::Node) { Node::Present } else { Node::Absent };
+    let node = if capabilities.languages.contains(&Language::Node) {
+        Node::Present
+    } else {
+        Node::Absent
+    };
     let mock = start_mock(args.upstream.as_deref()).await?;
     let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?)?;
     let metrics = Metrics::default();
@@ -87,11 +102,24 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let (catalog, _watching) = LiveCatalog::watch(args.paths.clone(), node, move |snapshot| {
         tell_snapshot(snapshot);
         skills_gauge.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
-        let errors = snapshot.reports.iter().filter(|report| report.level == crate::catalog::ReportLevel::Error).count();
+        let errors = snapshot
+            .reports
+            .iter()
+            .filter(|report| report.level == crate::catalog::ReportLevel::Error)
+            .count();
         broken_gauge.set(i64::try_from(errors).unwrap_or(i64::MAX));
     })
     .await
-    .with_context(|| format!("{} cannot be watched", args.paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")))?;
+    .with_context(|| {
+        format!(
+            "{} cannot be watched",
+            args.paths
+                .iter()
+                .map(|p| p.display().to_string())
+                .collect::<Vec<_>>()
+                .join(", ")
+        )
+    })?;
     let gateway = Arc::new(Gateway {
         catalog,
         upstreams,
@@ -104,7 +132,12 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         bodies: BodyBudget::default(),
         metrics,
         console: Arc::new(Terminal),
-        recorder: args.record.clone().map(Recorder::start).transpose().context("--record: the folder cannot be made")?,
+        recorder: args
+            .record
+            .clone()
+            .map(Recorder::start)
+            .transpose()
+            .context("--record: the folder cannot be made")?,
         host_policy: HostPolicy::LocalOnly,
         public_url: Some(format!("http://{address}")),
         draining: AtomicBool::new(false),
@@ -117,7 +150,9 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     }
     greet(address, mock.is_some());
     if let Some(file) = &args.print_port_file {
-        tokio::fs::write(file, format!("{}\n", address.port())).await.with_context(|| format!("--print-port-file {}", file.display()))?;
+        tokio::fs::write(file, format!("{}\n", address.port()))
+            .await
+            .with_context(|| format!("--print-port-file {}", file.display()))?;
     }
     server::serve(gateway, listener, stop_signal()).await?;
     terminal::line("stopped");
@@ -136,29 +171,55 @@ async fn start_mock(upstream: Option<&str>) -> anyhow::Result<Option<crate::mock
         Some("mock") => crate::mock::Script::built_in(),
         Some(word) => match word.strip_prefix("mock=") {
             Some(path) => {
-                let text = tokio::fs::read_to_string(path).await.with_context(|| format!("--upstream {word}: the script cannot be read"))?;
+                let text = tokio::fs::read_to_string(path)
+                    .await
+                    .with_context(|| format!("--upstream {word}: the script cannot be read"))?;
                 crate::mock::Script::parse(&text).map_err(|error| anyhow::anyhow!("--upstream {word}: {error}"))?
             }
             None => return Ok(None),
         },
         None => return Ok(None),
     };
-    Ok(Some(crate::mock::spawn(script).await.context("the scripted model cannot listen on loopback")?))
+    Ok(Some(
+        crate::mock::spawn(script)
+            .await
+            .context("the scripted model cannot listen on loopback")?,
+    ))
 }
 
 /// Addresses by API: a flag of its own, then `--upstream`, then the SkillRuntime, then the public one.
 fn bases(args: &DevArgs, runtime: &RuntimeSettings, mock: Option<String>) -> anyhow::Result<BTreeMap<Api, Base>> {
     let all = mock.or_else(|| args.upstream.clone());
     let mut bases = BTreeMap::new();
-    for (api, flag) in [(Api::OpenAi, &args.upstream_openai), (Api::Anthropic, &args.upstream_anthropic), (Api::Gemini, &args.upstream_gemini)] {
-        let Some(url) = flag.clone().or_else(|| all.clone()).or_else(|| runtime.upstreams.get(api.as_str()).cloned()) else { continue };
-        let parsed: http::Uri = url.parse().with_context(|| format!("upstream {}: {url:?} is not a URL", api.as_str()))?;
+    for (api, flag) in [
+        (Api::OpenAi, &args.upstream_openai),
+        (Api::Anthropic, &args.upstream_anthropic),
+        (Api::Gemini, &args.upstream_gemini),
+    ] {
+        let Some(url) = flag
+            .clone()
+            .or_else(|| all.clone())
+            .or_else(|| runtime.upstreams.get(api.as_str()).cloned())
+        else {
+            continue;
+        };
+        let parsed: http::Uri = url
+            .parse()
+            .with_context(|| format!("upstream {}: {url:?} is not a URL", api.as_str()))?;
         if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
-            bail!("upstream {}: {url:?} is not an http or https URL; write for example {}", api.as_str(), api.default_url());
+            bail!(
+                "upstream {}: {url:?} is not an http or https URL; write for example {}",
+                api.as_str(),
+                api.default_url()
+            );
         }
         // The operator's own key, from the environment of knack and from nowhere else; it is sent instead of the client's.
         let variable = format!("KNACK_UPSTREAM_{}_KEY", api.as_str().to_uppercase());
-        let key = std::env::var(&variable).ok().map(|key| HeaderValue::from_str(&key)).transpose().with_context(|| format!("{variable} cannot be a header value"))?;
+        let key = std::env::var(&variable)
+            .ok()
+            .map(|key| HeaderValue::from_str(&key))
+            .transpose()
+            .with_context(|| format!("{variable} cannot be a header value"))?;
         bases.insert(api, Base { url, key });
     }
     Ok(bases)
@@ -169,15 +230,25 @@ fn tell_snapshot(snapshot: &Snapshot) {
         terminal::line(&report.to_string());
     }
     let names: Vec<&str> = snapshot.skills.iter().map(|skill| skill.id.name.as_str()).collect();
-    terminal::line(&format!("{} skills at revision {}: {}", names.len(), snapshot.revision, names.join(", ")));
+    terminal::line(&format!(
+        "{} skills at revision {}: {}",
+        names.len(),
+        snapshot.revision,
+        names.join(", ")
+    ));
 }
 
 /// How to point each SDK here: the only thing that a person must do.
 fn greet(address: SocketAddr, mock: bool) {
-    terminal::line(&format!("knack serves http://{address}{}", if mock { " with a scripted model behind it" } else { "" }));
+    terminal::line(&format!(
+        "knack serves http://{address}{}",
+        if mock { " with a scripted model behind it" } else { "" }
+    ));
     terminal::line(&format!("  OpenAI SDKs     export OPENAI_BASE_URL=http://{address}/v1"));
     terminal::line(&format!("  Anthropic SDKs  export ANTHROPIC_BASE_URL=http://{address}"));
-    terminal::line(&format!("  Google Gen AI   export GOOGLE_GEMINI_BASE_URL=http://{address}   (passes through; skills are not injected yet)"));
+    terminal::line(&format!(
+        "  Google Gen AI   export GOOGLE_GEMINI_BASE_URL=http://{address}   (passes through; skills are not injected yet)"
+    ));
 }
 
 fn random_secret() -> HistorySecret {

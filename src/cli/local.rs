@@ -7,7 +7,7 @@ use crate::execution::{Disabled, Executor};
 
 /// Opens the local sandbox, or an executor that says why there is none.
 #[cfg(target_os = "linux")]
-pub async fn executor(runtime: &RuntimeSettings) -> Arc<dyn Executor> {
+pub(super) async fn executor(runtime: &RuntimeSettings) -> Arc<dyn Executor> {
     use crate::execution::local::{LocalExecutor, LocalSettings, find_runner};
     use crate::execution::queue::QueueSettings;
 
@@ -31,6 +31,6 @@ pub async fn executor(runtime: &RuntimeSettings) -> Arc<dyn Executor> {
 
 /// Elsewhere than on Linux there is no sandbox, and without a sandbox nothing runs.
 #[cfg(not(target_os = "linux"))]
-pub async fn executor(_: &RuntimeSettings) -> Arc<dyn Executor> {
+pub(super) async fn executor(_: &RuntimeSettings) -> Arc<dyn Executor> {
     Arc::new(Disabled::unsupported_platform())
 }

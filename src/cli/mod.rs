@@ -51,8 +51,12 @@ pub enum Output {
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Dev(args) => dev::dev(args).await,
-        Command::Skill { command: SkillCommand::Validate(args) } => validate::validate(args).await,
-        Command::Skill { command: SkillCommand::Run(args) } => run::run(args).await,
+        Command::Skill {
+            command: SkillCommand::Validate(args),
+        } => validate::validate(args).await,
+        Command::Skill {
+            command: SkillCommand::Run(args),
+        } => run::run(args).await,
     };
     result.unwrap_or_else(|error| {
         terminal::error(&format!("{error:#}"));

@@ -8,15 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use knack_skill::model::{Skill, Tool};
 use knack_skill::LoadInput;
+use knack_skill::model::{Skill, Tool};
 use knack_skill::problem::Profile;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Output, terminal};
 use crate::catalog::{RuntimeSettings, discover};
-use crate::execution::{ExecutionId, ExecutionRequest, ExecutionResult, Exit, InputFile, Limits, Program, SkillMount, WorkingDirectory};
+use crate::execution::{
+    ExecutionId, ExecutionRequest, ExecutionResult, Exit, InputFile, Limits, Program, SkillMount, WorkingDirectory,
+};
 use crate::gateway::grants::Grants;
 
 /// Arguments of `knack skill run`.
@@ -58,7 +60,11 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let skill = find_skill(&args).await?;
     let request = request(&args, &skill).await?;
     terminal::note(&format!("starting the sandbox for {}", skill.id.name));
-    let executor = super::local::executor(&RuntimeSettings { warm_replicas: Some(0), ..RuntimeSettings::default() }).await;
+    let executor = super::local::executor(&RuntimeSettings {
+        warm_replicas: Some(0),
+        ..RuntimeSettings::default()
+    })
+    .await;
     let capabilities = executor.capabilities();
     for note in &capabilities.notes {
         terminal::note(note);
@@ -90,38 +96,70 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Arc<Skill>> {
     for report in &found.reports {
         terminal::note(&report.to_string());
     }
-    let mut sources: Vec<_> = found.skills.into_iter().filter(|source| args.skill.as_ref().is_none_or(|name| *name == source.id.name)).collect();
+    let mut sources: Vec<_> = found
+        .skills
+        .into_iter()
+        .filter(|source| args.skill.as_ref().is_none_or(|name| *name == source.id.name))
+        .collect();
     let source = match sources.len() {
-        0 => bail!("{}: no such skill found; name a folder with a SKILL.md or a manifest file", args.path.display()),
+        0 => bail!(
+            "{}: no such skill found; name a folder with a SKILL.md or a manifest file",
+            args.path.display()
+        ),
         1 => sources.remove(0),
         _ => {
             let names: Vec<_> = sources.iter().map(|source| source.id.name.as_str()).collect();
-            bail!("{} holds several skills; choose one with --skill: {}", args.path.display(), names.join(", "))
+            bail!(
+                "{} holds several skills; choose one with --skill: {}",
+                args.path.display(),
+                names.join(", ")
+            )
         }
     };
-    let loaded = knack_skill::load(LoadInput { id: source.id, files: source.files, overrides: source.overrides, profile: Profile::Load });
+    let loaded = knack_skill::load(LoadInput {
+        id: source.id,
+        files: source.files,
+        overrides: source.overrides,
+        profile: Profile::Load,
+    });
     for problem in &loaded.problems {
         terminal::note(&problem.to_string());
     }
-    loaded.skill.map(Arc::new).with_context(|| format!("{}: the skill has errors", args.path.display()))
+    loaded
+        .skill
+        .map(Arc::new)
+        .with_context(|| format!("{}: the skill has errors", args.path.display()))
 }
 
 async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Result<ExecutionRequest> {
     let (argv, working_directory) = match &args.tool {
         Some(name) => {
             let tool = find_tool(skill, name)?;
-            (tool_argv(tool, &args.arguments)?, WorkingDirectory::Skill(skill.id.name.clone()))
+            (
+                tool_argv(tool, &args.arguments)?,
+                WorkingDirectory::Skill(skill.id.name.clone()),
+            )
         }
         None if args.command.is_empty() => {
             let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
-            bail!("say what to run: --tool NAME (tools of this skill: {}), or a command after --", if tools.is_empty() { "none".to_owned() } else { tools.join(", ") });
+            bail!(
+                "say what to run: --tool NAME (tools of this skill: {}), or a command after --",
+                if tools.is_empty() {
+                    "none".to_owned()
+                } else {
+                    tools.join(", ")
+                }
+            );
         }
         None => (args.command.clone(), WorkingDirectory::Work),
     };
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let granted = grants.for_run(Some(&skill.id), &skill.env);
     for name in &granted.missing {
-        terminal::note(&format!("the skill asks for {name}, which is not granted; give it with --allow-env {}:{name}", skill.id.name));
+        terminal::note(&format!(
+            "the skill asks for {name}, which is not granted; give it with --allow-env {}:{name}",
+            skill.id.name
+        ));
     }
     let mut limits = Limits::default();
     if let Some(seconds) = args.timeout.or(skill.sandbox.timeout_seconds) {
@@ -133,7 +171,10 @@ async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Result<Execution
         caller: "cli".to_owned(),
         skill: Some(format!("{}/{}", skill.id.namespace, skill.id.name)),
         program: Program::Command { argv },
-        mounts: vec![SkillMount { name: skill.id.name.clone(), skill: Arc::clone(skill) }],
+        mounts: vec![SkillMount {
+            name: skill.id.name.clone(),
+            skill: Arc::clone(skill),
+        }],
         inputs: inputs(&args.input).await?,
         working_directory,
         env: granted.env,
@@ -144,7 +185,14 @@ async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Result<Execution
 fn find_tool<'s>(skill: &'s Skill, name: &str) -> anyhow::Result<&'s Tool> {
     skill.tools.iter().find(|tool| tool.name == name).with_context(|| {
         let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
-        format!("--tool {name}: this skill declares {}", if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") })
+        format!(
+            "--tool {name}: this skill declares {}",
+            if tools.is_empty() {
+                "no tools".to_owned()
+            } else {
+                tools.join(", ")
+            }
+        )
     })
 }
 
@@ -156,9 +204,17 @@ fn tool_argv(tool: &Tool, arguments: &str) -> anyhow::Result<Vec<String>> {
 async fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<InputFile>> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        let name = path.file_name().and_then(|name| name.to_str()).with_context(|| format!("--input {}: not a file name", path.display()))?;
-        let bytes = tokio::fs::read(path).await.with_context(|| format!("--input {}", path.display()))?;
-        files.push(InputFile { path: format!("inputs/{name}"), bytes: bytes.into() });
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .with_context(|| format!("--input {}: not a file name", path.display()))?;
+        let bytes = tokio::fs::read(path)
+            .await
+            .with_context(|| format!("--input {}", path.display()))?;
+        files.push(InputFile {
+            path: format!("inputs/{name}"),
+            bytes: bytes.into(),
+        });
     }
     Ok(files)
 }
@@ -169,9 +225,13 @@ async fn save(folder: &Path, result: &ExecutionResult) -> anyhow::Result<BTreeMa
         // The executor delivers relative paths without `..` only; they stay below the folder.
         let path = folder.join(&file.path);
         if let Some(parent) = path.parent() {
-            tokio::fs::create_dir_all(parent).await.with_context(|| format!("--files-dir {}", folder.display()))?;
+            tokio::fs::create_dir_all(parent)
+                .await
+                .with_context(|| format!("--files-dir {}", folder.display()))?;
         }
-        tokio::fs::write(&path, &file.bytes).await.with_context(|| format!("saving {}", path.display()))?;
+        tokio::fs::write(&path, &file.bytes)
+            .await
+            .with_context(|| format!("saving {}", path.display()))?;
         saved.insert(file.path.clone(), path);
     }
     Ok(saved)
@@ -186,8 +246,14 @@ fn print_text(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {
     for error in &result.file_errors {
         terminal::note(&format!("not saved {}: {}", error.path, error.reason));
     }
-    terminal::note(&format!("{}, {} ms, locks: seccomp {}, Landlock {} (ABI {})", ended(result.exit), result.timings.run.as_millis(),
-        if result.locks.seccomp { "on" } else { "off" }, result.locks.landlock, result.locks.landlock_abi));
+    terminal::note(&format!(
+        "{}, {} ms, locks: seccomp {}, Landlock {} (ABI {})",
+        ended(result.exit),
+        result.timings.run.as_millis(),
+        if result.locks.seccomp { "on" } else { "off" },
+        result.locks.landlock,
+        result.locks.landlock_abi
+    ));
 }
 
 fn print_json(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {

@@ -31,16 +31,28 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let paths = args.paths.clone();
     let found = tokio::task::spawn_blocking(move || discover(&paths)).await?;
     if found.skills.is_empty() && found.reports.is_empty() && found.runtimes.is_empty() {
-        bail!("no skill found in {}; name a folder with a SKILL.md or a manifest file", list(&args.paths));
+        bail!(
+            "no skill found in {}; name a folder with a SKILL.md or a manifest file",
+            list(&args.paths)
+        );
     }
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
     let judged: Vec<Judged> = found.skills.iter().map(|source| judge(source, profile)).collect();
-    let failed = judged.iter().filter(|skill| !skill.valid).count() + found.reports.iter().filter(|report| report.level == ReportLevel::Error).count();
+    let failed = judged.iter().filter(|skill| !skill.valid).count()
+        + found
+            .reports
+            .iter()
+            .filter(|report| report.level == ReportLevel::Error)
+            .count();
     match args.output {
         Output::Text => print_text(&found, &judged, failed),
         Output::Json => print_json(&found, &judged, failed),
     }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 struct Judged {
@@ -80,7 +92,12 @@ fn print_text(found: &Discovered, judged: &[Judged], failed: usize) {
         terminal::line(&report.to_string());
     }
     for skill in judged {
-        terminal::line(&format!("{} {} ({})", if skill.valid { "ok  " } else { "FAIL" }, skill.name, skill.origin));
+        terminal::line(&format!(
+            "{} {} ({})",
+            if skill.valid { "ok  " } else { "FAIL" },
+            skill.name,
+            skill.origin
+        ));
         for problem in &skill.problems {
             terminal::line(&format!("     {problem}"));
         }
@@ -99,7 +116,8 @@ fn print_json(found: &Discovered, judged: &[Judged], failed: usize) {
             })
         })
         .collect();
-    let document = json!({"skills": skills, "reports": found.reports.iter().map(report).collect::<Vec<_>>(), "failed": failed});
+    let document =
+        json!({"skills": skills, "reports": found.reports.iter().map(report).collect::<Vec<_>>(), "failed": failed});
     terminal::line(&format!("{document:#}"));
 }
 
@@ -111,5 +129,9 @@ fn problem(problem: &Problem) -> Value {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }

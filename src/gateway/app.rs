@@ -22,7 +22,10 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/readyz", get(own_routes::readyz))
         .route("/metrics", get(own_routes::metrics))
         .route("/knack/v1/responses/{response}/files", get(own_routes::list_files))
-        .route("/knack/v1/responses/{response}/files/{*name}", get(own_routes::read_file))
+        .route(
+            "/knack/v1/responses/{response}/files/{*name}",
+            get(own_routes::read_file),
+        )
         .fallback(dispatch)
         .layer(from_fn_with_state(Arc::clone(&gateway), guard))
         .with_state(gateway)
@@ -32,7 +35,13 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     if gateway.host_policy == HostPolicy::LocalOnly {
         if let Err(reason) = host_guard::check(request.headers(), request.uri()) {
-            return fault(&Fault { retry: false, ..Fault::new(403, format!("knack dev answers local programs only: {reason}.")) }, error_format(&request));
+            return fault(
+                &Fault {
+                    retry: false,
+                    ..Fault::new(403, format!("knack dev answers local programs only: {reason}."))
+                },
+                error_format(&request),
+            );
         }
     }
     next.run(request).await
@@ -45,7 +54,13 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
         Route::Model(found) if routed(found.format, found.kind) => model::serve(gateway, found, request).await,
         Route::Model(_) | Route::Untouched => {
             if path.starts_with("/knack/") {
-                return fault(&Fault::new(404, format!("No such Knack endpoint: {path}. There is GET /knack/v1/responses/{{id}}/files.")), error_format(&request));
+                return fault(
+                    &Fault::new(
+                        404,
+                        format!("No such Knack endpoint: {path}. There is GET /knack/v1/responses/{{id}}/files."),
+                    ),
+                    error_format(&request),
+                );
             }
             if own_routes::is_own_file(path) {
                 return own_routes::files_api(gateway, request).await;
@@ -57,7 +72,10 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
 
 /// Formats whose loop is complete. Responses and Gemini are proxied untouched until theirs is.
 const fn routed(format: Format, kind: Kind) -> bool {
-    matches!((format, kind), (Format::Chat | Format::Messages, Kind::Generate | Kind::Count))
+    matches!(
+        (format, kind),
+        (Format::Chat | Format::Messages, Kind::Generate | Kind::Count)
+    )
 }
 
 /// The format in which an error of ours is told to whoever sent this request.
@@ -75,12 +93,22 @@ pub fn error_format(request: &Request) -> Format {
 /// An error of ours in the client's API shape.
 pub fn fault(fault: &Fault, format: Format) -> Response {
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, [(http::header::CONTENT_TYPE, "application/json")], fault.body(format)).into_response();
+    let mut response = (
+        status,
+        [(http::header::CONTENT_TYPE, "application/json")],
+        fault.body(format),
+    )
+        .into_response();
     if !fault.retry {
-        response.headers_mut().insert("x-should-retry", http::HeaderValue::from_static("false"));
+        response
+            .headers_mut()
+            .insert("x-should-retry", http::HeaderValue::from_static("false"));
     }
     if fault.status == 503 || fault.status == 429 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        response.headers_mut().insert(
+            http::header::RETRY_AFTER,
+            http::HeaderValue::from_static(RETRY_AFTER_SECONDS),
+        );
     }
     response
 }

@@ -42,7 +42,9 @@ pub enum BodyError {
 
 impl Default for BodyBudget {
     fn default() -> Self {
-        Self { pages: Arc::new(Semaphore::new(BODIES_TOTAL_BYTES / PAGE)) }
+        Self {
+            pages: Arc::new(Semaphore::new(BODIES_TOTAL_BYTES / PAGE)),
+        }
     }
 }
 
@@ -62,7 +64,9 @@ impl BodyBudget {
         let mut first: Option<Bytes> = None;
         let mut buffer = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else {
+                continue;
+            };
             // Most bodies come in one frame: keep it without a copy.
             if first.is_none() && buffer.is_empty() && data.len() >= announced {
                 first = Some(data);
@@ -96,7 +100,9 @@ impl BodyBudget {
 
     fn reserve_pages(&self, pages: usize) -> Result<OwnedSemaphorePermit, BodyError> {
         let pages = u32::try_from(pages).map_err(|_| BodyError::TooLarge)?;
-        Arc::clone(&self.pages).try_acquire_many_owned(pages).map_err(|_| BodyError::Busy)
+        Arc::clone(&self.pages)
+            .try_acquire_many_owned(pages)
+            .map_err(|_| BodyError::Busy)
     }
 }
 
@@ -119,13 +125,25 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(http::header::CONTENT_LENGTH, (BODY_MAX_BYTES + 1).into());
         let endless = futures::stream::repeat_with(|| -> Result<&str, std::io::Error> { panic!("read") });
-        assert_eq!(BodyBudget::default().read(&headers, Body::from_stream(endless)).await.unwrap_err(), BodyError::TooLarge);
+        assert_eq!(
+            BodyBudget::default()
+                .read(&headers, Body::from_stream(endless))
+                .await
+                .unwrap_err(),
+            BodyError::TooLarge
+        );
     }
 
     #[tokio::test]
     async fn a_body_that_lies_about_its_length_is_cut_at_the_bound() {
         let endless = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 1 << 20])));
-        assert_eq!(BodyBudget::default().read(&HeaderMap::new(), Body::from_stream(endless)).await.unwrap_err(), BodyError::TooLarge);
+        assert_eq!(
+            BodyBudget::default()
+                .read(&HeaderMap::new(), Body::from_stream(endless))
+                .await
+                .unwrap_err(),
+            BodyError::TooLarge
+        );
     }
 
     #[tokio::test]

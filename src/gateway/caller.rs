@@ -50,7 +50,12 @@ mod tests {
     fn identity(headers: &[(&'static str, &'static str)], uri: &'static str) -> [u8; 32] {
         let headers = headers
             .iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)))
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    http::HeaderValue::from_static(value),
+                )
+            })
             .collect();
         identify(&HistorySecret::new([7; 32]), &headers, &Uri::from_static(uri)).bucket()
     }
@@ -58,7 +63,10 @@ mod tests {
     #[test]
     fn different_credentials_are_different_callers() {
         let a = identity(&[("authorization", "Bearer a")], "/");
-        assert_eq!(a, identity(&[("authorization", "bearer a"), ("user-agent", "x")], "/v1/messages"));
+        assert_eq!(
+            a,
+            identity(&[("authorization", "bearer a"), ("user-agent", "x")], "/v1/messages")
+        );
         for other in [
             identity(&[("authorization", "Bearer b")], "/"),
             identity(&[], "/"),

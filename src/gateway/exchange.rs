@@ -73,7 +73,9 @@ pub struct Exchange {
 
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange").field("request_id", &self.log.request_id).finish_non_exhaustive()
+        f.debug_struct("Exchange")
+            .field("request_id", &self.log.request_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,7 +116,16 @@ pub struct Parts {
 impl Exchange {
     /// Starts the loop; nothing is sent before [`Exchange::next`] is polled.
     pub fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
-        let Parts { mut drive, target, tools, hidden, recording, log, begun, held } = parts;
+        let Parts {
+            mut drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            begun,
+            held,
+        } = parts;
         let mut scratch = Vec::with_capacity(4);
         drive.start(begun.elapsed(), &mut scratch);
         Self {
@@ -181,7 +192,8 @@ impl Exchange {
             Out::Run(call) => self.run(call),
             Out::Remember(record) => {
                 self.keep_files(&record.response_id).await;
-                self.hidden.remember(&self.gateway, self.drive.request(), &record, &self.made);
+                self.hidden
+                    .remember(&self.gateway, self.drive.request(), &record, &self.made);
             }
             Out::ClientHead(head) => {
                 self.log.status = head.status;
@@ -200,7 +212,11 @@ impl Exchange {
 
     /// Bytes that are ready together go out in one write.
     fn coalesce(&mut self, first: Bytes) -> Bytes {
-        let more = self.wishes.iter().take_while(|wish| matches!(wish, Out::ClientBytes(_))).count();
+        let more = self
+            .wishes
+            .iter()
+            .take_while(|wish| matches!(wish, Out::ClientBytes(_)))
+            .count();
         let bytes = if more == 0 {
             first
         } else {
@@ -227,7 +243,10 @@ impl Exchange {
             // A second, different body under the same key is a conflict (wire.md 0.4).
             headers.remove("idempotency-key");
         }
-        let request = self.gateway.upstreams.post(self.target.api, &self.target.path_and_query, headers, body);
+        let request = self
+            .gateway
+            .upstreams
+            .post(self.target.api, &self.target.path_and_query, headers, body);
         self.upstream = Upstream::Sending(Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
@@ -319,14 +338,24 @@ impl Exchange {
         self.stored = true;
         let files = entries(&self.made);
         self.log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
-        if let Err(error) = self.gateway.files.put(self.hidden.bucket(), response_id, files.clone()).await {
+        if let Err(error) = self
+            .gateway
+            .files
+            .put(self.hidden.bucket(), response_id, files.clone())
+            .await
+        {
             tracing::warn!(request_id = %self.log.request_id, %error, "generated files could not be kept");
-            self.log.notes.push("generated files could not be kept on disk".to_owned());
+            self.log
+                .notes
+                .push("generated files could not be kept on disk".to_owned());
         }
         if let Some(folder) = &self.gateway.files_folder {
             match super::files::write_folder(folder, response_id, &files).await {
                 Ok(target) => self.log.notes.push(format!("files in {}", target.display())),
-                Err(error) => self.log.notes.push(format!("files could not be written to {}: {error}", folder.display())),
+                Err(error) => self
+                    .log
+                    .notes
+                    .push(format!("files could not be written to {}: {error}", folder.display())),
             }
         }
     }
@@ -364,18 +393,30 @@ impl Drop for Exchange {
                 self.log.status = 499;
             }
         }
-        self.gateway.metrics.record_bytes.set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
+        self.gateway
+            .metrics
+            .record_bytes
+            .set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
         self.log.publish(&*self.gateway.console, &self.gateway.metrics);
     }
 }
 
 fn content_type(headers: &HeaderMap) -> Option<&str> {
-    headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok())
+    headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
 }
 
 /// `retry-after-ms` or `retry-after` in seconds; dates are rare and are taken as absent.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).and_then(|value| value.trim().parse::<f64>().ok());
-    let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"))?;
+    let number = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.trim().parse::<f64>().ok())
+    };
+    let seconds = number("retry-after-ms")
+        .map(|millis| millis / 1000.0)
+        .or_else(|| number("retry-after"))?;
     Duration::try_from_secs_f64(seconds).ok()
 }

@@ -59,14 +59,25 @@ impl FileStore {
     /// A store in a fresh temporary folder, removed with the store.
     pub fn new(quota_bytes: u64) -> std::io::Result<Self> {
         let root = tempfile::Builder::new().prefix("knack-files-").tempdir()?;
-        Ok(Self { root, quota_bytes, inner: Mutex::default() })
+        Ok(Self {
+            root,
+            quota_bytes,
+            inner: Mutex::default(),
+        })
     }
 
     /// Keeps the files of one response; files of the same name from a later run replace earlier ones.
     /// Files that do not fit the quota push out the oldest responses.
-    pub async fn put(self: &Arc<Self>, caller: Key, response: &str, files: Vec<(FileEntry, Bytes)>) -> std::io::Result<()> {
+    pub async fn put(
+        self: &Arc<Self>,
+        caller: Key,
+        response: &str,
+        files: Vec<(FileEntry, Bytes)>,
+    ) -> std::io::Result<()> {
         let (store, response) = (Arc::clone(self), response.to_owned());
-        tokio::task::spawn_blocking(move || store.put_blocking(caller, &response, &files)).await.map_err(std::io::Error::other)?
+        tokio::task::spawn_blocking(move || store.put_blocking(caller, &response, &files))
+            .await
+            .map_err(std::io::Error::other)?
     }
 
     fn put_blocking(&self, caller: Key, response: &str, files: &[(FileEntry, Bytes)]) -> std::io::Result<()> {
@@ -93,7 +104,15 @@ impl FileStore {
         }
         entries.extend(files.iter().map(|(entry, _)| entry.clone()));
         inner.bytes += entries.iter().map(|entry| entry.size_bytes).sum::<u64>();
-        inner.responses.insert(response.to_owned(), Response { caller, made: Instant::now(), folder, files: entries });
+        inner.responses.insert(
+            response.to_owned(),
+            Response {
+                caller,
+                made: Instant::now(),
+                folder,
+                files: entries,
+            },
+        );
         inner.expire(self.quota_bytes)
     }
 
@@ -119,10 +138,14 @@ impl FileStore {
     /// Where a file of the Files API stands: response id and name.
     pub fn find(&self, caller: &Key, id: &str) -> Option<(String, String)> {
         let inner = self.lock();
-        inner.responses.iter().filter(|(_, found)| found.caller == *caller && found.made.elapsed() <= FILES_KEPT).find_map(|(response, found)| {
-            let entry = found.files.iter().find(|entry| file_id(response, &entry.name) == id)?;
-            Some((response.clone(), entry.name.clone()))
-        })
+        inner
+            .responses
+            .iter()
+            .filter(|(_, found)| found.caller == *caller && found.made.elapsed() <= FILES_KEPT)
+            .find_map(|(response, found)| {
+                let entry = found.files.iter().find(|entry| file_id(response, &entry.name) == id)?;
+                Some((response.clone(), entry.name.clone()))
+            })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -132,7 +155,9 @@ impl FileStore {
 
 impl Inner {
     fn visible(&self, caller: &Key, response: &str) -> Option<&Response> {
-        self.responses.get(response).filter(|found| found.caller == *caller && found.made.elapsed() <= FILES_KEPT)
+        self.responses
+            .get(response)
+            .filter(|found| found.caller == *caller && found.made.elapsed() <= FILES_KEPT)
     }
 
     fn remove(&mut self, response: &str) -> Option<Response> {
@@ -143,7 +168,12 @@ impl Inner {
 
     fn expire(&mut self, quota: u64) -> std::io::Result<()> {
         loop {
-            let Some((oldest, age)) = self.responses.iter().map(|(id, r)| (id.clone(), r.made.elapsed())).max_by_key(|(_, age)| *age) else {
+            let Some((oldest, age)) = self
+                .responses
+                .iter()
+                .map(|(id, r)| (id.clone(), r.made.elapsed()))
+                .max_by_key(|(_, age)| *age)
+            else {
                 return Ok(());
             };
             if age <= FILES_KEPT && self.bytes <= quota {
@@ -163,7 +193,12 @@ pub fn file_id(response: &str, name: &str) -> String {
     hash.update((response.len() as u64).to_be_bytes());
     hash.update(response);
     hash.update(name);
-    let hex: String = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = hash
+        .finalize()
+        .iter()
+        .take(12)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("{FILE_ID_PREFIX}{hex}")
 }
 
@@ -174,9 +209,14 @@ pub async fn write_folder(folder: &Path, response: &str, files: &[(FileEntry, By
     let target = folder.join(if id.is_empty() { "response" } else { &id });
     for (entry, bytes) in files {
         let relative = Path::new(&entry.name);
-        let inside = relative.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        let inside = relative
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)));
         if !inside {
-            return Err(std::io::Error::other(format!("file name {:?} would leave the folder", entry.name)));
+            return Err(std::io::Error::other(format!(
+                "file name {:?} would leave the folder",
+                entry.name
+            )));
         }
         let path = target.join(relative);
         if let Some(parent) = path.parent() {
@@ -238,10 +278,15 @@ mod tests {
     #[tokio::test]
     async fn names_that_leave_the_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        write_folder(folder.path(), "resp_1", &[file("out/a.txt", "x")]).await.unwrap();
+        write_folder(folder.path(), "resp_1", &[file("out/a.txt", "x")])
+            .await
+            .unwrap();
         assert!(folder.path().join("resp_1/out/a.txt").exists());
         for name in ["../x", "/etc/x", "a/../../x"] {
-            assert!(write_folder(folder.path(), "resp_1", &[file(name, "x")]).await.is_err(), "{name}");
+            assert!(
+                write_folder(folder.path(), "resp_1", &[file(name, "x")]).await.is_err(),
+                "{name}"
+            );
         }
     }
 }

@@ -6,8 +6,18 @@ use knack_skill::model::SkillRef;
 
 /// Names that hold provider keys: never granted, whoever asks (design.md section 5).
 const NEVER: [&str; 12] = [
-    "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY", "GOOGLE_API_KEY", "XAI_API_KEY", "DEEPSEEK_API_KEY",
-    "AZURE_OPENAI_API_KEY", "MISTRAL_API_KEY", "COHERE_API_KEY", "GROQ_API_KEY", "OPENROUTER_API_KEY",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "XAI_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "MISTRAL_API_KEY",
+    "COHERE_API_KEY",
+    "GROQ_API_KEY",
+    "OPENROUTER_API_KEY",
 ];
 
 /// Values by skill and name.
@@ -19,7 +29,13 @@ pub struct Grants {
 impl std::fmt::Debug for Grants {
     /// Values are secrets: only skills and names are shown.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_map().entries(self.values.iter().map(|(skill, names)| (skill, names.keys().collect::<Vec<_>>()))).finish()
+        f.debug_map()
+            .entries(
+                self.values
+                    .iter()
+                    .map(|(skill, names)| (skill, names.keys().collect::<Vec<_>>())),
+            )
+            .finish()
     }
 }
 
@@ -37,12 +53,18 @@ impl Grants {
     pub fn parse(words: &[String], lookup: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let mut values: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
         for word in words {
-            let (skill, name) = word.rsplit_once(':').ok_or_else(|| format!("--allow-env {word}: write SKILL:NAME"))?;
+            let (skill, name) = word
+                .rsplit_once(':')
+                .ok_or_else(|| format!("--allow-env {word}: write SKILL:NAME"))?;
             if NEVER.contains(&name) {
                 return Err(format!("--allow-env {word}: provider keys are never given to skills"));
             }
-            let value = lookup(name).ok_or_else(|| format!("--allow-env {word}: {name} is not set in the environment of knack"))?;
-            values.entry(skill.to_owned()).or_default().insert(name.to_owned(), value);
+            let value = lookup(name)
+                .ok_or_else(|| format!("--allow-env {word}: {name} is not set in the environment of knack"))?;
+            values
+                .entry(skill.to_owned())
+                .or_default()
+                .insert(name.to_owned(), value);
         }
         Ok(Self { values })
     }
@@ -56,7 +78,10 @@ impl Grants {
         };
         let full = format!("{}/{}", skill.namespace, skill.name);
         for name in asked {
-            let value = [&skill.name, &full].into_iter().filter_map(|key| self.values.get(key)).find_map(|names| names.get(name));
+            let value = [&skill.name, &full]
+                .into_iter()
+                .filter_map(|key| self.values.get(key))
+                .find_map(|names| names.get(name));
             match value {
                 Some(value) => drop(granted.env.insert(name.clone(), value.clone())),
                 None => drop(granted.missing.insert(name.clone())),
@@ -78,7 +103,10 @@ mod tests {
     #[test]
     fn a_grant_is_for_one_skill_and_one_name() {
         let grants = parse(&["weather:TOKEN"]).unwrap();
-        let skill = |name: &str| SkillRef { namespace: "default".to_owned(), name: name.to_owned() };
+        let skill = |name: &str| SkillRef {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        };
         let asked = ["TOKEN".to_owned(), "OTHER".to_owned()];
         let granted = grants.for_run(Some(&skill("weather")), &asked);
         assert_eq!(granted.env["TOKEN"], "value of TOKEN");

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use knack_skill::call::LoadRecord;
 use knack_skill::plan::Plan;
+use knack_wire::Request;
 use knack_wire::drive::GeneratedFile;
 use knack_wire::history::{self, Caller, FileNote, Hit, Mode, Record};
 use knack_wire::json::Edits;
-use knack_wire::Request;
 use std::sync::Arc;
 
 use super::records::Key;
@@ -40,7 +40,9 @@ impl Hidden {
 
     /// Whether this request may need any change: without a record, and with nothing of ours in the history, it does not.
     pub fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
-        gateway.records.has_caller(&self.bucket()) || memchr::memmem::find(request.raw(), b"knack_").is_some() || (self.injecting && history::may_need_repair(request))
+        gateway.records.has_caller(&self.bucket())
+            || memchr::memmem::find(request.raw(), b"knack_").is_some()
+            || (self.injecting && history::may_need_repair(request))
     }
 
     /// The changes inside the conversation, and the files that the found turns made and that are still kept.
@@ -52,12 +54,24 @@ impl Hidden {
             for lookup in scan.lookups(&self.caller) {
                 let found = lookup.keys.iter().find_map(|key| gateway.records.get(&bucket, key));
                 if let Some(record) = found.and_then(|bytes| Record::decode(&bytes, format)) {
-                    hits.push(Hit { turn: lookup.turn, record });
+                    hits.push(Hit {
+                        turn: lookup.turn,
+                        record,
+                    });
                 }
             }
         }
-        let mode = if self.injecting { Mode::Injecting { run_tool: self.run_tool.as_deref() } } else { Mode::Off };
-        let mut render = |reference: &str| self.render(reference).unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned());
+        let mode = if self.injecting {
+            Mode::Injecting {
+                run_tool: self.run_tool.as_deref(),
+            }
+        } else {
+            Mode::Off
+        };
+        let mut render = |reference: &str| {
+            self.render(reference)
+                .unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned())
+        };
         let expansion = history::expand(request, &scan, &hits, mode, &mut render);
         let files = self.kept_files(gateway, &expansion.files).await;
         (expansion.edits, files)
@@ -80,11 +94,19 @@ impl Hidden {
     pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, made: &[GeneratedFile]) {
         let scan = history::scan(request);
         let keys = history::keys(&self.caller, request.format(), &scan, answer);
-        let notes = entries(made).into_iter().map(|(entry, _)| FileNote { name: entry.name, sha256: entry.sha256, response_id: answer.response_id.clone() });
-        let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| self.render(reference));
+        let notes = entries(made).into_iter().map(|(entry, _)| FileNote {
+            name: entry.name,
+            sha256: entry.sha256,
+            response_id: answer.response_id.clone(),
+        });
+        let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| {
+            self.render(reference)
+        });
         match sealed {
             Some(record) => drop(gateway.records.put(self.bucket(), keys, Bytes::from(record))),
-            None => tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it"),
+            None => tracing::info!(
+                "a hidden turn is too large to be remembered; the next request goes as the client sends it"
+            ),
         }
     }
 

@@ -16,7 +16,9 @@ pub fn check(headers: &HeaderMap, uri: &Uri) -> Result<(), &'static str> {
     }
     if let Some(origin) = headers.get(http::header::ORIGIN) {
         let origin = origin.to_str().map_err(|_| "the Origin header is not text")?;
-        let local = origin.split_once("://").is_some_and(|(_, authority)| is_local(authority));
+        let local = origin
+            .split_once("://")
+            .is_some_and(|(_, authority)| is_local(authority));
         if !local {
             return Err("web pages of other origins may not call this gateway");
         }
@@ -40,7 +42,9 @@ fn is_local(authority: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host == "localhost"
         || host.ends_with(".localhost")
-        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -50,7 +54,12 @@ mod tests {
     fn check_headers(headers: &[(&'static str, &'static str)]) -> bool {
         let map = headers
             .iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)))
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    http::HeaderValue::from_static(value),
+                )
+            })
             .collect();
         check(&map, &Uri::from_static("/v1/messages")).is_ok()
     }

@@ -12,8 +12,14 @@ pub fn make_plan(request: &Request, view: &View, header: Option<&str>, snapshot:
     let texts = mentioning_texts(request);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let client_tools: Vec<&str> = view.client_tools.iter().map(String::as_str).collect();
-    let container: Vec<ContainerSkill<'_>> =
-        view.container_skills.iter().map(|skill| ContainerSkill { kind: Some(&skill.kind), id: &skill.id }).collect();
+    let container: Vec<ContainerSkill<'_>> = view
+        .container_skills
+        .iter()
+        .map(|skill| ContainerSkill {
+            kind: Some(&skill.kind),
+            id: &skill.id,
+        })
+        .collect();
     let values = PlanRequest {
         provider: provider(request.format()),
         model: &view.model,
@@ -26,7 +32,11 @@ pub fn make_plan(request: &Request, view: &View, header: Option<&str>, snapshot:
         max_tokens: view.max_tokens,
     };
     plan(&values, &snapshot.catalog).map_err(|error| match &error {
-        PlanError::UnknownSkill { .. } => Fault { code: Some("skill_not_found".to_owned()), retry: false, ..Fault::new(404, error.to_string()) },
+        PlanError::UnknownSkill { .. } => Fault {
+            code: Some("skill_not_found".to_owned()),
+            retry: false,
+            ..Fault::new(404, error.to_string())
+        },
     })
 }
 
@@ -40,7 +50,13 @@ pub fn injection(plan: &Plan, view: &View) -> Injection {
     Injection {
         system: plan.system.to_string(),
         tools: plan.tools.iter().map(tool).collect(),
-        own_skills: plan.container.ours.iter().filter_map(|&index| view.container_skills.get(index)).map(|skill| skill.id.clone()).collect(),
+        own_skills: plan
+            .container
+            .ours
+            .iter()
+            .filter_map(|&index| view.container_skills.get(index))
+            .map(|skill| skill.id.clone())
+            .collect(),
     }
 }
 
@@ -72,14 +88,27 @@ fn mentioning_texts(request: &Request) -> Vec<String> {
         return Vec::new();
     }
     let user = |message: &knack_wire::request::MessageText<'_>| message.role == "user" && message.text.starts_with('@');
-    request.messages().into_iter().filter(user).map(|message| message.text.into_owned()).collect()
+    request
+        .messages()
+        .into_iter()
+        .filter(user)
+        .map(|message| message.text.into_owned())
+        .collect()
 }
 
 fn auto_context(request: &Request, view: &View) -> AutoContext {
     let messages = request
         .messages()
         .into_iter()
-        .map(|message| AutoMessage { user: message.role == "user", text: Some(message.text.into_owned()).filter(|text| !text.is_empty()) })
+        .map(|message| AutoMessage {
+            user: message.role == "user",
+            text: Some(message.text.into_owned()).filter(|text| !text.is_empty()),
+        })
         .collect();
-    AutoContext { tools_json: request.tools_json().into_owned(), model: view.model.clone(), messages, ..AutoContext::default() }
+    AutoContext {
+        tools_json: request.tools_json().into_owned(),
+        model: view.model.clone(),
+        messages,
+        ..AutoContext::default()
+    }
 }

@@ -13,7 +13,9 @@ use prometheus_client::registry::Registry;
 use super::observe::RequestLog;
 
 /// Seconds; the buckets of the OpenTelemetry GenAI conventions (wire.md section 10).
-const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const SECONDS: [f64; 14] = [
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];
 /// Seconds of one execution: warm runs end within milliseconds.
 const RUN_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0];
 
@@ -60,24 +62,59 @@ impl Default for Metrics {
         let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
         let run_seconds: fn() -> Histogram = || Histogram::new(RUN_SECONDS);
         let requests = Family::default();
-        registry.register("gateway_requests", "Requests answered, by wire format and HTTP status", requests.clone());
+        registry.register(
+            "gateway_requests",
+            "Requests answered, by wire format and HTTP status",
+            requests.clone(),
+        );
         let duration = Family::new_with_constructor(seconds);
-        registry.register("gateway_request_duration_seconds", "From a request's head to its answer's end", duration.clone());
+        registry.register(
+            "gateway_request_duration_seconds",
+            "From a request's head to its answer's end",
+            duration.clone(),
+        );
         let rounds = Family::default();
         registry.register("gateway_upstream_rounds", "Requests sent to providers", rounds.clone());
         let added_tokens = Family::default();
-        registry.register("gateway_added_tokens", "Estimated tokens (bytes / 4) that injection added", added_tokens.clone());
+        registry.register(
+            "gateway_added_tokens",
+            "Estimated tokens (bytes / 4) that injection added",
+            added_tokens.clone(),
+        );
         let runs = Family::default();
         registry.register("executions", "Executions, by status and kind of start", runs.clone());
         let run_duration = Family::new_with_constructor(run_seconds);
-        registry.register("execution_duration_seconds", "From asking for an execution to its result", run_duration.clone());
+        registry.register(
+            "execution_duration_seconds",
+            "From asking for an execution to its result",
+            run_duration.clone(),
+        );
         let skills = Gauge::default();
         registry.register("catalog_skills", "Skills in service", skills.clone());
         let broken_sources = Gauge::default();
-        registry.register("catalog_errors", "Errors reported about skill sources", broken_sources.clone());
+        registry.register(
+            "catalog_errors",
+            "Errors reported about skill sources",
+            broken_sources.clone(),
+        );
         let record_bytes = Gauge::default();
-        registry.register("gateway_record_bytes", "Bytes of remembered hidden turns", record_bytes.clone());
-        Self { registry: Mutex::new(registry), requests, duration, rounds, added_tokens, runs, run_duration, skills, broken_sources, record_bytes }
+        registry.register(
+            "gateway_record_bytes",
+            "Bytes of remembered hidden turns",
+            record_bytes.clone(),
+        );
+        Self {
+            registry: Mutex::new(registry),
+            requests,
+            duration,
+            rounds,
+            added_tokens,
+            runs,
+            run_duration,
+            skills,
+            broken_sources,
+            record_bytes,
+        }
     }
 }
 
@@ -85,14 +122,24 @@ impl Metrics {
     /// Counts one finished request.
     pub fn request(&self, log: &RequestLog) {
         let format = FormatLabel { format: log.format };
-        self.requests.get_or_create(&RequestLabels { format: log.format, status: log.status }).inc();
+        self.requests
+            .get_or_create(&RequestLabels {
+                format: log.format,
+                status: log.status,
+            })
+            .inc();
         self.duration.get_or_create(&format).observe(log.duration.as_secs_f64());
         self.rounds.get_or_create(&format).inc_by(u64::from(log.rounds));
         self.added_tokens.get_or_create(&format).inc_by(log.added_tokens as u64);
         for run in &log.executions {
-            let labels = RunLabels { status: run.status, start: run.start };
+            let labels = RunLabels {
+                status: run.status,
+                start: run.start,
+            };
             self.runs.get_or_create(&labels).inc();
-            self.run_duration.get_or_create(&labels).observe(run.duration.as_secs_f64());
+            self.run_duration
+                .get_or_create(&labels)
+                .observe(run.duration.as_secs_f64());
         }
     }
 

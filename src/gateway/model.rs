@@ -29,19 +29,32 @@ use crate::catalog::Snapshot;
 pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
-    let log = RequestLog { request_id: request_id(), format: word(format), ..RequestLog::default() };
+    let log = RequestLog {
+        request_id: request_id(),
+        format: word(format),
+        ..RequestLog::default()
+    };
     let (parts, body) = request.into_parts();
     let held = match gateway.bodies.read(&parts.headers, body).await {
         Ok(held) => held,
         Err(error) => return refuse(&gateway, log, begun, &body_fault(error), format),
     };
-    let recording = gateway.recorder.as_ref().map(|recorder| recorder.request(&log.request_id));
+    let recording = gateway
+        .recorder
+        .as_ref()
+        .map(|recorder| recorder.request(&log.request_id));
     if let Some(recording) = &recording {
         recording.write("request.json", held.bytes.clone());
     }
     let snapshot = gateway.catalog.snapshot().await;
-    let prepared = knack_wire::Request::parse(route, held.bytes.clone()).and_then(|request| prepare(request, &parts.headers, &snapshot));
-    let Prepared { request, view, plan, injection } = match prepared {
+    let prepared = knack_wire::Request::parse(route, held.bytes.clone())
+        .and_then(|request| prepare(request, &parts.headers, &snapshot));
+    let Prepared {
+        request,
+        view,
+        plan,
+        injection,
+    } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, log, begun, &error, format),
     };
@@ -51,9 +64,20 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         snapshot: Arc::clone(&snapshot),
         plan: Arc::clone(&plan),
         injecting: !snapshot.runtime.suspend && !(plan.off && injection.is_empty()),
-        run_tool: plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode)).map(|tool| tool.name.clone()),
+        run_tool: plan
+            .tools
+            .iter()
+            .find(|tool| matches!(tool.action, Action::RunCode))
+            .map(|tool| tool.name.clone()),
     };
-    let settings = settings(&view, &plan, &snapshot, hidden.concerns(&gateway, &request), kind, &log.request_id);
+    let settings = settings(
+        &view,
+        &plan,
+        &snapshot,
+        hidden.concerns(&gateway, &request),
+        kind,
+        &log.request_id,
+    );
     let tools = (!injection.tools.is_empty()).then(|| {
         let runner = tool_runner(&gateway, &snapshot, &plan, &hidden, &log);
         runner.stage_attachments_later(request.clone());
@@ -64,13 +88,35 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, log, begun, &error, format),
     };
-    let path_and_query = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
-    let target = Target { api: Api::of_format(format), path_and_query, headers: forward_request_headers(&parts.headers) };
-    let mut exchange = Exchange::start(Arc::clone(&gateway), Parts { drive, target, tools, hidden, recording, log, begun, held });
+    let path_and_query = parts
+        .uri
+        .path_and_query()
+        .map_or("/", http::uri::PathAndQuery::as_str)
+        .to_owned();
+    let target = Target {
+        api: Api::of_format(format),
+        path_and_query,
+        headers: forward_request_headers(&parts.headers),
+    };
+    let mut exchange = Exchange::start(
+        Arc::clone(&gateway),
+        Parts {
+            drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            begun,
+            held,
+        },
+    );
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
-        Some(Piece::Bytes(_) | Piece::Broken) | None => fault(&Fault::new(500, "The gateway could not begin its answer."), format),
+        Some(Piece::Bytes(_) | Piece::Broken) | None => {
+            fault(&Fault::new(500, "The gateway could not begin its answer."), format)
+        }
     }
 }
 
@@ -93,20 +139,34 @@ fn prepare(request: knack_wire::Request, headers: &HeaderMap, snapshot: &Snapsho
         injection = Injection::default();
         plan.off = true;
     }
-    Ok(Prepared { request, view, plan: Arc::new(plan), injection })
+    Ok(Prepared {
+        request,
+        view,
+        plan: Arc::new(plan),
+        injection,
+    })
 }
 
 /// All values of `x-knack-skills`, joined as one list.
 fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
     let values: Result<Vec<&str>, _> = headers.get_all(HEADER_SKILLS).iter().map(HeaderValue::to_str).collect();
-    let values = values.map_err(|_| Fault::bad(HEADER_SKILLS, "The header x-knack-skills is not text; write skill names separated by commas."))?;
+    let values = values.map_err(|_| {
+        Fault::bad(
+            HEADER_SKILLS,
+            "The header x-knack-skills is not text; write skill names separated by commas.",
+        )
+    })?;
     Ok((!values.is_empty()).then(|| values.join(",")))
 }
 
 fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
     log.model.clone_from(&view.model);
     log.stream = view.stream;
-    log.skills = plan.active.iter().map(|active| format!("{} ({})", active.handle, why(active.why))).collect();
+    log.skills = plan
+        .active
+        .iter()
+        .map(|active| format!("{} ({})", active.handle, why(active.why)))
+        .collect();
     if !plan.off {
         log.listed = snapshot.listed;
     }
@@ -114,7 +174,12 @@ fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) 
     log.notes = plan
         .notes
         .iter()
-        .map(|note| note.skill.as_ref().map_or_else(|| note.text.clone(), |skill| format!("skill {}: {}", skill.name, note.text)))
+        .map(|note| {
+            note.skill.as_ref().map_or_else(
+                || note.text.clone(),
+                |skill| format!("skill {}: {}", skill.name, note.text),
+            )
+        })
         .collect();
     if snapshot.runtime.suspend {
         log.notes.push("suspended by the runtime".to_owned());
@@ -158,12 +223,21 @@ fn container(view: &View, plan: &Plan, request_id: &str) -> String {
         .filter_map(|&index| view.container_skills.get(index))
         .map(|skill| serde_json::json!({"type": skill.kind, "skill_id": skill.id, "version": skill.version.as_deref().unwrap_or("latest")}))
         .collect();
-    let expires = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_hours(1)).unwrap_or(jiff::Timestamp::MAX);
+    let expires = jiff::Timestamp::now()
+        .checked_add(jiff::SignedDuration::from_hours(1))
+        .unwrap_or(jiff::Timestamp::MAX);
     let id = format!("container_knack_{}", request_id.replace('-', ""));
-    serde_json::json!({"id": id, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), "skills": skills}).to_string()
+    serde_json::json!({"id": id, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), "skills": skills})
+        .to_string()
 }
 
-fn tool_runner(gateway: &Gateway, snapshot: &Arc<Snapshot>, plan: &Arc<Plan>, hidden: &Hidden, log: &RequestLog) -> ToolRunner {
+fn tool_runner(
+    gateway: &Gateway,
+    snapshot: &Arc<Snapshot>,
+    plan: &Arc<Plan>,
+    hidden: &Hidden,
+    log: &RequestLog,
+) -> ToolRunner {
     ToolRunner {
         snapshot: Arc::clone(snapshot),
         plan: Arc::clone(plan),
@@ -180,16 +254,28 @@ fn tool_runner(gateway: &Gateway, snapshot: &Arc<Snapshot>, plan: &Arc<Plan>, hi
 /// `x-knack`: what was done to this request, for a person with curl.
 fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
     let skills: Vec<&str> = plan.active.iter().map(|active| &*active.handle).collect();
-    let text = format!("revision={}; skills={}; added-tokens={}", snapshot.revision, skills.join(","), plan.added_tokens);
+    let text = format!(
+        "revision={}; skills={}; added-tokens={}",
+        snapshot.revision,
+        skills.join(","),
+        plan.added_tokens
+    );
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("revision=?"))
 }
 
 fn answer(mut exchange: Exchange, head: ClientHead, knack_header: HeaderValue) -> Response {
-    let mut headers = if head.upstream_headers { exchange.take_headers() } else { HeaderMap::new() };
+    let mut headers = if head.upstream_headers {
+        exchange.take_headers()
+    } else {
+        HeaderMap::new()
+    };
     match head.body {
         BodyKind::AsUpstream => {}
         BodyKind::Stream => {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+            headers.insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("text/event-stream; charset=utf-8"),
+            );
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
         }
@@ -230,8 +316,17 @@ fn refuse(gateway: &Gateway, mut log: RequestLog, begun: Instant, error: &Fault,
 /// What a client is told about a body that was not taken.
 pub fn body_fault(error: BodyError) -> Fault {
     match error {
-        BodyError::TooLarge => Fault { retry: false, ..Fault::new(413, "The request body is larger than 32 MiB, which is the most that this gateway takes.") },
-        BodyError::Busy => Fault::new(503, "The gateway holds too many request bodies at this moment; try again in a second."),
+        BodyError::TooLarge => Fault {
+            retry: false,
+            ..Fault::new(
+                413,
+                "The request body is larger than 32 MiB, which is the most that this gateway takes.",
+            )
+        },
+        BodyError::Busy => Fault::new(
+            503,
+            "The gateway holds too many request bodies at this moment; try again in a second.",
+        ),
         BodyError::Broken => Fault::new(400, "The request body broke off before its end."),
     }
 }

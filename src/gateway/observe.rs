@@ -56,18 +56,41 @@ pub struct RequestLog {
 impl RequestLog {
     /// The console line. A person reads it at night: the important part first, details behind.
     pub fn line(&self) -> String {
-        let mut line = format!("{} {} {}", self.status, self.format, if self.model.is_empty() { "-" } else { &self.model });
+        let mut line = format!(
+            "{} {} {}",
+            self.status,
+            self.format,
+            if self.model.is_empty() { "-" } else { &self.model }
+        );
         if self.stream {
             line.push_str(" stream");
         }
-        let _ = write!(line, " | skills: {}", if self.skills.is_empty() { "none".to_owned() } else { self.skills.join(", ") });
+        let _ = write!(
+            line,
+            " | skills: {}",
+            if self.skills.is_empty() {
+                "none".to_owned()
+            } else {
+                self.skills.join(", ")
+            }
+        );
         if self.listed > 0 {
             let _ = write!(line, " + {} listed", self.listed);
         }
         let _ = write!(line, " | +{} tokens | {} rounds", self.added_tokens, self.rounds);
         for run in &self.executions {
-            let skill = if run.skill.is_empty() { "run_code" } else { run.skill.as_str() };
-            let _ = write!(line, " | {skill}: {} {} {} ms", run.status, run.start, run.duration.as_millis());
+            let skill = if run.skill.is_empty() {
+                "run_code"
+            } else {
+                run.skill.as_str()
+            };
+            let _ = write!(
+                line,
+                " | {skill}: {} {} {} ms",
+                run.status,
+                run.start,
+                run.duration.as_millis()
+            );
         }
         for file in &self.files {
             let _ = write!(line, " | file {file}");

@@ -30,11 +30,23 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
 
 /// OpenMetrics text.
 pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], gateway.metrics.text()).into_response()
+    (
+        [(
+            header::CONTENT_TYPE,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        )],
+        gateway.metrics.text(),
+    )
+        .into_response()
 }
 
 /// `GET /knack/v1/responses/{id}/files`.
-pub async fn list_files(State(gateway): State<Arc<Gateway>>, Path(response): Path<String>, headers: HeaderMap, uri: Uri) -> Response {
+pub async fn list_files(
+    State(gateway): State<Arc<Gateway>>,
+    Path(response): Path<String>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
     let caller = caller::identify(&gateway.secret, &headers, &uri).bucket();
     match gateway.files.list(&caller, &response) {
         Some(files) => Json(json!({ "files": files })).into_response(),
@@ -43,7 +55,12 @@ pub async fn list_files(State(gateway): State<Arc<Gateway>>, Path(response): Pat
 }
 
 /// `GET /knack/v1/responses/{id}/files/{name}`.
-pub async fn read_file(State(gateway): State<Arc<Gateway>>, Path((response, name)): Path<(String, String)>, headers: HeaderMap, uri: Uri) -> Response {
+pub async fn read_file(
+    State(gateway): State<Arc<Gateway>>,
+    Path((response, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
     let caller = caller::identify(&gateway.secret, &headers, &uri).bucket();
     match gateway.files.read(&caller, &response, &name).await {
         Some((entry, bytes)) => content(&entry, bytes),
@@ -65,14 +82,40 @@ fn own_file(path: &str) -> Option<(&str, bool)> {
 /// The Files API for files made here: their metadata and content, in the shape of the client's dialect.
 pub async fn files_api(gateway: Arc<Gateway>, request: Request) -> Response {
     let format = error_format(&request);
-    let missing = |id: &str| fault(&Fault { retry: false, ..Fault::new(404, format!("File {id} was not found; generated files are kept for one hour.")) }, format);
-    let Some((id, wants_content)) = own_file(request.uri().path()) else { return missing("") };
+    let missing = |id: &str| {
+        fault(
+            &Fault {
+                retry: false,
+                ..Fault::new(
+                    404,
+                    format!("File {id} was not found; generated files are kept for one hour."),
+                )
+            },
+            format,
+        )
+    };
+    let Some((id, wants_content)) = own_file(request.uri().path()) else {
+        return missing("");
+    };
     if request.method() != http::Method::GET {
-        return fault(&Fault { retry: false, ..Fault::new(405, "Files made by skills can be read, not changed; they expire by themselves.") }, format);
+        return fault(
+            &Fault {
+                retry: false,
+                ..Fault::new(
+                    405,
+                    "Files made by skills can be read, not changed; they expire by themselves.",
+                )
+            },
+            format,
+        );
     }
     let caller = caller::identify(&gateway.secret, request.headers(), request.uri()).bucket();
-    let Some((response, name)) = gateway.files.find(&caller, id) else { return missing(id) };
-    let Some((entry, bytes)) = gateway.files.read(&caller, &response, &name).await else { return missing(id) };
+    let Some((response, name)) = gateway.files.find(&caller, id) else {
+        return missing(id);
+    };
+    let Some((entry, bytes)) = gateway.files.read(&caller, &response, &name).await else {
+        return missing(id);
+    };
     if wants_content {
         return content(&entry, bytes);
     }
@@ -88,7 +131,10 @@ pub async fn files_api(gateway: Arc<Gateway>, request: Request) -> Response {
 fn content(entry: &FileEntry, bytes: bytes::Bytes) -> Response {
     let mut response = bytes.into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(&entry.mime_type).unwrap_or(HeaderValue::from_static("application/octet-stream")));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_str(&entry.mime_type).unwrap_or(HeaderValue::from_static("application/octet-stream")),
+    );
     // What a model made is not to be run by a browser in this origin.
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -98,7 +144,13 @@ fn content(entry: &FileEntry, bytes: bytes::Bytes) -> Response {
 /// The same answer for unknown, expired and other callers' files: it must not tell them apart.
 fn not_found(what: &str) -> Response {
     let message = format!("{what}: unknown, expired (files are kept for one hour), or made with another credential");
-    (StatusCode::NOT_FOUND, Json(json!({"error": {"message": message, "type": "not_found_error", "param": null, "code": "file_not_found"}}))).into_response()
+    (
+        StatusCode::NOT_FOUND,
+        Json(
+            json!({"error": {"message": message, "type": "not_found_error", "param": null, "code": "file_not_found"}}),
+        ),
+    )
+        .into_response()
 }
 
 #[cfg(test)]

@@ -37,20 +37,31 @@ impl Recorder {
                 }
             }
         });
-        Ok(Self { queue, counter: std::sync::Arc::default() })
+        Ok(Self {
+            queue,
+            counter: std::sync::Arc::default(),
+        })
     }
 
     /// Begins the recording of one request.
     pub fn request(&self, request_id: &str) -> Recording {
         let number = self.counter.fetch_add(1, Ordering::Relaxed) + 1;
-        Recording { recorder: self.clone(), prefix: format!("{number:04}-{request_id}") }
+        Recording {
+            recorder: self.clone(),
+            prefix: format!("{number:04}-{request_id}"),
+        }
     }
 }
 
 impl Recording {
     /// Writes one body; `what` is for example `request.json` or `upstream-2.json`.
     pub fn write(&self, what: &str, body: Bytes) {
-        if self.recorder.queue.try_send((format!("{}.{what}", self.prefix), body)).is_err() {
+        if self
+            .recorder
+            .queue
+            .try_send((format!("{}.{what}", self.prefix), body))
+            .is_err()
+        {
             tracing::warn!(what, "recording skipped: the disk is slower than the traffic");
         }
     }

@@ -57,7 +57,10 @@ impl Entry {
 impl RecordStore {
     /// An empty store that holds at most `capacity_bytes`.
     pub fn new(capacity_bytes: usize) -> Self {
-        Self { capacity_bytes, inner: Mutex::default() }
+        Self {
+            capacity_bytes,
+            inner: Mutex::default(),
+        }
     }
 
     /// Whether this caller has any record: without one, histories need not be hashed.
@@ -70,7 +73,11 @@ impl RecordStore {
         let mut inner = self.lock();
         let id = *inner.by_key.get(&(*caller, *key))?;
         let now = Instant::now();
-        if inner.entries.get(&id).is_some_and(|entry| now.duration_since(entry.last_used) > RECORD_IDLE) {
+        if inner
+            .entries
+            .get(&id)
+            .is_some_and(|entry| now.duration_since(entry.last_used) > RECORD_IDLE)
+        {
             inner.remove(id);
             return None;
         }
@@ -98,7 +105,13 @@ impl RecordStore {
             }
         }
         let id = inner.tick();
-        let entry = Entry { caller, keys, record, used: id, last_used: now };
+        let entry = Entry {
+            caller,
+            keys,
+            record,
+            used: id,
+            last_used: now,
+        };
         inner.bytes += entry.cost();
         for key in &entry.keys {
             inner.by_key.insert((caller, *key), id);
@@ -152,7 +165,10 @@ impl Inner {
 
     fn evict(&mut self, capacity: usize, now: Instant) {
         while let Some((_, &id)) = self.order.first_key_value() {
-            let idle = self.entries.get(&id).is_none_or(|entry| now.duration_since(entry.last_used) > RECORD_IDLE);
+            let idle = self
+                .entries
+                .get(&id)
+                .is_none_or(|entry| now.duration_since(entry.last_used) > RECORD_IDLE);
             if !idle && self.bytes <= capacity {
                 break;
             }

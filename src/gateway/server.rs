@@ -14,7 +14,11 @@ use super::state::Gateway;
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Serves until `stop` resolves, then finishes running streams within [`DRAIN_TIMEOUT`].
-pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     // Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {

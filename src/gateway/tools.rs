@@ -16,8 +16,8 @@ use super::files::{FileEntry, file_id};
 use super::grants::Grants;
 use crate::catalog::Snapshot;
 use crate::execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor, Exit, InputFile, Language, Limits, Program, SkillMount, StartKind,
-    WorkingDirectory,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor, Exit, InputFile, Language, Limits,
+    Program, SkillMount, StartKind, WorkingDirectory,
 };
 
 /// Everything the calls of one request share.
@@ -78,12 +78,24 @@ impl ToolRunner {
     /// Answers one call. Never fails: what goes wrong becomes a text that the model can act on.
     pub async fn run(self: Arc<Self>, call: Call, response_id: String, cancel: CancellationToken) -> CallOutcome {
         match self.decide(&call) {
-            None => CallOutcome { token: call.token, text: format!("No tool \"{}\".", call.name), is_error: true, ..CallOutcome::default() },
+            None => CallOutcome {
+                token: call.token,
+                text: format!("No tool \"{}\".", call.name),
+                is_error: true,
+                ..CallOutcome::default()
+            },
             Some(Decision::Text { text, is_error, loaded }) => {
                 let reference = loaded.as_ref().and_then(|record| serde_json::to_string(record).ok());
                 self.lock().loaded.extend(loaded);
                 let native = native(&text, "", i32::from(is_error), Vec::new());
-                CallOutcome { token: call.token, text, is_error, reference, native: Some(native), files: Vec::new() }
+                CallOutcome {
+                    token: call.token,
+                    text,
+                    is_error,
+                    reference,
+                    native: Some(native),
+                    files: Vec::new(),
+                }
             }
             Some(Decision::Run(spec)) => self.execute(&call, *spec, &response_id, cancel).await,
         }
@@ -91,7 +103,12 @@ impl ToolRunner {
 
     fn decide(&self, call: &Call) -> Option<Decision> {
         let loaded = self.lock().loaded.clone();
-        let context = CallContext { plan: &self.plan, catalog: &self.snapshot.catalog, loaded: &loaded, validate: &validate };
+        let context = CallContext {
+            plan: &self.plan,
+            catalog: &self.snapshot.catalog,
+            loaded: &loaded,
+            validate: &validate,
+        };
         call::resolve(&context, &call.name, &call.arguments)
     }
 
@@ -123,26 +140,56 @@ impl ToolRunner {
             End::NotStarted(reason) => native("", reason, code, Vec::new()),
             _ => native(&outcome.stdout, &outcome.stderr, code, ids),
         };
-        CallOutcome { token: call.token, text, is_error: failed, reference: None, native: Some(native), files }
+        CallOutcome {
+            token: call.token,
+            text,
+            is_error: failed,
+            reference: None,
+            native: Some(native),
+            files,
+        }
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
         if self.snapshot.runtime.suspend {
-            return Err(ExecutionError::Invalid("skills are suspended by their runtime (spec.suspend)".to_owned()));
+            return Err(ExecutionError::Invalid(
+                "skills are suspended by their runtime (spec.suspend)".to_owned(),
+            ));
         }
         self.stage_attachments();
         let granted = self.grants.for_run(spec.skill.as_ref(), &spec.env);
-        let mut inputs: HashMap<String, bytes::Bytes> = spec.staged.iter().map(|(path, bytes)| (path.clone(), bytes::Bytes::copy_from_slice(bytes))).collect();
-        inputs.extend(self.lock().files.iter().map(|(path, bytes)| (path.clone(), bytes.clone())));
-        let mut inputs: Vec<InputFile> = inputs.into_iter().map(|(path, bytes)| InputFile { path, bytes }).collect();
+        let mut inputs: HashMap<String, bytes::Bytes> = spec
+            .staged
+            .iter()
+            .map(|(path, bytes)| (path.clone(), bytes::Bytes::copy_from_slice(bytes)))
+            .collect();
+        inputs.extend(
+            self.lock()
+                .files
+                .iter()
+                .map(|(path, bytes)| (path.clone(), bytes.clone())),
+        );
+        let mut inputs: Vec<InputFile> = inputs
+            .into_iter()
+            .map(|(path, bytes)| InputFile { path, bytes })
+            .collect();
         inputs.sort_by(|a, b| a.path.cmp(&b.path));
-        let mount = |mount: &knack_skill::call::Mount| SkillMount { name: mount_name(&mount.path), skill: Arc::clone(&mount.skill) };
+        let mount = |mount: &knack_skill::call::Mount| SkillMount {
+            name: mount_name(&mount.path),
+            skill: Arc::clone(&mount.skill),
+        };
         Ok(ExecutionRequest {
             id,
             caller: self.caller.clone(),
-            skill: spec.skill.as_ref().map(|skill| format!("{}/{}", skill.namespace, skill.name)),
+            skill: spec
+                .skill
+                .as_ref()
+                .map(|skill| format!("{}/{}", skill.namespace, skill.name)),
             program: match &spec.program {
-                call::Program::Code { language, source } => Program::Code { language: language_of(*language), source: source.clone() },
+                call::Program::Code { language, source } => Program::Code {
+                    language: language_of(*language),
+                    source: source.clone(),
+                },
                 call::Program::Argv(argv) => Program::Command { argv: argv.clone() },
             },
             mounts: spec.mounts.iter().map(mount).collect(),
@@ -159,11 +206,17 @@ impl ToolRunner {
     /// The skill's wishes within the runtime's ceilings.
     fn limits(&self, spec: &RunSpec) -> Limits {
         let runtime = &self.snapshot.runtime;
-        let asked = spec.sandbox.timeout_seconds.map_or(runtime.timeout, Duration::from_secs);
+        let asked = spec
+            .sandbox
+            .timeout_seconds
+            .map_or(runtime.timeout, Duration::from_secs);
         let base = Limits::default();
         Limits {
             timeout: asked.min(runtime.max_timeout),
-            max_output_bytes: spec.sandbox.max_output_bytes.map_or(base.max_output_bytes, |asked| asked.min(base.max_output_bytes)),
+            max_output_bytes: spec
+                .sandbox
+                .max_output_bytes
+                .map_or(base.max_output_bytes, |asked| asked.min(base.max_output_bytes)),
             memory_bytes: match (spec.sandbox.memory_bytes, runtime.memory_bytes) {
                 (Some(asked), Some(ceiling)) => Some(asked.min(ceiling)),
                 (asked, ceiling) => asked.or(ceiling),
@@ -173,12 +226,22 @@ impl ToolRunner {
     }
 
     /// The result in the model's terms; its files are staged for later runs and handed on.
-    fn outcome(&self, result: &ExecutionResult, timeout_seconds: u64, response_id: &str) -> (Outcome, Vec<GeneratedFile>) {
+    fn outcome(
+        &self,
+        result: &ExecutionResult,
+        timeout_seconds: u64,
+        response_id: &str,
+    ) -> (Outcome, Vec<GeneratedFile>) {
         let mut state = self.lock();
         for file in &result.files {
             state.files.insert(file.path.clone(), file.bytes.clone());
         }
-        let url = |name: &str| self.public_url.as_ref().filter(|_| !response_id.is_empty()).map(|base| format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name)));
+        let url = |name: &str| {
+            self.public_url
+                .as_ref()
+                .filter(|_| !response_id.is_empty())
+                .map(|base| format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name)))
+        };
         let files = result.files.iter().map(|file| call::OutputFile {
             path: file.path.clone(),
             mime: file.mime_type.to_owned(),
@@ -192,18 +255,40 @@ impl ToolRunner {
             stderr: stderr_text(result),
             truncated: result.stdout.truncated || result.stderr.truncated,
             files: files.collect(),
-            file_errors: result.file_errors.iter().map(|error| format!("{}: {}", error.path, error.reason)).collect(),
+            file_errors: result
+                .file_errors
+                .iter()
+                .map(|error| format!("{}: {}", error.path, error.reason))
+                .collect(),
         };
-        let generated = result.files.iter().map(|file| GeneratedFile { name: file.path.clone(), media_type: file.mime_type.to_owned(), bytes: file.bytes.clone() });
+        let generated = result.files.iter().map(|file| GeneratedFile {
+            name: file.path.clone(),
+            media_type: file.mime_type.to_owned(),
+            bytes: file.bytes.clone(),
+        });
         (outcome, generated.collect())
     }
 
-    fn note(&self, id: ExecutionId, spec: &RunSpec, result: &Result<Arc<ExecutionResult>, ExecutionError>, duration: Duration) {
+    fn note(
+        &self,
+        id: ExecutionId,
+        spec: &RunSpec,
+        result: &Result<Arc<ExecutionResult>, ExecutionError>,
+        duration: Duration,
+    ) {
         let note = ExecutionNote {
             id: id.to_string(),
-            skill: spec.skill.as_ref().map(|skill| format!("{}/{}", skill.namespace, skill.name)).unwrap_or_default(),
-            status: result.as_ref().map_or_else(ExecutionError::metric_label, |result| result.status().as_str()),
-            start: result.as_ref().map_or("", |result| StartKind::as_str(result.timings.start)),
+            skill: spec
+                .skill
+                .as_ref()
+                .map(|skill| format!("{}/{}", skill.namespace, skill.name))
+                .unwrap_or_default(),
+            status: result
+                .as_ref()
+                .map_or_else(ExecutionError::metric_label, |result| result.status().as_str()),
+            start: result
+                .as_ref()
+                .map_or("", |result| StartKind::as_str(result.timings.start)),
             duration,
         };
         tracing::info!(request_id = %self.request_id, execution_id = %note.id, skill = %note.skill, status = note.status, start = note.start, "execution ended");
@@ -231,7 +316,9 @@ impl ToolRunner {
         let Some(request) = state.request.take() else { return };
         let attachments: Vec<Attachment> = request.attachments();
         for (index, attachment) in attachments.into_iter().enumerate() {
-            let name = input_name(&attachment, index, |name| state.files.contains_key(&format!("inputs/{name}")));
+            let name = input_name(&attachment, index, |name| {
+                state.files.contains_key(&format!("inputs/{name}"))
+            });
             state.files.insert(format!("inputs/{name}"), attachment.bytes.into());
         }
     }
@@ -243,16 +330,26 @@ impl ToolRunner {
 
 fn validate(schema: &Value, arguments: &Value) -> Result<(), String> {
     // A schema that does not compile was reported when the skill was loaded; it binds nothing here.
-    let Ok(validator) = jsonschema::validator_for(schema) else { return Ok(()) };
+    let Ok(validator) = jsonschema::validator_for(schema) else {
+        return Ok(());
+    };
     let errors: Vec<String> = validator
         .iter_errors(arguments)
         .take(SCHEMA_ERRORS_TOLD)
         .map(|error| {
             let path = error.instance_path().to_string();
-            if path.is_empty() { error.to_string() } else { format!("{path}: {error}") }
+            if path.is_empty() {
+                error.to_string()
+            } else {
+                format!("{path}: {error}")
+            }
         })
         .collect();
-    if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors.join("; "))
+    }
 }
 
 fn not_started(reason: &str) -> Outcome {
@@ -272,7 +369,9 @@ fn end_of(exit: Exit, timeout_seconds: u64) -> End {
     match exit {
         Exit::Code(code) => End::Exit(code),
         Exit::Signal(signal) => End::Signal(signal),
-        Exit::Timeout => End::Timeout { seconds: timeout_seconds },
+        Exit::Timeout => End::Timeout {
+            seconds: timeout_seconds,
+        },
         Exit::OutOfMemory => End::OutOfMemory,
         Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => End::Signal(9),
     }
@@ -305,7 +404,12 @@ fn mount_name(path: &str) -> String {
 }
 
 fn native(stdout: &str, stderr: &str, return_code: i32, file_ids: Vec<String>) -> NativeRun {
-    NativeRun { stdout: stdout.to_owned(), stderr: stderr.to_owned(), return_code, file_ids }
+    NativeRun {
+        stdout: stdout.to_owned(),
+        stderr: stderr.to_owned(),
+        return_code,
+        file_ids,
+    }
 }
 
 /// Longest staged input name, bytes; file systems take 255.
@@ -314,16 +418,32 @@ const INPUT_NAME_MAX: usize = 120;
 fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
     let given = attachment.name.as_deref().unwrap_or_default();
     let base = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let mut clean: String = base.chars().map(|c| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ') { c } else { '_' }).collect();
+    let mut clean: String = base
+        .chars()
+        .map(|c| {
+            if c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     while clean.len() > INPUT_NAME_MAX {
         clean.pop();
     }
     let clean = clean.trim().trim_start_matches('.');
-    let name = if clean.is_empty() { format!("file-{}{}", index + 1, extension(attachment.media_type.as_deref())) } else { clean.to_owned() };
+    let name = if clean.is_empty() {
+        format!("file-{}{}", index + 1, extension(attachment.media_type.as_deref()))
+    } else {
+        clean.to_owned()
+    };
     if !taken(&name) {
         return name;
     }
-    (2..).map(|n| format!("{n}-{name}")).find(|name| !taken(name)).unwrap_or(name)
+    (2..)
+        .map(|n| format!("{n}-{name}"))
+        .find(|name| !taken(name))
+        .unwrap_or(name)
 }
 
 fn extension(media_type: Option<&str>) -> &'static str {
@@ -371,7 +491,10 @@ pub fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, bytes::Bytes)> {
 
 fn sha256_hex(bytes: &[u8]) -> String {
     use sha2::Digest;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha2::Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -379,7 +502,11 @@ mod tests {
     use super::*;
 
     fn attachment(name: Option<&str>, media_type: Option<&str>) -> Attachment {
-        Attachment { name: name.map(ToOwned::to_owned), media_type: media_type.map(ToOwned::to_owned), bytes: Vec::new() }
+        Attachment {
+            name: name.map(ToOwned::to_owned),
+            media_type: media_type.map(ToOwned::to_owned),
+            bytes: Vec::new(),
+        }
     }
 
     #[test]
@@ -402,8 +529,18 @@ mod tests {
     fn schema_mismatches_name_the_member() {
         let schema = serde_json::json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
         assert!(validate(&schema, &serde_json::json!({"n": 1})).is_ok());
-        assert!(validate(&schema, &serde_json::json!({"n": "x"})).unwrap_err().starts_with("/n: "));
+        assert!(
+            validate(&schema, &serde_json::json!({"n": "x"}))
+                .unwrap_err()
+                .starts_with("/n: ")
+        );
         assert!(validate(&schema, &serde_json::json!({})).unwrap_err().contains("\"n\""));
-        assert!(validate(&serde_json::json!({"$ref": "http://127.0.0.1:9/x"}), &serde_json::json!({})).is_ok());
+        assert!(
+            validate(
+                &serde_json::json!({"$ref": "http://127.0.0.1:9/x"}),
+                &serde_json::json!({})
+            )
+            .is_ok()
+        );
     }
 }

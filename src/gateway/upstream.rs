@@ -51,7 +51,9 @@ impl Api {
 
     /// Reads the word; `None` for others.
     pub fn from_word(word: &str) -> Option<Self> {
-        [Self::OpenAi, Self::Anthropic, Self::Gemini].into_iter().find(|api| api.as_str() == word)
+        [Self::OpenAi, Self::Anthropic, Self::Gemini]
+            .into_iter()
+            .find(|api| api.as_str() == word)
     }
 
     /// The public address, used when none is configured.
@@ -100,14 +102,26 @@ impl Upstreams {
             .into_iter()
             .map(|api| {
                 let base = configured.get(&api).cloned();
-                (api, base.unwrap_or_else(|| Base { url: api.default_url().to_owned(), key: None }))
+                (
+                    api,
+                    base.unwrap_or_else(|| Base {
+                        url: api.default_url().to_owned(),
+                        key: None,
+                    }),
+                )
             })
             .collect();
         Ok(Self { client, bases })
     }
 
     /// Starts a request: the client's path and query below the configured base, with the headers given.
-    pub fn request(&self, api: Api, method: Method, path_and_query: &str, mut headers: HeaderMap) -> reqwest::RequestBuilder {
+    pub fn request(
+        &self,
+        api: Api,
+        method: Method,
+        path_and_query: &str,
+        mut headers: HeaderMap,
+    ) -> reqwest::RequestBuilder {
         let base = &self.bases[&api];
         if let Some(key) = &base.key {
             replace_key(api, &mut headers, key);
@@ -125,7 +139,11 @@ impl Upstreams {
 /// A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second one.
 fn join_path(base: &str, path_and_query: &str) -> String {
     let base = base.trim_end_matches('/');
-    let path = if base.ends_with("/v1") { path_and_query.strip_prefix("/v1").unwrap_or(path_and_query) } else { path_and_query };
+    let path = if base.ends_with("/v1") {
+        path_and_query.strip_prefix("/v1").unwrap_or(path_and_query)
+    } else {
+        path_and_query
+    };
     format!("{base}{path}")
 }
 
@@ -151,8 +169,18 @@ pub const CREDENTIAL_HEADERS: [&str; 3] = ["authorization", "x-api-key", "x-goog
 
 /// Hop-by-hop headers (RFC 9110 section 7.6.1), and those that describe a body which the gateway may change.
 const NOT_FORWARDED: [&str; 12] = [
-    "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-authorization", "proxy-authenticate",
-    "proxy-connection", "host", "content-length", "accept-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "proxy-connection",
+    "host",
+    "content-length",
+    "accept-encoding",
 ];
 
 /// The client's headers as they go upstream. Bodies are asked for uncompressed: the gateway reads them.
@@ -160,7 +188,9 @@ pub fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::with_capacity(headers.len() + 1);
     let listed = connection_options(headers);
     for (name, value) in headers {
-        let dropped = NOT_FORWARDED.contains(&name.as_str()) || name.as_str().starts_with("x-knack") || listed.iter().any(|option| option == name.as_str());
+        let dropped = NOT_FORWARDED.contains(&name.as_str())
+            || name.as_str().starts_with("x-knack")
+            || listed.iter().any(|option| option == name.as_str());
         if !dropped {
             out.append(name, value.clone());
         }
@@ -201,7 +231,11 @@ mod tests {
     fn bases_with_and_without_v1_give_one_path() {
         for (base, path, expected) in [
             ("http://a", "/v1/messages", "http://a/v1/messages"),
-            ("http://a/v1", "/v1/chat/completions?x=1", "http://a/v1/chat/completions?x=1"),
+            (
+                "http://a/v1",
+                "/v1/chat/completions?x=1",
+                "http://a/v1/chat/completions?x=1",
+            ),
             ("http://a/v1/", "/chat/completions", "http://a/v1/chat/completions"),
             ("http://a/gw", "/v1/messages", "http://a/gw/v1/messages"),
         ] {
@@ -212,8 +246,14 @@ mod tests {
     #[test]
     fn hop_by_hop_and_knack_headers_stay_behind() {
         let headers: HeaderMap = [
-            ("host", "x"), ("connection", "close, x-private"), ("x-private", "1"), ("content-length", "3"), ("x-knack-skills", "a"),
-            ("anthropic-version", "2023-06-01"), ("authorization", "Bearer k"), ("accept-encoding", "gzip"),
+            ("host", "x"),
+            ("connection", "close, x-private"),
+            ("x-private", "1"),
+            ("content-length", "3"),
+            ("x-knack-skills", "a"),
+            ("anthropic-version", "2023-06-01"),
+            ("authorization", "Bearer k"),
+            ("accept-encoding", "gzip"),
         ]
         .into_iter()
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))

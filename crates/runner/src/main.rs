@@ -12,18 +12,13 @@ fn main() -> ExitCode {
         (None, _) => run(),
         (Some(word), None) if word == "--version" => version(),
         _ => {
-            complain(
-                "usage: knack-runner [--version]; it serves one execution by frames on stdin and stdout",
-            );
+            complain("usage: knack-runner [--version]; it serves one execution by frames on stdin and stdout");
             ExitCode::from(USAGE)
         }
     }
 }
 
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn run() -> ExitCode {
     use std::os::fd::AsFd as _;
     match knack_runner::serve(std::io::stdin().as_fd(), std::io::stdout().as_fd()) {
@@ -35,10 +30,7 @@ fn run() -> ExitCode {
     }
 }
 
-#[cfg(not(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-)))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 fn run() -> ExitCode {
     complain("knack-runner: sandboxes need Linux on x86_64 or aarch64");
     ExitCode::FAILURE

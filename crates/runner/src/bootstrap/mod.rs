@@ -27,12 +27,7 @@ pub(crate) fn arguments(interpreter: &Interpreter) -> Vec<OsString> {
 ///
 /// Items: the working directory, the number of arguments, the arguments, `NAME=value` for each added variable, the
 /// source.
-pub(crate) fn payload(
-    cwd: &[u8],
-    arguments: &[String],
-    environment: &[(String, String)],
-    source: &str,
-) -> Vec<u8> {
+pub(crate) fn payload(cwd: &[u8], arguments: &[String], environment: &[(String, String)], source: &str) -> Vec<u8> {
     let count = arguments.len().to_string();
     let pairs: Vec<String> = environment
         .iter()

@@ -59,17 +59,9 @@ pub(crate) fn collect(
     let (mut over_count, mut more_errors) = (0_u64, 0_u64);
     let mut visit = |path: &[u8], entry: Entry<'_>| {
         let outcome = match entry {
-            Entry::Leaf { parent, name, stat } => {
-                one(parent, name, stat, path, staged, &mut budget)
-            }
-            Entry::TooDeep => Err((
-                FileErrorKind::TooDeep,
-                format!("deeper than {MAX_DEPTH} directories"),
-            )),
-            Entry::Unreadable(error) => Err((
-                FileErrorKind::Unreadable,
-                std::io::Error::from(error).to_string(),
-            )),
+            Entry::Leaf { parent, name, stat } => one(parent, name, stat, path, staged, &mut budget),
+            Entry::TooDeep => Err((FileErrorKind::TooDeep, format!("deeper than {MAX_DEPTH} directories"))),
+            Entry::Unreadable(error) => Err((FileErrorKind::Unreadable, std::io::Error::from(error).to_string())),
             Entry::TooMany => Err((
                 FileErrorKind::TooMany,
                 format!("more than {MAX_ENTRIES} entries; the rest was not looked at"),
@@ -94,9 +86,7 @@ pub(crate) fn collect(
     };
     let skip: [&CStr; 2] = [c"skills", c".tmp"];
     debug_assert_eq!(skip[1].to_bytes(), TEMPORARY.as_bytes());
-    let walked = place
-        .open_work()
-        .and_then(|top| walk(top, &skip, &mut visit));
+    let walked = place.open_work().and_then(|top| walk(top, &skip, &mut visit));
     let mut summary = |kind, message| {
         tell(Collected::Error {
             path: String::new(),
@@ -107,10 +97,7 @@ pub(crate) fn collect(
     if let Err(error) = walked {
         summary(
             FileErrorKind::Unreadable,
-            format!(
-                "the work directory cannot be read: {}",
-                std::io::Error::from(error)
-            ),
+            format!("the work directory cannot be read: {}", std::io::Error::from(error)),
         );
     }
     if over_count > 0 {
@@ -142,10 +129,7 @@ fn one(
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Symlink => {
-            return refuse(
-                FileErrorKind::Symlink,
-                "a symbolic link; links are not followed",
-            );
+            return refuse(FileErrorKind::Symlink, "a symbolic link; links are not followed");
         }
         _ => return refuse(FileErrorKind::Special, "not a regular file"),
     }
@@ -161,8 +145,7 @@ fn one(
     if !maybe_unchanged {
         budget.check(size)?;
     }
-    let opened =
-        open(parent, name).map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+    let opened = open(parent, name).map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
     if maybe_unchanged && before.map(|(_, hash)| hash) == hash_of(&opened) {
         return Ok(None);
     }
@@ -191,10 +174,7 @@ fn one(
 impl Budget {
     fn check(&self, size: u64) -> Result<(), Refusal> {
         if self.files == 0 {
-            return Err((
-                FileErrorKind::TooMany,
-                "over the number of files".to_owned(),
-            ));
+            return Err((FileErrorKind::TooMany, "over the number of files".to_owned()));
         }
         if size > self.bytes {
             let message = format!("{size} bytes; {} bytes are left for results", self.bytes);
@@ -206,14 +186,11 @@ impl Budget {
 
 /// Opens without following and without waiting, and checks on the open file what the walk saw by name.
 fn open(parent: &OwnedFd, name: &CStr) -> std::io::Result<File> {
-    let flags =
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&opened)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
-        return Err(std::io::Error::other(
-            "the file changed while it was collected",
-        ));
+        return Err(std::io::Error::other("the file changed while it was collected"));
     }
     Ok(File::from(opened))
 }

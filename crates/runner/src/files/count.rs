@@ -22,11 +22,9 @@ pub(crate) fn count(place: &Place, max_files: u64, max_bytes: u64) -> Count {
     let _ = walk(top, &[], &mut |_, entry| {
         total.files += 1;
         if let Entry::Leaf { stat, .. } = entry {
-            total.bytes = total.bytes.saturating_add(
-                u64::try_from(stat.st_blocks)
-                    .unwrap_or(0)
-                    .saturating_mul(512),
-            );
+            total.bytes = total
+                .bytes
+                .saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
         }
         if total.files > max_files || total.bytes > max_bytes {
             Step::Stop

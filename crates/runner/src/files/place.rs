@@ -38,15 +38,9 @@ impl Place {
         }
         let tell = |what: &str| {
             let what = what.to_owned();
-            move |error: rustix::io::Errno| {
-                format!(
-                    "directory {directory:?}: {what}: {}",
-                    std::io::Error::from(error)
-                )
-            }
+            move |error: rustix::io::Errno| format!("directory {directory:?}: {what}: {}", std::io::Error::from(error))
         };
-        let base_fd =
-            rustix::fs::open(base, DIRECTORY, Mode::empty()).map_err(tell("cannot open"))?;
+        let base_fd = rustix::fs::open(base, DIRECTORY, Mode::empty()).map_err(tell("cannot open"))?;
         let (work, skills) = (
             directory_in(&base_fd, "work", 0o700),
             directory_in(&base_fd, "skills", 0o755),
@@ -55,14 +49,10 @@ impl Place {
         let temporary = directory_in(&work, TEMPORARY, 0o700).map_err(tell(TEMPORARY))?;
         rustix::fs::symlinkat("../skills", &work, "skills").map_err(tell("link to skills"))?;
         if let Some(owner) = owner {
-            let (uid, gid) = (
-                Some(Uid::from_raw(owner.uid)),
-                Some(Gid::from_raw(owner.gid)),
-            );
+            let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
             rustix::fs::fchown(&work, uid, gid).map_err(tell("chown work"))?;
             rustix::fs::fchown(&temporary, uid, gid).map_err(tell("chown temporary"))?;
-            rustix::fs::chownat(&work, "skills", uid, gid, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(tell("chown link"))?;
+            rustix::fs::chownat(&work, "skills", uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(tell("chown link"))?;
         }
         Ok(Self {
             work,

@@ -41,12 +41,7 @@ impl Staged {
 /// Writes one file or piece and notes it.
 ///
 /// Errors: the path leaves its area or is no path, or the file cannot be written; in one line with the path.
-pub(crate) fn stage(
-    place: &Place,
-    area: Area,
-    file: &StagedFile,
-    staged: &mut Staged,
-) -> Result<(), String> {
+pub(crate) fn stage(place: &Place, area: Area, file: &StagedFile, staged: &mut Staged) -> Result<(), String> {
     let parts = parts(&file.path).map_err(|what| format!("file {:?}: {what}", file.path))?;
     let (root, owner) = match area {
         Area::Work => (&place.work, place.owner),
@@ -79,12 +74,7 @@ fn parts(path: &str) -> Result<Vec<&str>, &'static str> {
     Ok(parts)
 }
 
-fn write(
-    root: &OwnedFd,
-    owner: Option<Identity>,
-    parts: &[&str],
-    file: &StagedFile,
-) -> std::io::Result<()> {
+fn write(root: &OwnedFd, owner: Option<Identity>, parts: &[&str], file: &StagedFile) -> std::io::Result<()> {
     let (name, directories) = parts.split_last().ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut current: Option<OwnedFd> = None;
     for directory in directories {

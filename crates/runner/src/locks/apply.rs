@@ -125,9 +125,7 @@ impl Recipe {
             .ruleset
             .take()
             .ok_or_else(|| failure("the rules were used already".to_owned()))?;
-        let status = ruleset
-            .restrict_self()
-            .map_err(|error| failure(error.to_string()))?;
+        let status = ruleset.restrict_self().map_err(|error| failure(error.to_string()))?;
         let locks = paths::report(&status);
         if self.landlock == Landlock::Required && locks.landlock == LandlockState::NotEnforced {
             return Err(failure(
@@ -157,14 +155,7 @@ fn drop_to(identity: Identity) -> Result<(), Failure> {
 #[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
 fn close_on_exec_from_3() -> rustix::io::Result<()> {
     // SAFETY: close_range with CLOSE_RANGE_CLOEXEC touches no memory and closes nothing before an exec.
-    let outcome = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3_u32,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
+    let outcome = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if outcome == 0 {
         return Ok(());
     }

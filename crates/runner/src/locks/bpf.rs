@@ -77,11 +77,7 @@ struct Range {
 /// Compiles rules to a program; numbers without a rule get `default`, a foreign architecture kills the process.
 ///
 /// Errors: the table needs a jump longer than BPF's 255 instructions.
-pub(crate) fn compile(
-    architecture: u32,
-    default: Verdict,
-    mut rules: Vec<(u32, Rule)>,
-) -> Result<Program, String> {
+pub(crate) fn compile(architecture: u32, default: Verdict, mut rules: Vec<(u32, Rule)>) -> Result<Program, String> {
     rules.sort_by_key(|(number, _)| *number);
     let mut ranges = vec![Range {
         first: 0,
@@ -121,8 +117,8 @@ fn tree(ranges: &[Range], default: Verdict) -> Result<Program, String> {
         ([], [only]) => leaf(&only.rule, default),
         (_, [first_right, ..]) => {
             let left = tree(left, default)?;
-            let skip = u8::try_from(left.len())
-                .map_err(|_| "the syscall table is too long for BPF jumps".to_owned())?;
+            let skip =
+                u8::try_from(left.len()).map_err(|_| "the syscall table is too long for BPF jumps".to_owned())?;
             let mut program = vec![instruction(JUMP_AT_LEAST, first_right.first, skip, 0)];
             program.extend(left);
             program.extend(tree(right, default)?);
@@ -139,16 +135,10 @@ fn leaf(rule: &Rule, default: Verdict) -> Result<Program, String> {
     };
     let mut program = Vec::new();
     for check in checks {
-        program.push(instruction(
-            LOAD_WORD,
-            OFFSET_ARGUMENTS + 8 * check.argument,
-            0,
-            0,
-        ));
+        program.push(instruction(LOAD_WORD, OFFSET_ARGUMENTS + 8 * check.argument, 0, 0));
         program.push(instruction(AND, check.mask, 0, 0));
         // Each compare jumps over the remaining ones and over the refusal that follows them.
-        let count = u8::try_from(check.values.len())
-            .map_err(|_| "too many values in one check".to_owned())?;
+        let count = u8::try_from(check.values.len()).map_err(|_| "too many values in one check".to_owned())?;
         for (position, value) in (0..count).zip(&check.values) {
             program.push(instruction(JUMP_EQUAL, *value, count - position, 0));
         }
@@ -167,16 +157,11 @@ pub(crate) mod simulate {
     //! Runs a program the way the kernel does.
 
     use super::{
-        AND, JUMP_AT_LEAST, JUMP_EQUAL, LOAD_WORD, OFFSET_ARCHITECTURE, OFFSET_ARGUMENTS,
-        OFFSET_NUMBER, Program, RETURN,
+        AND, JUMP_AT_LEAST, JUMP_EQUAL, LOAD_WORD, OFFSET_ARCHITECTURE, OFFSET_ARGUMENTS, OFFSET_NUMBER, Program,
+        RETURN,
     };
 
-    pub(crate) fn run(
-        program: &Program,
-        architecture: u32,
-        number: u32,
-        arguments: [u64; 6],
-    ) -> u32 {
+    pub(crate) fn run(program: &Program, architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
         let (mut accumulator, mut at) = (0_u32, 0_usize);
         loop {
             let step = &program[at];
@@ -190,20 +175,8 @@ pub(crate) mod simulate {
                     }
                 }
                 AND => accumulator &= step.k,
-                JUMP_EQUAL => {
-                    at += usize::from(if accumulator == step.k {
-                        step.jt
-                    } else {
-                        step.jf
-                    })
-                }
-                JUMP_AT_LEAST => {
-                    at += usize::from(if accumulator >= step.k {
-                        step.jt
-                    } else {
-                        step.jf
-                    })
-                }
+                JUMP_EQUAL => at += usize::from(if accumulator == step.k { step.jt } else { step.jf }),
+                JUMP_AT_LEAST => at += usize::from(if accumulator >= step.k { step.jt } else { step.jf }),
                 RETURN => return step.k,
                 other => panic!("unknown instruction {other}"),
             }

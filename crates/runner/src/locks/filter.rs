@@ -72,10 +72,7 @@ fn conditional(signals: Signals) -> Vec<(c_long, Vec<Check>)> {
         (libc::SYS_prctl, vec![equal(0, &PRCTL_OPTIONS)]),
         // A datagram pair could sendto() any unix datagram socket of the host by its path; a stream pair cannot.
         // The flags SOCK_NONBLOCK and SOCK_CLOEXEC stand above the low nibble: 1 stream, 5 sequenced packets.
-        (
-            libc::SYS_socketpair,
-            vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])],
-        ),
+        (libc::SYS_socketpair, vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
         (libc::SYS_mknodat, vec![masked(2, 0o170_000, &[0o010_000])]),
     ];
     #[cfg(target_arch = "x86_64")]
@@ -136,11 +133,7 @@ mod tests {
             if conditional.contains(&number) {
                 continue;
             }
-            let expected = if allowed.contains(&number) {
-                ALLOW
-            } else {
-                EPERM
-            };
+            let expected = if allowed.contains(&number) { ALLOW } else { EPERM };
             assert_eq!(
                 run(&program, ARCHITECTURE, number, [7; 6]),
                 expected,
@@ -164,12 +157,7 @@ mod tests {
     fn check(signals: Signals, syscall: c_long, arguments: [u64; 6], expected: u32) {
         let program = filter_b(signals).unwrap();
         assert_eq!(
-            run(
-                &program,
-                ARCHITECTURE,
-                u32::try_from(syscall).unwrap(),
-                arguments
-            ),
+            run(&program, ARCHITECTURE, u32::try_from(syscall).unwrap(), arguments),
             expected
         );
     }
@@ -188,30 +176,15 @@ mod tests {
             0x2000_0000,
             0x4000_0000,
         ] {
-            check(
-                inside,
-                libc::SYS_clone,
-                [namespace | 17, 0, 0, 0, 0, 0],
-                EPERM,
-            );
+            check(inside, libc::SYS_clone, [namespace | 17, 0, 0, 0, 0, 0], EPERM);
         }
         check(inside, libc::SYS_prlimit64, [0, 7, 0, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_prlimit64, [9, 7, 0, 0, 0, 0], EPERM);
         check(inside, libc::SYS_setpriority, [0, 0, 5, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_setpriority, [2, 0, 5, 0, 0, 0], EPERM);
         check(inside, libc::SYS_setpriority, [0, 1, 5, 0, 0, 0], EPERM);
-        check(
-            inside,
-            libc::SYS_sched_setaffinity,
-            [1, 0, 0, 0, 0, 0],
-            EPERM,
-        );
-        check(
-            inside,
-            libc::SYS_socketpair,
-            [1, 1 | 0x8_0800, 0, 0, 0, 0],
-            ALLOW,
-        );
+        check(inside, libc::SYS_sched_setaffinity, [1, 0, 0, 0, 0, 0], EPERM);
+        check(inside, libc::SYS_socketpair, [1, 1 | 0x8_0800, 0, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_socketpair, [1, 2, 0, 0, 0, 0], EPERM);
         check(inside, libc::SYS_socketpair, [16, 1, 0, 0, 0, 0], EPERM);
         check(inside, libc::SYS_prctl, [15, 0, 0, 0, 0, 0], ALLOW);
@@ -226,12 +199,7 @@ mod tests {
         check(own, libc::SYS_kill, [77, 9, 0, 0, 0, 0], ALLOW);
         check(own, libc::SYS_kill, [0, 9, 0, 0, 0, 0], ALLOW);
         check(own, libc::SYS_kill, [78, 9, 0, 0, 0, 0], EPERM);
-        check(
-            own,
-            libc::SYS_kill,
-            [u64::from(u32::MAX), 9, 0, 0, 0, 0],
-            EPERM,
-        );
+        check(own, libc::SYS_kill, [u64::from(u32::MAX), 9, 0, 0, 0, 0], EPERM);
         check(own, libc::SYS_tgkill, [77, 77, 6, 0, 0, 0], ALLOW);
         check(own, libc::SYS_tgkill, [1, 1, 6, 0, 0, 0], EPERM);
         check(own, libc::SYS_pidfd_send_signal, [77, 9, 0, 0, 0, 0], EPERM);
@@ -240,18 +208,10 @@ mod tests {
     #[test]
     fn clone3_is_enosys_in_a_and_passes_in_b() {
         let clone3 = u32::try_from(libc::SYS_clone3).unwrap();
-        assert_eq!(
-            run(&filter_a().unwrap(), ARCHITECTURE, clone3, [0; 6]),
-            0x0005_0026
-        );
+        assert_eq!(run(&filter_a().unwrap(), ARCHITECTURE, clone3, [0; 6]), 0x0005_0026);
         assert_eq!(run(&filter_a().unwrap(), ARCHITECTURE, 0, [0; 6]), ALLOW);
         assert_eq!(
-            run(
-                &filter_b(Signals::KeptInside).unwrap(),
-                ARCHITECTURE,
-                clone3,
-                [0; 6]
-            ),
+            run(&filter_b(Signals::KeptInside).unwrap(), ARCHITECTURE, clone3, [0; 6]),
             ALLOW
         );
     }

@@ -64,9 +64,7 @@ impl Effective {
         };
         let own_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         let timeout_ms = lower(own_ms, limits.timeout_ms);
-        let cpu = limits
-            .cpu_seconds
-            .or(limits.timeout_ms.map(|_| cpu_for(timeout_ms)));
+        let cpu = limits.cpu_seconds.or(limits.timeout_ms.map(|_| cpu_for(timeout_ms)));
         Self {
             timeout: Duration::from_millis(timeout_ms),
             cpu_seconds: lower(self.cpu_seconds, cpu),
@@ -99,10 +97,7 @@ impl Effective {
 
 /// Threads use more CPU time than wall time: four busy ones may run to the deadline.
 fn cpu_for(timeout_ms: u64) -> u64 {
-    timeout_ms
-        .div_ceil(1000)
-        .saturating_mul(4)
-        .saturating_add(1)
+    timeout_ms.div_ceil(1000).saturating_mul(4).saturating_add(1)
 }
 
 /// Sets one limit of the caller, soft = hard, never above the hard limit there is.
@@ -114,9 +109,7 @@ pub(super) fn set_own(resource: Resource, value: u64) -> rustix::io::Result<()> 
     match rustix::process::setrlimit(resource, exact(value)) {
         // The limit is already tighter than asked and the caller may not raise it: then it holds as it is.
         Err(rustix::io::Errno::PERM) => match rustix::process::getrlimit(resource).maximum {
-            Some(maximum) if maximum < value => {
-                rustix::process::setrlimit(resource, exact(maximum))
-            }
+            Some(maximum) if maximum < value => rustix::process::setrlimit(resource, exact(maximum)),
             _ => Err(rustix::io::Errno::PERM),
         },
         other => other,
@@ -128,11 +121,7 @@ pub(super) fn set_own(resource: Resource, value: u64) -> rustix::io::Result<()> 
 /// Without CAP_SYS_RESOURCE (root in most containers) the kernel asks for equal real uids. The runner then takes the
 /// real uid and gid of the run for the time of the calls: its effective uid stays root, and nothing but the waiting
 /// bootstrap could signal it meanwhile.
-pub(crate) fn lower_limits(
-    pid: Pid,
-    identity: Option<Identity>,
-    limits: &[(Resource, u64)],
-) -> rustix::io::Result<()> {
+pub(crate) fn lower_limits(pid: Pid, identity: Option<Identity>, limits: &[(Resource, u64)]) -> rustix::io::Result<()> {
     match (lower_all(pid, limits), identity) {
         (Err(rustix::io::Errno::PERM), Some(identity)) => {
             set_real(identity.uid, identity.gid)?;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
 
 use crate::protocol::{LandlockState, Locks};
@@ -32,11 +32,8 @@ pub(crate) struct PathRules {
 pub(crate) fn prepare(rules: &PathRules) -> Result<RulesetCreated, String> {
     let execute = AccessFs::from_read(ASKED);
     let read = execute & !BitFlags::from(AccessFs::Execute);
-    let not_for_runs = AccessFs::Execute
-        | AccessFs::MakeChar
-        | AccessFs::MakeBlock
-        | AccessFs::MakeSock
-        | AccessFs::IoctlDev;
+    let not_for_runs =
+        AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::IoctlDev;
     let write = AccessFs::from_all(ASKED) & !not_for_runs;
     let build = || -> Result<RulesetCreated, landlock::RulesetError> {
         Ruleset::default()

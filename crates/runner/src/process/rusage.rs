@@ -26,8 +26,6 @@ pub(crate) fn usage_of_children() -> Usage {
     };
     Usage {
         cpu: time(raw.ru_utime) + time(raw.ru_stime),
-        max_rss_bytes: u64::try_from(raw.ru_maxrss)
-            .unwrap_or(0)
-            .saturating_mul(1024),
+        max_rss_bytes: u64::try_from(raw.ru_maxrss).unwrap_or(0).saturating_mul(1024),
     }
 }

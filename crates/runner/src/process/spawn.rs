@@ -97,10 +97,7 @@ pub(crate) fn spawn(launch: Launch, mut recipe: Recipe) -> Result<Child, String>
     let mut child = match (spawned, line.strip_prefix('-')) {
         (_, Some(failure)) => return Err(format!("a lock does not hold: {failure}")),
         (Err(error), None) => {
-            return Err(format!(
-                "cannot execute {}: {error}",
-                launch.program.display()
-            ));
+            return Err(format!("cannot execute {}: {error}", launch.program.display()));
         }
         (Ok(child), None) => child,
     };
@@ -127,10 +124,7 @@ pub(crate) fn spawn(launch: Launch, mut recipe: Recipe) -> Result<Child, String>
 }
 
 #[expect(unsafe_code, reason = "pre_exec is the hook between fork and exec")]
-fn before_exec(
-    command: &mut Command,
-    locked: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static,
-) {
+fn before_exec(command: &mut Command, locked: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static) {
     // SAFETY: the runner has one thread, so no lock of another thread can be held at the fork, and the closure may
     // allocate and write. It touches only its own data.
     unsafe {

@@ -91,9 +91,7 @@ impl Capture {
 
     /// Returns the waiting bytes as a frame if they are due, or there is no more to wait for.
     pub(super) fn frame(&mut self, nonce: &str, now: Instant, at_end: bool) -> Option<FromRunner> {
-        let is_due = self.pending.len() >= COALESCE_BYTES
-            || self.due().is_some_and(|due| due <= now)
-            || at_end;
+        let is_due = self.pending.len() >= COALESCE_BYTES || self.due().is_some_and(|due| due <= now) || at_end;
         if !is_due || self.pending.is_empty() {
             return None;
         }

@@ -8,9 +8,7 @@ use super::run::{Active, Process, Readiness};
 use super::session::{Session, hex};
 use crate::files::{Collected, collect};
 use crate::process::{kill_everything, usage_of_children};
-use crate::protocol::{
-    Data, Exit, FileError, FilePiece, FromRunner, PIECE_BYTES, RunResult, StreamReport,
-};
+use crate::protocol::{Data, Exit, FileError, FilePiece, FromRunner, PIECE_BYTES, RunResult, StreamReport};
 
 /// How many reads of the pipes follow the death of everybody: a pipe holds 1 MiB at most, in reads of 64 KiB. Nobody
 /// writes any more, so there is an end; the bound says so to the reader.
@@ -42,25 +40,17 @@ pub(super) fn finish(
     }
     let usage = usage_of_children();
     let exit = exit_of(session, process.as_ref(), usage.cpu);
-    let has_run =
-        process.is_some() && session.has_run() && !matches!(exit, Exit::NotStarted { .. });
+    let has_run = process.is_some() && session.has_run() && !matches!(exit, Exit::NotStarted { .. });
     let mut streams = [StreamReport::default(); 2];
     if let Some(process) = process.as_mut().filter(|_| has_run) {
-        for (stream, report) in [&mut process.stdout, &mut process.stderr]
-            .into_iter()
-            .zip(&mut streams)
-        {
+        for (stream, report) in [&mut process.stdout, &mut process.stderr].into_iter().zip(&mut streams) {
             if let Some(frame) = stream.frame(&session.nonce, ended, true) {
                 session.out.send(&frame);
             }
             *report = stream.report();
         }
     }
-    let (files, file_errors) = if has_run {
-        send_files(session, write)?
-    } else {
-        (0, 0)
-    };
+    let (files, file_errors) = if has_run { send_files(session, write)? } else { (0, 0) };
     let active = session.active.as_ref();
     session.out.send(&FromRunner::Result(RunResult {
         nonce: session.nonce.clone(),
@@ -133,9 +123,7 @@ fn from_status(status: Option<WaitStatus>, active: &Active, cpu: Duration) -> Ex
         return Exit::OutOfMemory;
     }
     // The kernel kills at the hard limit, which equals the soft one.
-    if matches!(signal, libc::SIGKILL | libc::SIGXCPU)
-        && cpu >= Duration::from_secs(active.limits.cpu_seconds)
-    {
+    if matches!(signal, libc::SIGKILL | libc::SIGXCPU) && cpu >= Duration::from_secs(active.limits.cpu_seconds) {
         return Exit::CpuLimit;
     }
     Exit::Signal { signal }
@@ -149,10 +137,7 @@ fn send_files(
     let Some(setup) = session.setup.take() else {
         return Ok((0, 0));
     };
-    let limits = session
-        .active
-        .as_ref()
-        .map_or(setup.limits, |active| active.limits);
+    let limits = session.active.as_ref().map_or(setup.limits, |active| active.limits);
     let (mut files, mut errors) = (0, 0);
     let mut written = Ok(());
     collect(
@@ -174,11 +159,7 @@ fn send_files(
                     files += 1;
                     send_file(session, &path, mode, &hex(&sha256), &bytes);
                 }
-                Collected::Error {
-                    path,
-                    kind,
-                    message,
-                } => {
+                Collected::Error { path, kind, message } => {
                     errors += 1;
                     session.out.send(&FromRunner::FileError(FileError {
                         nonce: session.nonce.clone(),

@@ -21,10 +21,7 @@ impl KillCounter {
 
     /// Whether there was a kill since [`KillCounter::start`].
     pub(super) fn has_killed(&self) -> bool {
-        self.file
-            .as_deref()
-            .and_then(read)
-            .is_some_and(|now| now > self.before)
+        self.file.as_deref().and_then(read).is_some_and(|now| now > self.before)
     }
 }
 
@@ -49,21 +46,14 @@ fn find(text: &str, exists: impl Fn(&Path) -> bool) -> Option<PathBuf> {
             continue;
         };
         let (mounts, file): (&[&str], _) = if controllers.is_empty() {
-            (
-                &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
-                "memory.events",
-            )
+            (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], "memory.events")
         } else if controllers.split(',').any(|name| name == "memory") {
             (&["/sys/fs/cgroup/memory"], "memory.oom_control")
         } else {
             continue;
         };
         for mount in mounts {
-            candidates.push(
-                Path::new(mount)
-                    .join(path.trim_start_matches('/'))
-                    .join(file),
-            );
+            candidates.push(Path::new(mount).join(path.trim_start_matches('/')).join(file));
             candidates.push(Path::new(mount).join(file));
         }
     }
@@ -76,14 +66,8 @@ mod tests {
 
     #[test]
     fn reads_both_versions() {
-        assert_eq!(
-            kills("low 0\nhigh 0\noom 3\noom_kill 2\noom_group_kill 0\n"),
-            Some(2)
-        );
-        assert_eq!(
-            kills("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"),
-            Some(5)
-        );
+        assert_eq!(kills("low 0\nhigh 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"), Some(5));
         assert_eq!(kills(""), None);
     }
 
@@ -100,10 +84,7 @@ mod tests {
             Path::new("/sys/fs/cgroup/x/memory.events")
         );
         let top = |path: &Path| path == Path::new("/sys/fs/cgroup/memory.events");
-        assert_eq!(
-            find("0::/x\n", top).unwrap(),
-            Path::new("/sys/fs/cgroup/memory.events")
-        );
+        assert_eq!(find("0::/x\n", top).unwrap(), Path::new("/sys/fs/cgroup/memory.events"));
         assert_eq!(find("1:cpu:/\n", all), None);
     }
 }

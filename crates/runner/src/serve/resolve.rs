@@ -13,11 +13,7 @@ const RESERVED: [&str; 3] = ["HOME", "TMPDIR", "KNACK_WORK_DIR"];
 /// The binary of a command: with a `/` relative to `cwd`, else the first executable file in `search`.
 ///
 /// Errors: the argv is empty or nothing was found; told as the model reads it.
-pub(super) fn command(
-    argv: &[String],
-    cwd: &Path,
-    search: Option<&str>,
-) -> Result<PathBuf, String> {
+pub(super) fn command(argv: &[String], cwd: &Path, search: Option<&str>) -> Result<PathBuf, String> {
     let name = argv
         .first()
         .filter(|name| !name.is_empty())
@@ -50,8 +46,7 @@ pub(super) fn cwd(place: &Place, cwd: &Cwd) -> Result<PathBuf, String> {
         Cwd::Work => return Ok(place.work_path.clone()),
         Cwd::Skill(name) => name,
     };
-    let is_name =
-        !name.is_empty() && !name.contains(['/', '\0']) && !matches!(name.as_str(), "." | "..");
+    let is_name = !name.is_empty() && !name.contains(['/', '\0']) && !matches!(name.as_str(), "." | "..");
     let path = place.skills_path.join(name);
     let is_directory = is_name && std::fs::symlink_metadata(&path).is_ok_and(|data| data.is_dir());
     if is_directory {
@@ -64,9 +59,7 @@ pub(super) fn cwd(place: &Place, cwd: &Cwd) -> Result<PathBuf, String> {
 /// The variables without the reserved names.
 ///
 /// Errors: a name or value that no environment can hold.
-pub(super) fn variables(
-    environment: &BTreeMap<String, String>,
-) -> Result<Vec<(String, String)>, String> {
+pub(super) fn variables(environment: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, String> {
     for (name, value) in environment {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(format!(
@@ -77,19 +70,13 @@ pub(super) fn variables(
     let own = environment
         .iter()
         .filter(|(name, _)| !RESERVED.contains(&name.as_str()));
-    Ok(own
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect())
+    Ok(own.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// The reserved variables.
 pub(super) fn reserved(place: &Place) -> Vec<(String, String)> {
     let work = place.work_path.to_string_lossy().into_owned();
-    let temporary = place
-        .work_path
-        .join(TEMPORARY)
-        .to_string_lossy()
-        .into_owned();
+    let temporary = place.work_path.join(TEMPORARY).to_string_lossy().into_owned();
     RESERVED
         .into_iter()
         .map(str::to_owned)

@@ -77,9 +77,7 @@ impl Payload {
 impl Process {
     /// Takes a child over. `waits` says whether it has a bootstrap.
     pub(super) fn new(child: Child, readiness: Readiness, output_bytes: u64) -> Self {
-        let pipe = child
-            .stdin
-            .filter(|pipe| rustix::io::ioctl_fionbio(pipe, true).is_ok());
+        let pipe = child.stdin.filter(|pipe| rustix::io::ioctl_fionbio(pipe, true).is_ok());
         // The handshake is no output, but it goes through the same capture.
         let room = if readiness == Readiness::Ready {
             output_bytes
@@ -126,16 +124,11 @@ impl Process {
     /// Lowers the limits that depend on the request, from outside.
     ///
     /// Errors: a limit cannot be set; the program must not get the child then.
-    pub(super) fn lower(
-        &mut self,
-        limits: &Effective,
-        identity: Option<Identity>,
-    ) -> Result<(), String> {
+    pub(super) fn lower(&mut self, limits: &Effective, identity: Option<Identity>) -> Result<(), String> {
         self.stdout.set_cap(limits.output_bytes);
         self.stderr.set_cap(limits.output_bytes);
         let rlimits = limits.rlimits(cpu_used(self.pid));
-        lower_limits(self.pid, identity, &rlimits)
-            .map_err(|error| format!("limits: {}", std::io::Error::from(error)))
+        lower_limits(self.pid, identity, &rlimits).map_err(|error| format!("limits: {}", std::io::Error::from(error)))
     }
 }
 
@@ -143,10 +136,7 @@ impl Process {
 fn cpu_used(pid: Pid) -> Duration {
     let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let nanoseconds = text
-        .split_ascii_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok());
+    let nanoseconds = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 

@@ -15,8 +15,7 @@ use crate::files::stage;
 use crate::locks::Effective;
 use crate::process::{Launch, Stdin, kill_everything, spawn};
 use crate::protocol::{
-    Claimed, DecodeError, Exit, Files, FromRunner, PROTOCOL, Program, Ready, Rejected, Run, Start,
-    Started, ToRunner,
+    Claimed, DecodeError, Exit, Files, FromRunner, PROTOCOL, Program, Ready, Rejected, Run, Start, Started, ToRunner,
 };
 
 /// Longest nonce; it is repeated on every frame.
@@ -93,8 +92,7 @@ impl Session {
             Ok((child, setup)) => {
                 self.owes_ready = true;
                 let output_bytes = setup.limits.output_bytes;
-                self.process =
-                    child.map(|child| Process::new(child, Readiness::Starting(now), output_bytes));
+                self.process = child.map(|child| Process::new(child, Readiness::Starting(now), output_bytes));
                 self.setup = Some(setup);
                 self.answer_start();
             }
@@ -203,11 +201,7 @@ impl Session {
         let (Some(setup), Some(active)) = (&self.setup, &self.active) else {
             return Ok(());
         };
-        let started = setup
-            .start
-            .interpreter
-            .as_ref()
-            .map(|interpreter| interpreter.language);
+        let started = setup.start.interpreter.as_ref().map(|interpreter| interpreter.language);
         let Some(process) = self.process.as_mut().filter(|_| started == Some(*language)) else {
             return Err(format!("no interpreter for {language:?} was started").to_lowercase());
         };
@@ -228,12 +222,7 @@ impl Session {
         Ok(())
     }
 
-    fn run_command(
-        &mut self,
-        run: &Run,
-        argv: &[String],
-        limits: &Effective,
-    ) -> Result<(), String> {
+    fn run_command(&mut self, run: &Run, argv: &[String], limits: &Effective) -> Result<(), String> {
         if let Some(idle) = self.process.take() {
             kill_everything(idle.pid);
         }

@@ -64,10 +64,7 @@ fn converse(
             }
         }
         if !is_open && session.orphaned.is_none() {
-            let grace = session
-                .setup
-                .as_ref()
-                .map_or(0, |setup| setup.start.eof_grace_ms);
+            let grace = session.setup.as_ref().map_or(0, |setup| setup.start.eof_grace_ms);
             session.orphaned = Some(now + Duration::from_millis(grace));
         }
         turn(session, now);
@@ -89,29 +86,17 @@ struct Events {
 }
 
 /// Waits until there is something to do.
-fn wait(
-    session: &Session,
-    input: Option<BorrowedFd<'_>>,
-    output: BorrowedFd<'_>,
-) -> rustix::io::Result<Events> {
+fn wait(session: &Session, input: Option<BorrowedFd<'_>>, output: BorrowedFd<'_>) -> rustix::io::Result<Events> {
     let mut fds = Vec::with_capacity(6);
     // Position 0 and 1 are fixed: a closed stdin is asked for nothing.
     let silent = PollFlags::empty();
     fds.push(PollFd::from_borrowed_fd(
         input.unwrap_or(output),
-        if input.is_some() {
-            PollFlags::IN
-        } else {
-            silent
-        },
+        if input.is_some() { PollFlags::IN } else { silent },
     ));
     fds.push(PollFd::from_borrowed_fd(
         output,
-        if session.out.is_empty() {
-            silent
-        } else {
-            PollFlags::OUT
-        },
+        if session.out.is_empty() { silent } else { PollFlags::OUT },
     ));
     if let Some(process) = &session.process {
         let streams = [&process.stdout.pipe, &process.stderr.pipe];
@@ -124,12 +109,7 @@ fn wait(
                 .flatten()
                 .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
         );
-        if let Some(pipe) = process
-            .payload
-            .pipe
-            .as_ref()
-            .filter(|_| process.payload.is_given)
-        {
+        if let Some(pipe) = process.payload.pipe.as_ref().filter(|_| process.payload.is_given) {
             fds.push(PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::OUT));
         }
     }
@@ -139,10 +119,7 @@ fn wait(
         Err(error) => return Err(error),
     }
     // Nobody reads any more: without this the poll would return at once for ever.
-    if fds
-        .get(1)
-        .is_some_and(|fd| fd.revents().contains(PollFlags::ERR))
-    {
+    if fds.get(1).is_some_and(|fd| fd.revents().contains(PollFlags::ERR)) {
         return Err(rustix::io::Errno::PIPE);
     }
     let happened = |position: usize| fds.get(position).is_some_and(|fd| !fd.revents().is_empty());
@@ -155,11 +132,7 @@ fn wait(
 fn timeout(session: &Session, now: Instant) -> Option<Timespec> {
     let mut due = Vec::new();
     if let Some(process) = &session.process {
-        due.extend(
-            [process.stdout.due(), process.stderr.due()]
-                .into_iter()
-                .flatten(),
-        );
+        due.extend([process.stdout.due(), process.stderr.due()].into_iter().flatten());
         if session.has_run() || process.pidfd.is_none() {
             due.push(now + TICK);
         }
@@ -255,10 +228,7 @@ fn turn(session: &mut Session, now: Instant) {
 /// Whether the result is due: something failed, the runner has decided, or the main process has ended.
 fn is_over(session: &Session) -> bool {
     session.failed.is_some()
-        || session
-            .active
-            .as_ref()
-            .is_some_and(|active| active.verdict.is_some())
+        || session.active.as_ref().is_some_and(|active| active.verdict.is_some())
         || session
             .process
             .as_ref()
@@ -270,11 +240,7 @@ fn has_hung(process: &Process) -> bool {
     matches!(process.readiness, Readiness::Starting(since) if since.elapsed() >= START_BOUND)
 }
 
-fn await_ack(
-    session: &mut Session,
-    decoder: &mut Decoder,
-    input: BorrowedFd<'_>,
-) -> rustix::io::Result<()> {
+fn await_ack(session: &mut Session, decoder: &mut Decoder, input: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let deadline = Instant::now() + ACK_GRACE;
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -294,10 +260,7 @@ fn await_ack(
             tv_nsec: i64::from(left.subsec_nanos()),
         };
         let timeout = if left.as_secs() > 0 {
-            Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            }
+            Timespec { tv_sec: 1, tv_nsec: 0 }
         } else {
             timeout
         };

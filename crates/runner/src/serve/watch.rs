@@ -32,10 +32,7 @@ impl Watcher {
 
     /// The time of the next look.
     pub(super) fn due(&self) -> Option<Instant> {
-        [self.next_sample, self.next_count]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.next_sample, self.next_count].into_iter().flatten().min()
     }
 
     /// Looks if it is time; returns the limit that is passed.
@@ -44,17 +41,9 @@ impl Watcher {
         if self.next_sample.is_some_and(|due| due <= now) {
             let seen = sample();
             self.next_sample = Some(after(now));
-            if self
-                .limits
-                .memory_bytes
-                .is_some_and(|limit| seen.memory_bytes > limit)
-            {
+            if self.limits.memory_bytes.is_some_and(|limit| seen.memory_bytes > limit) {
                 verdict = Some(Exit::OutOfMemory);
-            } else if self
-                .limits
-                .processes
-                .is_some_and(|limit| seen.threads > limit)
-            {
+            } else if self.limits.processes.is_some_and(|limit| seen.threads > limit) {
                 verdict = Some(Exit::ProcessLimit);
             }
         }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use knack_runner::protocol::{
-    Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run,
-};
+use knack_runner::protocol::{Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run};
 
 use crate::support::{NONCE, Runner, code, python, run_command, run_python};
 
@@ -14,10 +12,7 @@ fn python_code_runs_as_main() {
         "import sys, os\nprint(__name__, sys.argv, sys.stdin.read() == '', os.getcwd() == os.environ['HOME'])\n",
     );
     assert_eq!(told.out(), "__main__ ['-c'] True True\n");
-    assert_eq!(
-        (told.err().as_str(), told.exit()),
-        ("", &Exit::Code { code: 0 })
-    );
+    assert_eq!((told.err().as_str(), told.exit()), ("", &Exit::Code { code: 0 }));
     let locks = told.result().locks.unwrap();
     assert!(
         locks.seccomp && locks.landlock == LandlockState::FullyEnforced && locks.landlock_abi >= 6,
@@ -38,8 +33,7 @@ fn tracebacks_show_the_code_and_nothing_of_ours() {
     );
     let told = run_python("x = (\n");
     assert!(
-        told.err()
-            .starts_with("  File \"<code>\", line 1\n    x = (\n"),
+        told.err().starts_with("  File \"<code>\", line 1\n    x = (\n"),
         "{}",
         told.err()
     );
@@ -53,14 +47,8 @@ fn exit_codes_and_signals_are_told() {
         ("import sys; sys.exit('text')", Exit::Code { code: 1 }),
         ("import os; os._exit(255)", Exit::Code { code: 255 }),
         ("import os; os.abort()", Exit::Signal { signal: 6 }),
-        (
-            "import os; os.kill(os.getpid(), 9)",
-            Exit::Signal { signal: 9 },
-        ),
-        (
-            "import ctypes; ctypes.string_at(0)",
-            Exit::Signal { signal: 11 },
-        ),
+        ("import os; os.kill(os.getpid(), 9)", Exit::Signal { signal: 9 }),
+        ("import ctypes; ctypes.string_at(0)", Exit::Signal { signal: 11 }),
     ] {
         assert_eq!(run_python(source).exit(), &exit, "{source}");
     }
@@ -93,10 +81,7 @@ process = Process(target=work, args=(there,)); process.start(); print(here.recv(
     );
     assert_eq!(told.err(), "");
     assert_eq!(told.out(), "child\nasync\n285\n[(1,)]\npair\nforked\n");
-    assert_eq!(
-        told.files.keys().collect::<Vec<_>>(),
-        ["c/b/copy", "test.db"]
-    );
+    assert_eq!(told.files.keys().collect::<Vec<_>>(), ["c/b/copy", "test.db"]);
 }
 
 #[test]
@@ -111,12 +96,7 @@ fn skills_are_readable_and_their_scripts_run() {
         b"def word():\n    return 'imported'\n",
         false,
     );
-    runner.stage(
-        Area::Skills,
-        "tool/run.sh",
-        b"#!/bin/sh\necho script $1\n",
-        true,
-    );
+    runner.stage(Area::Skills, "tool/run.sh", b"#!/bin/sh\necho script $1\n", true);
     runner.stage(Area::Work, "in/input.txt", b"staged", false);
     runner.run_frame(Run {
         nonce: NONCE.to_owned(),
@@ -176,8 +156,7 @@ fn commands_run_without_a_shell() {
     assert!(
         names
             .iter()
-            .all(|name| ["PATH", "LANG", "HOME", "TMPDIR", "KNACK_WORK_DIR"]
-                .contains(&name.as_str())),
+            .all(|name| ["PATH", "LANG", "HOME", "TMPDIR", "KNACK_WORK_DIR"].contains(&name.as_str())),
         "{names:?}"
     );
 }
@@ -204,11 +183,7 @@ fn a_declared_tool_runs_in_its_skill_folder() {
         limits: Limits::default(),
     });
     let told = runner.finish();
-    assert!(
-        told.out().trim_end().ends_with("/skills/tool"),
-        "{}",
-        told.out()
-    );
+    assert!(told.out().trim_end().ends_with("/skills/tool"), "{}", told.out());
     assert!(told.err().contains("ermission denied"), "{}", told.err());
     assert_eq!(told.files["out.txt"], b"made\n");
 }
@@ -242,13 +217,9 @@ fn node_runs_where_it_exists() {
         ("", "[ 'arg' ] true true\n")
     );
     assert_eq!(told.files["o.txt"], b"made");
-    let told = run(
-        "import fs from 'node:fs';\nconst x = await Promise.resolve(5);\nconsole.log(x, typeof fs.readFileSync);",
-    );
-    assert_eq!(
-        (told.err().as_str(), told.out().as_str()),
-        ("", "5 function\n")
-    );
+    let told =
+        run("import fs from 'node:fs';\nconst x = await Promise.resolve(5);\nconsole.log(x, typeof fs.readFileSync);");
+    assert_eq!((told.err().as_str(), told.out().as_str()), ("", "5 function\n"));
     let told = run("function f() { throw new Error('bad'); }\nf();");
     assert_eq!(told.exit(), &Exit::Code { code: 1 });
     assert!(

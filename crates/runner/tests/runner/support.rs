@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use knack_runner::protocol::{
-    Ack, Area, Claim, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Identity,
-    Interpreter, Landlock, Language, Limits, Program, Ready, Run, RunResult, StagedFile, Start,
-    ToRunner, Watch, encode,
+    Ack, Area, Claim, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Identity, Interpreter, Landlock,
+    Language, Limits, Program, Ready, Run, RunResult, StagedFile, Start, ToRunner, Watch, encode,
 };
 
 pub(crate) const NONCE: &str = "nonce-of-this-test";
@@ -133,9 +132,7 @@ impl Runner {
             ]
             .map(str::to_owned)
             .to_vec(),
-            execute: ["/usr", "/lib", "/lib64", "/bin"]
-                .map(str::to_owned)
-                .to_vec(),
+            execute: ["/usr", "/lib", "/lib64", "/bin"].map(str::to_owned).to_vec(),
             write: vec!["/dev/null".to_owned()],
             landlock: Landlock::Required,
             identity: is_root().then_some(UNUSED),

@@ -11,18 +11,29 @@ use crate::route::{Format, Kind, ModelRoute};
 
 /// The text of an example.
 pub(crate) fn text(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The events of a stream example, comments and bare line ends left out.
 pub(crate) fn events(name: &str) -> Vec<String> {
-    text(name).lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect()
+    text(name)
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A request of a format.
 pub(crate) fn request(format: Format, body: &str) -> Request {
-    let route = ModelRoute { format, kind: Kind::Generate, model: Some("m".to_owned()), stream: true };
+    let route = ModelRoute {
+        format,
+        kind: Kind::Generate,
+        model: Some("m".to_owned()),
+        stream: true,
+    };
     Request::parse(route, Bytes::from(body.to_owned())).unwrap()
 }
 
@@ -32,18 +43,29 @@ pub(crate) fn data(stream: &[u8]) -> Vec<String> {
     let mut events = Vec::new();
     decoder.push(stream, &mut events).unwrap();
     decoder.finish(&mut events).unwrap();
-    events.iter().map(|event| String::from_utf8(event.data.to_vec()).unwrap()).collect()
+    events
+        .iter()
+        .map(|event| String::from_utf8(event.data.to_vec()).unwrap())
+        .collect()
 }
 
 /// Runs rounds of a stream through a codec, with calls of `ours` hidden, and returns what the client gets.
-pub(crate) fn stream(dialect: &dyn Dialect, request: &Request, rounds: &[Vec<String>], ours: &str) -> (Vec<u8>, Box<dyn Codec>) {
+pub(crate) fn stream(
+    dialect: &dyn Dialect,
+    request: &Request,
+    rounds: &[Vec<String>],
+    ours: &str,
+) -> (Vec<u8>, Box<dyn Codec>) {
     let mut codec = dialect.codec(request, super::CodecOptions::default());
     let mut out = Vec::new();
     for (index, round) in rounds.iter().enumerate() {
         codec.begin_round();
         let mut view = Shown::new(ours, index == 0);
         for event in round {
-            let event = SseEvent { name: Bytes::new(), data: Bytes::from(event.clone()) };
+            let event = SseEvent {
+                name: Bytes::new(),
+                data: Bytes::from(event.clone()),
+            };
             let frame = codec.frame(event).unwrap();
             view.take(codec.as_mut(), frame, &mut out);
         }
@@ -53,7 +75,12 @@ pub(crate) fn stream(dialect: &dyn Dialect, request: &Request, rounds: &[Vec<Str
 }
 
 /// Runs whole bodies through a codec.
-pub(crate) fn bodies(dialect: &dyn Dialect, request: &Request, rounds: &[String], ours: &str) -> (String, Box<dyn Codec>) {
+pub(crate) fn bodies(
+    dialect: &dyn Dialect,
+    request: &Request,
+    rounds: &[String],
+    ours: &str,
+) -> (String, Box<dyn Codec>) {
     let mut codec = dialect.codec(request, super::CodecOptions::default());
     let mut out = Vec::new();
     for (index, round) in rounds.iter().enumerate() {
@@ -77,7 +104,13 @@ struct Shown<'o> {
 
 impl<'o> Shown<'o> {
     fn new(ours: &'o str, first: bool) -> Self {
-        Self { ours, first, hidden: Vec::new(), held: Vec::new(), pair: None }
+        Self {
+            ours,
+            first,
+            hidden: Vec::new(),
+            held: Vec::new(),
+            pair: None,
+        }
     }
 
     fn take(&mut self, codec: &mut dyn Codec, frame: Decoded, out: &mut Vec<u8>) {

@@ -5,11 +5,17 @@
 mod chat;
 #[cfg(test)]
 mod fixture;
-#[cfg_attr(not(test), expect(dead_code, reason = "not routed yet: such traffic is proxied untouched"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "not routed yet: such traffic is proxied untouched")
+)]
 mod gemini;
 mod opaque;
 mod openai_error;
-#[cfg_attr(not(test), expect(dead_code, reason = "not routed yet: such traffic is proxied untouched"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "not routed yet: such traffic is proxied untouched")
+)]
 mod responses;
 pub(crate) mod splice;
 

@@ -22,7 +22,11 @@ pub fn may_need_repair(request: &Request) -> bool {
         return true;
     }
     // A paused answer comes back as the last message, an assistant's.
-    has("assistant") && request.conversation().last().is_some_and(|span| Fields::read(request.raw(), *span).text("role") == "assistant")
+    has("assistant")
+        && request
+            .conversation()
+            .last()
+            .is_some_and(|span| Fields::read(request.raw(), *span).text("role") == "assistant")
 }
 
 /// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that

@@ -6,9 +6,9 @@
 
 use bytes::Bytes;
 
-use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part, UnitKind};
 use super::partial::Assembler;
 use crate::drive::{CallResult, GeneratedFile};
+use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part, UnitKind};
 use crate::frame::{SseEvent, push_data_crlf};
 use crate::json::{self, Edits, Kind, Span};
 use crate::usage::UsageSum;
@@ -61,7 +61,11 @@ impl GeminiCodec {
             return Err(Garbage("a response must be an object".to_owned()));
         }
         if json::get(&raw, document, "error").is_some() {
-            return Ok(Decoded { raw, parts: vec![Part::Error], layout: Layout::None });
+            return Ok(Decoded {
+                raw,
+                parts: vec![Part::Error],
+                layout: Layout::None,
+            });
         }
         let mut parts = Vec::new();
         if !self.started {
@@ -72,7 +76,9 @@ impl GeminiCodec {
             let member = |key| json::get(&raw, document, key).map(|span| span.of(&raw).to_vec());
             self.response_id = member("responseId");
             self.model_version = member("modelVersion");
-            self.id_text = json::get_text(&raw, document, "responseId").unwrap_or_default().into_owned();
+            self.id_text = json::get_text(&raw, document, "responseId")
+                .unwrap_or_default()
+                .into_owned();
         }
         let candidate = json::get(&raw, document, "candidates")
             .and_then(|span| json::elements(&raw, span).ok())
@@ -87,19 +93,28 @@ impl GeminiCodec {
         if let Some(reason) = reason.filter(|span| !json::is_null(&raw, *span)) {
             self.finish_reason = Some(reason.of(&raw).to_vec());
             self.end = raw.clone();
-            parts.push(Part::Stop { runnable: reason.of(&raw) == b"\"STOP\"" });
+            parts.push(Part::Stop {
+                runnable: reason.of(&raw) == b"\"STOP\"",
+            });
             parts.push(Part::End);
         } else if blocked {
             self.end = raw.clone();
             parts.push(Part::Stop { runnable: false });
             parts.push(Part::End);
         }
-        Ok(Decoded { raw, parts, layout: Layout::None })
+        Ok(Decoded {
+            raw,
+            parts,
+            layout: Layout::None,
+        })
     }
 
     fn read_parts(&mut self, raw: &Bytes, candidate: Option<Span>, parts: &mut Vec<Part>) {
         let array = candidate.and_then(|span| json::path(raw, span, &["content", "parts"]));
-        for span in array.and_then(|array| json::elements(raw, array).ok()).unwrap_or_default() {
+        for span in array
+            .and_then(|array| json::elements(raw, array).ok())
+            .unwrap_or_default()
+        {
             self.gathered += span.len();
             let source = match self.assembler.push(raw, span) {
                 // Pieces of a call: nothing is known before the last one.
@@ -130,7 +145,10 @@ impl GeminiCodec {
         }
         let has_signature = json::get(src, span, "thoughtSignature").is_some();
         if !has_signature && let Some(signature) = self.signature.take() {
-            edits.insert(src.len() - 1, [br#","thoughtSignature":"#, signature.as_slice()].concat());
+            edits.insert(
+                src.len() - 1,
+                [br#","thoughtSignature":"#, signature.as_slice()].concat(),
+            );
         }
         if let Some(call) = &unit.call {
             self.shown_calls.push(call.id.clone());
@@ -160,7 +178,11 @@ impl GeminiCodec {
             }
         }
         let usage = self.usage.total();
-        let members = [("usageMetadata", &usage), ("modelVersion", &self.model_version), ("responseId", &self.response_id)];
+        let members = [
+            ("usageMetadata", &usage),
+            ("modelVersion", &self.model_version),
+            ("responseId", &self.response_id),
+        ];
         for (key, value) in members {
             if let (Some(value), Some(own)) = (value, json::get(raw, document, key)) {
                 edits.replace(own, value.as_slice());
@@ -230,12 +252,18 @@ impl Codec for GeminiCodec {
 
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>> {
         let call = self.units.get(usize::try_from(unit).ok()?)?.call.as_ref()?;
-        Some(CallSoFar { name: &call.name, named: true, id: &call.id })
+        Some(CallSoFar {
+            name: &call.name,
+            named: true,
+            id: &call.id,
+        })
     }
 
     fn arguments(&self, unit: u32) -> String {
         let unit = usize::try_from(unit).ok().and_then(|unit| self.units.get(unit));
-        unit.and_then(|unit| unit.call.as_ref()).map(|call| call.arguments.clone()).unwrap_or_default()
+        unit.and_then(|unit| unit.call.as_ref())
+            .map(|call| call.arguments.clone())
+            .unwrap_or_default()
     }
 
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
@@ -244,7 +272,9 @@ impl Codec for GeminiCodec {
             let Part::Unit { id, .. } = part else { continue };
             if *shown {
                 parts.extend(self.shown_part(*id));
-            } else if let Some(Unit { call: Some(call), .. }) = usize::try_from(*id).ok().and_then(|id| self.units.get(id)) {
+            } else if let Some(Unit { call: Some(call), .. }) =
+                usize::try_from(*id).ok().and_then(|id| self.units.get(id))
+            {
                 self.signature = self.signature.take().or_else(|| call.signature.clone());
             }
         }
@@ -253,7 +283,11 @@ impl Codec for GeminiCodec {
         }
         if self.streaming {
             let ends = frame.parts.iter().any(|part| matches!(part, Part::Stop { .. }));
-            let bytes = if ends { self.plain(&parts) } else { self.rewritten(&frame.raw, &parts, None) };
+            let bytes = if ends {
+                self.plain(&parts)
+            } else {
+                self.rewritten(&frame.raw, &parts, None)
+            };
             push_data_crlf(out, &bytes);
         }
         self.visible.extend(parts);
@@ -265,7 +299,12 @@ impl Codec for GeminiCodec {
 
     fn turn(&self) -> Vec<Bytes> {
         // A part without any member is refused; clients make such parts of fields that they do not know.
-        let parts: Vec<&[u8]> = self.units.iter().map(|unit| unit.raw.as_slice()).filter(|raw| *raw != b"{}").collect();
+        let parts: Vec<&[u8]> = self
+            .units
+            .iter()
+            .map(|unit| unit.raw.as_slice())
+            .filter(|raw| *raw != b"{}")
+            .collect();
         if parts.is_empty() {
             return Vec::new();
         }
@@ -287,7 +326,11 @@ impl Codec for GeminiCodec {
         // What was streamed is not said again; a body says everything at once.
         let parts = if self.streaming { &[] } else { self.visible.as_slice() };
         let end = self.rewritten(&self.end, parts, reason);
-        if self.streaming { push_data_crlf(out, &end) } else { out.extend_from_slice(&end) }
+        if self.streaming {
+            push_data_crlf(out, &end)
+        } else {
+            out.extend_from_slice(&end)
+        }
     }
 
     fn visible(&self) -> Vec<Bytes> {

@@ -65,7 +65,11 @@ impl Dialect for Gemini {
             }
             out.extend_from_slice(br#""name":"#);
             json::push_string(&mut out, &result.name);
-            out.extend_from_slice(if result.is_error { br#","response":{"error":"# } else { br#","response":{"output":"# });
+            out.extend_from_slice(if result.is_error {
+                br#","response":{"error":"#
+            } else {
+                br#","response":{"output":"#
+            });
             json::push_string(&mut out, &result.text);
             out.extend_from_slice(b"}}}");
         }

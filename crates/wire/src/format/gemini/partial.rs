@@ -31,17 +31,25 @@ impl Assembler {
     /// Takes in one part: gives it back, or the call that it closes, or nothing while a call is open.
     pub(super) fn push(&mut self, src: &[u8], span: Span) -> Option<Vec<u8>> {
         let raw = span.of(src);
-        let Some(call) = json::get(src, span, "functionCall") else { return Some(raw.to_vec()) };
+        let Some(call) = json::get(src, span, "functionCall") else {
+            return Some(raw.to_vec());
+        };
         let continues = json::get(src, call, "willContinue").is_some_and(|value| value.of(src) == b"true");
         if self.open.is_none() {
             if !continues {
                 return Some(raw.to_vec());
             }
             let part = serde_json::from_slice(raw).ok()?;
-            self.open = Some(Open { part, args: Value::Object(Map::new()), growing: None });
+            self.open = Some(Open {
+                part,
+                args: Value::Object(Map::new()),
+                growing: None,
+            });
         }
         let open = self.open.as_mut()?;
-        if let Ok(Value::Array(pieces)) = serde_json::from_slice(json::get(src, call, "partialArgs").unwrap_or_default().of(src)) {
+        if let Ok(Value::Array(pieces)) =
+            serde_json::from_slice(json::get(src, call, "partialArgs").unwrap_or_default().of(src))
+        {
             for piece in &pieces {
                 open.take(piece);
             }
@@ -55,8 +63,12 @@ impl Assembler {
 
 impl Open {
     fn take(&mut self, piece: &Value) {
-        let Some(path) = piece.get("jsonPath").and_then(Value::as_str) else { return };
-        let Some(slot) = steps(path).and_then(|steps| slot(&mut self.args, &steps)) else { return };
+        let Some(path) = piece.get("jsonPath").and_then(Value::as_str) else {
+            return;
+        };
+        let Some(slot) = steps(path).and_then(|steps| slot(&mut self.args, &steps)) else {
+            return;
+        };
         if let Some(text) = piece.get("stringValue").and_then(Value::as_str) {
             match slot {
                 Value::String(old) if self.growing.as_deref() == Some(path) => old.push_str(text),
@@ -67,7 +79,11 @@ impl Open {
         } else {
             *slot = Value::Null;
         }
-        self.growing = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false).then(|| path.to_owned());
+        self.growing = piece
+            .get("willContinue")
+            .and_then(Value::as_bool)
+            .unwrap_or(false)
+            .then(|| path.to_owned());
     }
 
     fn close(mut self) -> Vec<u8> {
@@ -99,7 +115,9 @@ fn steps(path: &str) -> Option<Vec<Step>> {
             rest = &after[end..];
         } else {
             let (inner, after) = rest.strip_prefix('[')?.split_once(']')?;
-            let quoted = inner.strip_prefix(['\'', '"']).and_then(|inner| inner.strip_suffix(['\'', '"']));
+            let quoted = inner
+                .strip_prefix(['\'', '"'])
+                .and_then(|inner| inner.strip_suffix(['\'', '"']));
             steps.push(match quoted {
                 Some(key) => Step::Key(key.to_owned()),
                 None => Step::Index(inner.parse().ok().filter(|index| *index <= MAX_INDEX)?),

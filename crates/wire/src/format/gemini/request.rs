@@ -14,12 +14,16 @@ fn present(request: &Request, camel: &str, snake: &str) -> Option<Span> {
 
 /// A member of an object in either spelling.
 fn get(src: &[u8], span: Span, camel: &str, snake: &str) -> Option<Span> {
-    json::get(src, span, camel).or_else(|| json::get(src, span, snake)).filter(|span| !json::is_null(src, *span))
+    json::get(src, span, camel)
+        .or_else(|| json::get(src, span, snake))
+        .filter(|span| !json::is_null(src, *span))
 }
 
 /// The elements of `contents`, in order.
 fn conversation(request: &Request) -> Vec<Span> {
-    let list = request.present("contents").and_then(|span| json::elements(request.raw(), span).ok());
+    let list = request
+        .present("contents")
+        .and_then(|span| json::elements(request.raw(), span).ok());
     list.unwrap_or_default()
 }
 
@@ -38,7 +42,9 @@ pub(super) fn view(request: &Request) -> Result<View, Fault> {
         model: request.route().model.clone().unwrap_or_default(),
         stream: request.route().stream,
         max_tokens: setting("maxOutputTokens", "max_output_tokens").and_then(|span| json::uint(src, span)),
-        candidates: setting("candidateCount", "candidate_count").and_then(|span| json::uint(src, span)).unwrap_or(1),
+        candidates: setting("candidateCount", "candidate_count")
+            .and_then(|span| json::uint(src, span))
+            .unwrap_or(1),
         structured: media_type.is_some_and(|kind| kind == "application/json"),
         client_tools: client_tools(request),
         tool_choice: tool_choice(request),
@@ -49,12 +55,18 @@ pub(super) fn view(request: &Request) -> Result<View, Fault> {
 
 fn client_tools(request: &Request) -> Vec<String> {
     let src = request.raw();
-    let entries = request.present("tools").and_then(|span| json::elements(src, span).ok()).unwrap_or_default();
+    let entries = request
+        .present("tools")
+        .and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default();
     let declarations = entries.into_iter().filter_map(|entry| {
         let list = get(src, entry, "functionDeclarations", "function_declarations")?;
         json::elements(src, list).ok()
     });
-    declarations.flatten().filter_map(|tool| json::get_text(src, tool, "name").map(Cow::into_owned)).collect()
+    declarations
+        .flatten()
+        .filter_map(|tool| json::get_text(src, tool, "name").map(Cow::into_owned))
+        .collect()
 }
 
 fn tool_choice(request: &Request) -> ToolChoice {
@@ -72,12 +84,18 @@ fn tool_choice(request: &Request) -> ToolChoice {
     if allowed.is_some_and(|span| json::elements(src, span).is_ok_and(|list| !list.is_empty())) {
         return ToolChoice::Allowed;
     }
-    if mode == "ANY" { ToolChoice::Required } else { ToolChoice::Auto }
+    if mode == "ANY" {
+        ToolChoice::Required
+    } else {
+        ToolChoice::Auto
+    }
 }
 
 /// Texts of one content's parts, thinking left out.
 fn content_text(src: &[u8], content: Span) -> String {
-    let parts = json::get(src, content, "parts").and_then(|span| json::elements(src, span).ok()).unwrap_or_default();
+    let parts = json::get(src, content, "parts")
+        .and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default();
     let texts: Vec<_> = parts
         .iter()
         .filter(|part| json::get(src, **part, "thought").is_none_or(|span| span.of(src) != b"true"))
@@ -91,7 +109,10 @@ pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
     let src = request.raw();
     let system = present(request, "systemInstruction", "system_instruction").map(|span| {
         let text = json::text(src, span).map_or_else(|| content_text(src, span), Cow::into_owned);
-        MessageText { role: Cow::Borrowed("system"), text: text.into() }
+        MessageText {
+            role: Cow::Borrowed("system"),
+            text: text.into(),
+        }
     });
     let contents = conversation(request).into_iter().map(|span| MessageText {
         role: json::get_text(src, span, "role").unwrap_or(Cow::Borrowed("user")),
@@ -108,10 +129,16 @@ pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
         if json::get_text(src, content, "role").is_some_and(|role| role != "user") {
             continue;
         }
-        let parts = json::get(src, content, "parts").and_then(|span| json::elements(src, span).ok()).unwrap_or_default();
+        let parts = json::get(src, content, "parts")
+            .and_then(|span| json::elements(src, span).ok())
+            .unwrap_or_default();
         found.extend(parts.into_iter().filter_map(|part| {
             let data = get(src, part, "inlineData", "inline_data")?;
-            let text = |camel, snake| get(src, data, camel, snake).and_then(|span| json::text(src, span)).map(Cow::into_owned);
+            let text = |camel, snake| {
+                get(src, data, camel, snake)
+                    .and_then(|span| json::text(src, span))
+                    .map(Cow::into_owned)
+            };
             Some(Attachment {
                 name: text("displayName", "display_name"),
                 media_type: text("mimeType", "mime_type"),

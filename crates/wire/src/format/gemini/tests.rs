@@ -37,9 +37,18 @@ fn applied(body: &str) -> Value {
 fn accumulated(stream: &[String]) -> (Vec<Value>, Vec<Value>) {
     let frames: Vec<Value> = stream.iter().map(|frame| value(frame)).collect();
     let mut parts: Vec<Value> = Vec::new();
-    for part in frames.iter().flat_map(|frame| frame["candidates"][0]["content"]["parts"].as_array().cloned().unwrap_or_default()) {
+    for part in frames.iter().flat_map(|frame| {
+        frame["candidates"][0]["content"]["parts"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    }) {
         match (parts.last_mut(), part.get("text")) {
-            (Some(Value::Object(last)), Some(text)) if last.len() == 1 && last.contains_key("text") && part.as_object().is_some_and(|part| part.len() == 1) => {
+            (Some(Value::Object(last)), Some(text))
+                if last.len() == 1
+                    && last.contains_key("text")
+                    && part.as_object().is_some_and(|part| part.len() == 1) =>
+            {
                 let joined = format!("{}{}", last["text"].as_str().unwrap(), text.as_str().unwrap());
                 last.insert("text".to_owned(), joined.into());
             }
@@ -52,9 +61,17 @@ fn accumulated(stream: &[String]) -> (Vec<Value>, Vec<Value>) {
 /// What every client stream must hold: one finish reason, in the last frame; one id; usage that ends as `usage`.
 fn check_frames(frames: &[Value], id: &str, usage: &Value) {
     let (last, rest) = frames.split_last().unwrap();
-    assert!(rest.iter().all(|frame| frame["candidates"][0].get("finishReason").is_none()), "{frames:?}");
+    assert!(
+        rest.iter()
+            .all(|frame| frame["candidates"][0].get("finishReason").is_none()),
+        "{frames:?}"
+    );
     assert_eq!(last["candidates"][0]["finishReason"], "STOP");
-    assert!(frames.iter().all(|frame| frame["responseId"] == id && frame["modelVersion"] == "gemini-x"));
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame["responseId"] == id && frame["modelVersion"] == "gemini-x")
+    );
     assert_eq!(&last["usageMetadata"], usage);
 }
 
@@ -62,44 +79,84 @@ fn check_frames(frames: &[Value], id: &str, usage: &Value) {
 fn view_reads_the_example_request_in_both_spellings() {
     let asked = request(&fixture::text("gem-req.json"));
     let view = Gemini.view(&asked).unwrap();
-    assert_eq!((view.model.as_str(), view.max_tokens, view.candidates), ("m", Some(500), 1));
+    assert_eq!(
+        (view.model.as_str(), view.max_tokens, view.candidates),
+        ("m", Some(500), 1)
+    );
     assert_eq!(view.client_tools, ["get_weather"]);
     assert_eq!(view.tool_choice, ToolChoice::Auto);
-    let texts: Vec<_> = Gemini.messages(&asked).into_iter().map(|one| (one.role.into_owned(), one.text.into_owned())).collect();
-    assert_eq!(texts, [("system".into(), "Be brief.".into()), ("user".into(), "Weather in Oslo and Rome?".to_owned())]);
+    let texts: Vec<_> = Gemini
+        .messages(&asked)
+        .into_iter()
+        .map(|one| (one.role.into_owned(), one.text.into_owned()))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            ("system".into(), "Be brief.".into()),
+            ("user".into(), "Weather in Oslo and Rome?".to_owned())
+        ]
+    );
     let snake = r#"{"contents":[],"generation_config":{"max_output_tokens":7,"response_mime_type":"application/json"},"tool_config":{"function_calling_config":{"mode":"ANY"}},"cached_content":"c"}"#;
     let view = Gemini.view(&request(snake)).unwrap();
-    assert_eq!((view.max_tokens, view.structured, view.tool_choice, view.closed), (Some(7), true, ToolChoice::Required, Some("cachedContent")));
+    assert_eq!(
+        (view.max_tokens, view.structured, view.tool_choice, view.closed),
+        (Some(7), true, ToolChoice::Required, Some("cachedContent"))
+    );
 }
 
 #[test]
 fn injection_adds_one_part_and_one_entry() {
     let before = value(&fixture::text("gem-req.json"));
     let got = applied(&fixture::text("gem-req.json"));
-    assert_eq!(got["systemInstruction"], json!({"parts": [{"text": "Be brief."}, {"text": "Skill."}]}));
+    assert_eq!(
+        got["systemInstruction"],
+        json!({"parts": [{"text": "Be brief."}, {"text": "Skill."}]})
+    );
     assert_eq!(got["tools"][0], before["tools"][0]);
-    assert_eq!(got["tools"][1], value(fixture::text("inject-tools.jsonl").lines().nth(3).unwrap()));
+    assert_eq!(
+        got["tools"][1],
+        value(fixture::text("inject-tools.jsonl").lines().nth(3).unwrap())
+    );
     assert_eq!(got["contents"], before["contents"]);
-    assert_eq!(applied(r#"{"contents":[]}"#)["systemInstruction"], json!({"parts": [{"text": "Skill."}]}));
-    assert_eq!(applied(r#"{"contents":[],"systemInstruction":"A"}"#)["systemInstruction"], "A\n\nSkill.");
-    assert_eq!(applied(r#"{"contents":[],"system_instruction":{"parts":[{"text":"A"}]}}"#)["system_instruction"], json!({"parts": [{"text": "A"}, {"text": "Skill."}]}));
+    assert_eq!(
+        applied(r#"{"contents":[]}"#)["systemInstruction"],
+        json!({"parts": [{"text": "Skill."}]})
+    );
+    assert_eq!(
+        applied(r#"{"contents":[],"systemInstruction":"A"}"#)["systemInstruction"],
+        "A\n\nSkill."
+    );
+    assert_eq!(
+        applied(r#"{"contents":[],"system_instruction":{"parts":[{"text":"A"}]}}"#)["system_instruction"],
+        json!({"parts": [{"text": "A"}, {"text": "Skill."}]})
+    );
 }
 
 #[test]
 fn the_turn_and_its_results_are_the_follow_up_of_the_example() {
     let body = fixture::text("gem-res-tools.json");
-    let (shown, codec) = fixture::bodies(&Gemini, &request(r#"{"contents":[]}"#), std::slice::from_ref(&body), "ours");
+    let (shown, codec) = fixture::bodies(
+        &Gemini,
+        &request(r#"{"contents":[]}"#),
+        std::slice::from_ref(&body),
+        "ours",
+    );
     assert_eq!(value(&shown), value(&body));
     let want = value(&fixture::text("gem-req-results.json"))["contents"].clone();
     let turn: Value = serde_json::from_slice(&codec.turn()[0]).unwrap();
-    assert_eq!(turn["parts"].as_array().unwrap()[1..], want[1]["parts"].as_array().unwrap()[..]);
-    let results = [("fc1", "-3 C, snow", false), ("fc2", "station offline", true)].map(|(id, text, is_error)| CallResult {
-        id: id.to_owned(),
-        name: "get_weather".to_owned(),
-        text: text.to_owned(),
-        is_error,
-        ..CallResult::default()
-    });
+    assert_eq!(
+        turn["parts"].as_array().unwrap()[1..],
+        want[1]["parts"].as_array().unwrap()[..]
+    );
+    let results =
+        [("fc1", "-3 C, snow", false), ("fc2", "station offline", true)].map(|(id, text, is_error)| CallResult {
+            id: id.to_owned(),
+            name: "get_weather".to_owned(),
+            text: text.to_owned(),
+            is_error,
+            ..CallResult::default()
+        });
     let got: Value = serde_json::from_slice(&Gemini.results(&results)[0]).unwrap();
     assert_eq!(got, want[2]);
     assert_eq!(codec.shown_calls(), ["fc1", "fc2"]);
@@ -108,9 +165,19 @@ fn the_turn_and_its_results_are_the_follow_up_of_the_example() {
 #[test]
 fn a_stream_without_calls_of_ours_keeps_every_part() {
     let events = fixture::events("gem-sse-tools.events");
-    let (out, codec) = fixture::stream(&Gemini, &request(r#"{"contents":[]}"#), std::slice::from_ref(&events), "ours");
+    let (out, codec) = fixture::stream(
+        &Gemini,
+        &request(r#"{"contents":[]}"#),
+        std::slice::from_ref(&events),
+        "ours",
+    );
     let text = String::from_utf8(out.clone()).unwrap();
-    assert!(text.split("\r\n\r\n").filter(|frame| !frame.is_empty()).all(|frame| frame.starts_with("data: {")), "{text}");
+    assert!(
+        text.split("\r\n\r\n")
+            .filter(|frame| !frame.is_empty())
+            .all(|frame| frame.starts_with("data: {")),
+        "{text}"
+    );
     let (parts, frames) = accumulated(&fixture::data(&out));
     let (want, wanted_frames) = accumulated(&events);
     assert_eq!(parts, want);
@@ -132,7 +199,10 @@ fn a_loop_looks_like_one_response() {
     assert_eq!(frames.last().unwrap()["candidates"][0]["safetyRatings"], json!([]));
     assert!(!String::from_utf8(out).unwrap().contains("skill_run"));
     let visible: Value = serde_json::from_slice(&codec.visible()[0]).unwrap();
-    assert_eq!(accumulated(&[json!({"candidates": [{"content": visible}]}).to_string()]).0, want);
+    assert_eq!(
+        accumulated(&[json!({"candidates": [{"content": visible}]}).to_string()]).0,
+        want
+    );
 }
 
 #[test]
@@ -141,7 +211,10 @@ fn a_hidden_calls_signature_moves_to_the_next_shown_part() {
     let (shown, codec) = fixture::bodies(&Gemini, &request(r#"{"contents":[]}"#), &[body], "skill_run");
     let parts = value(&shown)["candidates"][0]["content"]["parts"].clone();
     assert_eq!(parts.as_array().unwrap().len(), 2);
-    assert_eq!((&parts[1]["functionCall"]["id"], &parts[1]["thoughtSignature"]), (&json!("fc2"), &json!("c2lnbmF0dXJl")));
+    assert_eq!(
+        (&parts[1]["functionCall"]["id"], &parts[1]["thoughtSignature"]),
+        (&json!("fc2"), &json!("c2lnbmF0dXJl"))
+    );
     assert_eq!(codec.shown_calls(), ["fc2"]);
 }
 
@@ -155,14 +228,33 @@ fn arguments_in_pieces_become_one_call() {
     codec.begin_round();
     let units: usize = frames
         .into_iter()
-        .map(|frame| codec.frame(SseEvent { name: Bytes::new(), data: Bytes::from(frame) }).unwrap())
-        .map(|frame| frame.parts.iter().filter(|part| matches!(part, crate::format::Part::Unit { .. })).count())
+        .map(|frame| {
+            codec
+                .frame(SseEvent {
+                    name: Bytes::new(),
+                    data: Bytes::from(frame),
+                })
+                .unwrap()
+        })
+        .map(|frame| {
+            frame
+                .parts
+                .iter()
+                .filter(|part| matches!(part, crate::format::Part::Unit { .. }))
+                .count()
+        })
         .sum();
     assert_eq!(units, 1);
     let call = codec.call(0).unwrap();
-    assert_eq!((call.name, call.id, codec.arguments(0).as_str()), ("get_weather", "fc1", r#"{"city":"Oslo"}"#));
+    assert_eq!(
+        (call.name, call.id, codec.arguments(0).as_str()),
+        ("get_weather", "fc1", r#"{"city":"Oslo"}"#)
+    );
     let turn: Value = serde_json::from_slice(&codec.turn()[0]).unwrap();
-    assert_eq!(turn["parts"], json!([{"functionCall": {"id": "fc1", "name": "get_weather", "args": {"city": "Oslo"}}}]));
+    assert_eq!(
+        turn["parts"],
+        json!([{"functionCall": {"id": "fc1", "name": "get_weather", "args": {"city": "Oslo"}}}])
+    );
 }
 
 #[test]
@@ -174,7 +266,10 @@ fn a_blocked_prompt_and_the_limit_end_as_they_should() {
     codec.body(Bytes::from(fixture::text("gem-res-final.json"))).unwrap();
     let mut out = Vec::new();
     codec.finish(Ending::Limit, &[], &mut out);
-    assert_eq!(value(&String::from_utf8(out).unwrap())["candidates"][0]["finishReason"], "TOO_MANY_TOOL_CALLS");
+    assert_eq!(
+        value(&String::from_utf8(out).unwrap())["candidates"][0]["finishReason"],
+        "TOO_MANY_TOOL_CALLS"
+    );
 }
 
 #[test]
@@ -182,8 +277,14 @@ fn errors_have_the_shape_of_the_examples() {
     for line in fixture::text("gem-err.jsonl").lines() {
         let want = value(line);
         let code = u16::try_from(want["error"]["code"].as_u64().unwrap()).unwrap();
-        let got = value(&String::from_utf8(Gemini.error_body(&Fault::new(code, want["error"]["message"].as_str().unwrap()))).unwrap());
-        assert_eq!((&got["error"]["code"], &got["error"]["status"]), (&want["error"]["code"], &want["error"]["status"]));
+        let got = value(
+            &String::from_utf8(Gemini.error_body(&Fault::new(code, want["error"]["message"].as_str().unwrap())))
+                .unwrap(),
+        );
+        assert_eq!(
+            (&got["error"]["code"], &got["error"]["status"]),
+            (&want["error"]["code"], &want["error"]["status"])
+        );
         for upstream in [line.to_owned(), format!("[{line}]")] {
             let frame = String::from_utf8(Gemini.upstream_error_frame(code, upstream.as_bytes())).unwrap();
             assert_eq!(frame, format!("data: {line}\r\n\r\n"));

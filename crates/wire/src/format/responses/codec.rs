@@ -60,8 +60,15 @@ impl ResponsesCodec {
 
     fn identify(&mut self, src: &[u8], snapshot: Span) {
         if self.identity.id.is_empty() {
-            let raw = |key| json::get(src, snapshot, key).map(|span| span.of(src).to_vec()).unwrap_or_default();
-            self.identity = Identity { id: raw("id"), created_at: raw("created_at") };
+            let raw = |key| {
+                json::get(src, snapshot, key)
+                    .map(|span| span.of(src).to_vec())
+                    .unwrap_or_default()
+            };
+            self.identity = Identity {
+                id: raw("id"),
+                created_at: raw("created_at"),
+            };
             self.id_text = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
         }
     }
@@ -75,7 +82,9 @@ impl ResponsesCodec {
         self.end = Bytes::copy_from_slice(snapshot.of(src));
         let completed = json::get_text(src, snapshot, "status").is_none_or(|status| status == "completed");
         let calls = self.items.iter().filter(|item| !item.call_id.is_empty());
-        parts.push(Part::Stop { runnable: completed && calls.into_iter().all(Item::is_complete) });
+        parts.push(Part::Stop {
+            runnable: completed && calls.into_iter().all(Item::is_complete),
+        });
         parts.push(Part::End);
     }
 
@@ -101,7 +110,10 @@ impl ResponsesCodec {
                     return Err(Garbage(format!("output_index {index} is used twice")));
                 }
                 let item = Item::new(index, raw, false);
-                parts.push(Part::Unit { id: index, kind: item.kind });
+                parts.push(Part::Unit {
+                    id: index,
+                    kind: item.kind,
+                });
                 self.gathered += raw.len();
                 self.items.push(item);
             }
@@ -112,7 +124,10 @@ impl ResponsesCodec {
                     Some(item) => item.finish(raw),
                     None => {
                         let item = Item::new(index, raw, true);
-                        parts.push(Part::Unit { id: index, kind: item.kind });
+                        parts.push(Part::Unit {
+                            id: index,
+                            kind: item.kind,
+                        });
                         self.items.push(item);
                     }
                 }
@@ -121,8 +136,10 @@ impl ResponsesCodec {
             (_, Some(index)) if self.item(index).is_some() => {
                 let piece = json::get_text(src, document, "delta").unwrap_or_default();
                 self.gathered += piece.len();
-                if matches!(kind, "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta")
-                    && let Some(item) = self.item_mut(index)
+                if matches!(
+                    kind,
+                    "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
+                ) && let Some(item) = self.item_mut(index)
                 {
                     item.arguments.push_str(&piece);
                 }
@@ -213,7 +230,11 @@ impl Codec for ResponsesCodec {
         let document = json::document(&raw).map_err(|error| Garbage(error.to_string()))?;
         let kind = json::get_text(&raw, document, "type").unwrap_or_default().into_owned();
         let parts = self.event_parts(&raw, document, &kind)?;
-        Ok(Decoded { raw, parts, layout: Layout::None })
+        Ok(Decoded {
+            raw,
+            parts,
+            layout: Layout::None,
+        })
     }
 
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
@@ -228,17 +249,28 @@ impl Codec for ResponsesCodec {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let item = Item::new(index, span.of(&body), true);
             self.gathered += span.len();
-            parts.push(Part::Unit { id: index, kind: item.kind });
+            parts.push(Part::Unit {
+                id: index,
+                kind: item.kind,
+            });
             parts.push(Part::UnitEnd { id: index });
             self.items.push(item);
         }
         self.end_of(&body, document, &mut parts);
-        Ok(Decoded { raw: body, parts, layout: Layout::None })
+        Ok(Decoded {
+            raw: body,
+            parts,
+            layout: Layout::None,
+        })
     }
 
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>> {
         let item = self.item(unit).filter(|item| !item.call_id.is_empty())?;
-        Some(CallSoFar { name: &item.name, named: true, id: &item.call_id })
+        Some(CallSoFar {
+            name: &item.name,
+            named: true,
+            id: &item.call_id,
+        })
     }
 
     fn arguments(&self, unit: u32) -> String {
@@ -293,7 +325,11 @@ impl Codec for ResponsesCodec {
     fn show_results(&mut self, _: &[CallResult], _: &mut Vec<u8>) {}
 
     fn turn(&self) -> Vec<Bytes> {
-        self.items.iter().filter(|item| item.done).map(|item| Bytes::copy_from_slice(&item.raw)).collect()
+        self.items
+            .iter()
+            .filter(|item| item.done)
+            .map(|item| Bytes::copy_from_slice(&item.raw))
+            .collect()
     }
 
     fn gathered(&self) -> usize {

@@ -34,13 +34,25 @@ impl Item {
             _ => (UnitKind::Live, String::new()),
         };
         let (call_id, name) = (text("call_id"), text("name"));
-        Self { index, kind, raw: raw.to_vec(), done, call_id, name, arguments, shown_as: None }
+        Self {
+            index,
+            kind,
+            raw: raw.to_vec(),
+            done,
+            call_id,
+            name,
+            arguments,
+            shown_as: None,
+        }
     }
 
     /// Takes the final form.
     pub(super) fn finish(&mut self, raw: &[u8]) {
         let shown_as = self.shown_as;
-        *self = Self { shown_as, ..Self::new(self.index, raw, true) };
+        *self = Self {
+            shown_as,
+            ..Self::new(self.index, raw, true)
+        };
     }
 
     /// True for a call that may run: `status` is absent or `completed`.
@@ -66,7 +78,10 @@ pub(super) fn hide(src: &[u8], item: Span, edits: &mut Edits) {
     }
     let members = json::members(src, item).unwrap_or_default();
     let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
-    if let Some(at) = members.iter().position(|member| json::key_is(src, member, "encrypted_content")) {
+    if let Some(at) = members
+        .iter()
+        .position(|member| json::key_is(src, member, "encrypted_content"))
+    {
         edits.remove_item(&spans, at);
     }
 }

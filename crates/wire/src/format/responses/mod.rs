@@ -82,9 +82,14 @@ impl Dialect for Responses {
 
 /// An error body in the nested event form, which the SDK raises.
 fn frame_of(body: &[u8]) -> Vec<u8> {
-    let error = json::get(body, Span::new(0, body.len()), "error").filter(|span| json::kind(body, *span) == Some(Kind::Object));
+    let error =
+        json::get(body, Span::new(0, body.len()), "error").filter(|span| json::kind(body, *span) == Some(Kind::Object));
     let error = error.map(|span| span.of(body)).unwrap_or(b"null");
     let mut out = Vec::new();
-    push_event(&mut out, b"error", &[br#"{"type":"error","error":"#, error, b"}"].concat());
+    push_event(
+        &mut out,
+        b"error",
+        &[br#"{"type":"error","error":"#, error, b"}"].concat(),
+    );
     out
 }

@@ -12,7 +12,9 @@ pub(super) const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// The elements of `input`, in order.
 fn conversation(request: &Request) -> Vec<Span> {
-    let list = request.present("input").and_then(|span| json::elements(request.raw(), span).ok());
+    let list = request
+        .present("input")
+        .and_then(|span| json::elements(request.raw(), span).ok());
     list.unwrap_or_default()
 }
 
@@ -25,16 +27,26 @@ pub(super) fn view(request: &Request) -> Result<View, Fault> {
         return Err(Fault::bad("input", "\"input\" must be a string or an array."));
     }
     let is_true = |key| request.value(key).is_some_and(|span| request.bytes(span) == b"true");
-    let format = request.present("text").and_then(|span| json::path(src, span, &["format", "type"]));
+    let format = request
+        .present("text")
+        .and_then(|span| json::path(src, span, &["format", "type"]));
     let format = format.and_then(|span| json::text(src, span));
     Ok(View {
-        model: request.present("model").and_then(|span| json::text(src, span)).unwrap_or_default().into_owned(),
+        model: request
+            .present("model")
+            .and_then(|span| json::text(src, span))
+            .unwrap_or_default()
+            .into_owned(),
         stream: is_true("stream"),
-        max_tokens: request.present("max_output_tokens").and_then(|span| json::uint(src, span)),
+        max_tokens: request
+            .present("max_output_tokens")
+            .and_then(|span| json::uint(src, span)),
         candidates: 1,
         structured: format.is_some_and(|kind| kind != "text"),
         client_tools: client_tools(request),
-        tool_choice: request.present("tool_choice").map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+        tool_choice: request
+            .present("tool_choice")
+            .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
         closed: is_true("background").then_some("background"),
         ..View::default()
     })
@@ -42,8 +54,13 @@ pub(super) fn view(request: &Request) -> Result<View, Fault> {
 
 fn client_tools(request: &Request) -> Vec<String> {
     let src = request.raw();
-    let list = request.present("tools").and_then(|span| json::elements(src, span).ok()).unwrap_or_default();
-    list.iter().filter_map(|tool| json::get_text(src, *tool, "name").map(Cow::into_owned)).collect()
+    let list = request
+        .present("tools")
+        .and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default();
+    list.iter()
+        .filter_map(|tool| json::get_text(src, *tool, "name").map(Cow::into_owned))
+        .collect()
 }
 
 fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
@@ -53,8 +70,9 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
         Some("auto") | None => ToolChoice::Auto,
         Some("allowed_tools") => ToolChoice::Allowed,
         // A hosted tool that is forced has no name of its own.
-        Some(_) => json::get_text(src, span, "name")
-            .map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned())),
+        Some(_) => {
+            json::get_text(src, span, "name").map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned()))
+        }
     }
 }
 
@@ -64,14 +82,21 @@ pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
     let text_of = |key| request.present(key).and_then(|span| json::text(src, span));
     let mut found = Vec::new();
     if let Some(text) = text_of("instructions") {
-        found.push(MessageText { role: Cow::Borrowed("system"), text });
+        found.push(MessageText {
+            role: Cow::Borrowed("system"),
+            text,
+        });
     }
     if let Some(text) = text_of("input") {
-        found.push(MessageText { role: Cow::Borrowed("user"), text });
+        found.push(MessageText {
+            role: Cow::Borrowed("user"),
+            text,
+        });
     }
     found.extend(conversation(request).into_iter().filter_map(|item| {
         let role = json::get_text(src, item, "role")?;
-        let text = json::get(src, item, "content").map_or(Cow::Borrowed(""), |content| splice::content_text(src, content));
+        let text =
+            json::get(src, item, "content").map_or(Cow::Borrowed(""), |content| splice::content_text(src, content));
         Some(MessageText { role, text })
     }));
     found
@@ -85,7 +110,9 @@ pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
         if json::get_text(src, item, "role").as_deref() != Some("user") {
             continue;
         }
-        let parts = json::get(src, item, "content").and_then(|span| json::elements(src, span).ok()).unwrap_or_default();
+        let parts = json::get(src, item, "content")
+            .and_then(|span| json::elements(src, span).ok())
+            .unwrap_or_default();
         found.extend(parts.into_iter().filter_map(|part| {
             let text = |key| json::get_text(src, part, key);
             let url = match text("type")?.as_ref() {
@@ -97,7 +124,11 @@ pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
                 Some((kind, bytes)) => (Some(kind), bytes),
                 None => (None, splice::base64_bytes(&url)?),
             };
-            Some(Attachment { name: text("filename").map(Cow::into_owned), media_type, bytes })
+            Some(Attachment {
+                name: text("filename").map(Cow::into_owned),
+                media_type,
+                bytes,
+            })
         }));
     }
     found
@@ -106,13 +137,19 @@ pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
 /// True if the client includes what `ENCRYPTED` names.
 pub(super) fn includes_encrypted(request: &Request) -> bool {
     let src = request.raw();
-    let list = request.present("include").and_then(|span| json::elements(src, span).ok()).unwrap_or_default();
-    list.iter().any(|span| json::text(src, *span).is_some_and(|name| name == ENCRYPTED))
+    let list = request
+        .present("include")
+        .and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default();
+    list.iter()
+        .any(|span| json::text(src, *span).is_some_and(|name| name == ENCRYPTED))
 }
 
 /// True if upstream keeps nothing, so that a follow-up round needs the reasoning in the request.
 pub(super) fn is_stateless(request: &Request) -> bool {
-    request.value("store").is_some_and(|span| request.bytes(span) == b"false")
+    request
+        .value("store")
+        .is_some_and(|span| request.bytes(span) == b"false")
 }
 
 /// The edits of an injection.
@@ -123,7 +160,13 @@ pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits)
             Some(span) if json::kind(src, span) == Some(Kind::String) => {
                 splice::extend_string(edits, span, &injection.system);
             }
-            _ => splice::set_member(request, edits, "input", "instructions", &json::quoted(&injection.system)),
+            _ => splice::set_member(
+                request,
+                edits,
+                "input",
+                "instructions",
+                &json::quoted(&injection.system),
+            ),
         }
     }
     let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
@@ -137,7 +180,13 @@ pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits)
             Some(span) if json::kind(src, span) == Some(Kind::Array) => {
                 splice::push_elements(src, edits, span, &[name]);
             }
-            _ => splice::set_member(request, edits, "input", "include", &[b"[", name.as_slice(), b"]"].concat()),
+            _ => splice::set_member(
+                request,
+                edits,
+                "input",
+                "include",
+                &[b"[", name.as_slice(), b"]"].concat(),
+            ),
         }
     }
     // A follow-up round appends items, so a bare string becomes the one message that it stands for.

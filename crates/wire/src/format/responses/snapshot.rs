@@ -45,7 +45,11 @@ impl Restore {
                 edits.replace(own, value);
             }
         }
-        let kept = [("tool_choice", self.tool_choice.as_deref()), ("id", some(&identity.id)), ("created_at", some(&identity.created_at))];
+        let kept = [
+            ("tool_choice", self.tool_choice.as_deref()),
+            ("id", some(&identity.id)),
+            ("created_at", some(&identity.created_at)),
+        ];
         for (key, value) in kept {
             if let (Some(value), Some(own)) = (value, json::get(src, snapshot, key)) {
                 edits.replace(own, value);

@@ -47,19 +47,37 @@ fn view_reads_the_example_request() {
     assert_eq!(view.tool_choice, ToolChoice::Auto);
     assert!(!view.stream && !view.structured && view.closed.is_none());
     let asked = request(&fixture::text("resp-req.json"));
-    let texts: Vec<_> = Responses.messages(&asked).into_iter().map(|one| (one.role.into_owned(), one.text.into_owned())).collect();
-    assert_eq!(texts, [("system".into(), "Be brief.".into()), ("user".into(), "Weather in Oslo and Rome?".to_owned())]);
+    let texts: Vec<_> = Responses
+        .messages(&asked)
+        .into_iter()
+        .map(|one| (one.role.into_owned(), one.text.into_owned()))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            ("system".into(), "Be brief.".into()),
+            ("user".into(), "Weather in Oslo and Rome?".to_owned())
+        ]
+    );
     for (choice, want) in [
         (r#""none""#, ToolChoice::None),
         (r#""required""#, ToolChoice::Required),
         (r#"{"type":"function","name":"f"}"#, ToolChoice::Named("f".to_owned())),
-        (r#"{"type":"allowed_tools","mode":"auto","tools":[]}"#, ToolChoice::Allowed),
+        (
+            r#"{"type":"allowed_tools","mode":"auto","tools":[]}"#,
+            ToolChoice::Allowed,
+        ),
     ] {
-        let view = Responses.view(&request(&format!(r#"{{"input":"x","tool_choice":{choice}}}"#))).unwrap();
+        let view = Responses
+            .view(&request(&format!(r#"{{"input":"x","tool_choice":{choice}}}"#)))
+            .unwrap();
         assert_eq!(view.tool_choice, want);
     }
     assert!(Responses.view(&request(r#"{"input":1}"#)).is_err());
-    assert_eq!(Responses.view(&request(r#"{"background":true}"#)).unwrap().closed, Some("background"));
+    assert_eq!(
+        Responses.view(&request(r#"{"background":true}"#)).unwrap().closed,
+        Some("background")
+    );
 }
 
 #[test]
@@ -77,7 +95,10 @@ fn injection_extends_each_form_of_the_request() {
     assert_eq!(got["input"], json!([{"role": "user", "content": "hi"}]));
     assert_eq!(got["include"], json!(["reasoning.encrypted_content"]));
     let got = applied(r#"{"input":[]}"#);
-    assert_eq!((got["instructions"].as_str(), got.get("include")), (Some("Skill."), None));
+    assert_eq!(
+        (got["instructions"].as_str(), got.get("include")),
+        (Some("Skill."), None)
+    );
 }
 
 #[test]
@@ -86,10 +107,22 @@ fn the_turn_and_its_results_are_the_follow_up_of_the_example() {
     let (shown, codec) = fixture::bodies(&Responses, &request(BRIEF), std::slice::from_ref(&body), "ours");
     assert_eq!(value(&shown), value(&body));
     let results: Vec<CallResult> = [("call_a", "-3 C, snow"), ("call_b", "18 C, clear")]
-        .map(|(id, text)| CallResult { id: id.to_owned(), text: text.to_owned(), ..CallResult::default() })
+        .map(|(id, text)| CallResult {
+            id: id.to_owned(),
+            text: text.to_owned(),
+            ..CallResult::default()
+        })
         .into();
-    let appended: Vec<Value> = codec.turn().iter().chain(&Responses.results(&results)).map(|raw| serde_json::from_slice(raw).unwrap()).collect();
-    let mut want = value(&fixture::text("resp-req-results.json"))["input"].as_array().unwrap().clone();
+    let appended: Vec<Value> = codec
+        .turn()
+        .iter()
+        .chain(&Responses.results(&results))
+        .map(|raw| serde_json::from_slice(raw).unwrap())
+        .collect();
+    let mut want = value(&fixture::text("resp-req-results.json"))["input"]
+        .as_array()
+        .unwrap()
+        .clone();
     want[5]["output"] = "18 C, clear".into();
     assert_eq!(appended, want[1..]);
     assert_eq!(codec.shown_calls(), ["call_a", "call_b"]);
@@ -133,14 +166,22 @@ fn last_round() -> Vec<String> {
                 .replace("\"output_tokens\":31,", "\"output_tokens\":21,")
                 .replace("\"reasoning_tokens\":12", "\"reasoning_tokens\":0")
                 .replace("\"total_tokens\":232", "\"total_tokens\":122")
-                .replace("\"tools\":[]", "\"tools\":[{\"type\":\"function\",\"name\":\"skill_run\"}]")
+                .replace(
+                    "\"tools\":[]",
+                    "\"tools\":[{\"type\":\"function\",\"name\":\"skill_run\"}]",
+                )
         })
         .collect()
 }
 
 #[test]
 fn a_loop_looks_like_one_response() {
-    let (out, codec) = fixture::stream(&Responses, &request(r#"{"input":"hi"}"#), &[hidden_round(), last_round()], "skill_run");
+    let (out, codec) = fixture::stream(
+        &Responses,
+        &request(r#"{"input":"hi"}"#),
+        &[hidden_round(), last_round()],
+        "skill_run",
+    );
     assert_eq!(fixture::data(&out), fixture::events("resp-sse-loop.events"));
     assert!(!String::from_utf8(out).unwrap().contains("skill_run"));
     assert_eq!(codec.visible().len(), 1);
@@ -151,18 +192,38 @@ fn the_turn_of_a_stream_holds_the_final_items() {
     let mut codec = Responses.codec(&request(BRIEF), CodecOptions::default());
     codec.begin_round();
     for event in fixture::events("resp-sse-tools.events") {
-        codec.frame(SseEvent { name: Bytes::new(), data: Bytes::from(event) }).unwrap();
+        codec
+            .frame(SseEvent {
+                name: Bytes::new(),
+                data: Bytes::from(event),
+            })
+            .unwrap();
     }
-    let turn: Vec<Value> = codec.turn().iter().map(|raw| serde_json::from_slice(raw).unwrap()).collect();
-    assert_eq!(turn[0], json!({"id": "rs_3", "type": "reasoning", "summary": [], "encrypted_content": "gAAAAC"}));
-    assert_eq!(codec.call(1).map(|call| (call.name.to_owned(), codec.arguments(1))), Some(("get_weather".into(), r#"{"city":"Oslo"}"#.into())));
+    let turn: Vec<Value> = codec
+        .turn()
+        .iter()
+        .map(|raw| serde_json::from_slice(raw).unwrap())
+        .collect();
+    assert_eq!(
+        turn[0],
+        json!({"id": "rs_3", "type": "reasoning", "summary": [], "encrypted_content": "gAAAAC"})
+    );
+    assert_eq!(
+        codec.call(1).map(|call| (call.name.to_owned(), codec.arguments(1))),
+        Some(("get_weather".into(), r#"{"city":"Oslo"}"#.into()))
+    );
     assert_eq!(turn.len(), 3);
 }
 
 #[test]
 fn encrypted_reasoning_that_the_gateway_asked_for_is_taken_out() {
     let events = fixture::events("resp-sse-tools.events");
-    let (out, codec) = fixture::stream(&Responses, &request(r#"{"instructions":"Be brief.","input":"hi","store":false}"#), &[events], "ours");
+    let (out, codec) = fixture::stream(
+        &Responses,
+        &request(r#"{"instructions":"Be brief.","input":"hi","store":false}"#),
+        &[events],
+        "ours",
+    );
     let text = String::from_utf8(out).unwrap();
     assert!(!text.contains("encrypted_content") && text.contains("rs_3"), "{text}");
     assert!(String::from_utf8_lossy(&codec.turn()[0]).contains("gAAAAC"));
@@ -172,7 +233,12 @@ fn encrypted_reasoning_that_the_gateway_asked_for_is_taken_out() {
 fn ends_keep_their_status_and_the_limit_is_incomplete() {
     for (index, kind) in ["response.incomplete", "response.failed"].into_iter().enumerate() {
         let event = fixture::text("resp-ends.jsonl").lines().nth(index).unwrap().to_owned();
-        let (out, _) = fixture::stream(&Responses, &request(r#"{"input":"hi"}"#), &[vec![event.clone()]], "ours");
+        let (out, _) = fixture::stream(
+            &Responses,
+            &request(r#"{"input":"hi"}"#),
+            &[vec![event.clone()]],
+            "ours",
+        );
         let got = fixture::data(&out);
         assert_eq!(value(&got[0])["type"], kind);
         assert_eq!(value(&got[0])["response"], value(&event)["response"]);
@@ -182,7 +248,10 @@ fn ends_keep_their_status_and_the_limit_is_incomplete() {
     let mut out = Vec::new();
     codec.finish(crate::format::Ending::Limit, &[], &mut out);
     let got = value(&String::from_utf8(out).unwrap());
-    assert_eq!((&got["status"], &got["incomplete_details"]["reason"]), (&json!("incomplete"), &json!("max_messages")));
+    assert_eq!(
+        (&got["status"], &got["incomplete_details"]["reason"]),
+        (&json!("incomplete"), &json!("max_messages"))
+    );
 }
 
 #[test]
@@ -190,9 +259,16 @@ fn a_fault_is_a_nested_error_event() {
     let fault = Fault::new(500, "Skill execution is unavailable.");
     let frame = String::from_utf8(Responses.error_frame(&fault)).unwrap();
     let got = value(frame.strip_prefix("event: error\ndata: ").unwrap().trim());
-    assert_eq!((&got["type"], &got["error"]["message"]), (&json!("error"), &json!("Skill execution is unavailable.")));
+    assert_eq!(
+        (&got["type"], &got["error"]["message"]),
+        (&json!("error"), &json!("Skill execution is unavailable."))
+    );
     let frame = Responses.upstream_error_frame(429, br#"{"error":{"message":"m","type":"requests"}}"#);
-    assert!(String::from_utf8(frame).unwrap().contains(r#""error":{"message":"m","type":"requests"}"#));
+    assert!(
+        String::from_utf8(frame)
+            .unwrap()
+            .contains(r#""error":{"message":"m","type":"requests"}"#)
+    );
 }
 
 proptest! {
