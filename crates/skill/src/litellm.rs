@@ -156,5 +156,8 @@ pub(crate) fn code_tool() -> PlannedTool {
 
 /// Whether the code tool is offered for a skill.
 pub(crate) fn has_python(skill: &Skill) -> bool {
-    skill.files.keys().any(|path| path.ends_with(".py"))
+    skill
+        .files
+        .keys()
+        .any(|path| path.rsplit_once('.').is_some_and(|(_, extension)| extension == "py"))
 }

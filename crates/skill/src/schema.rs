@@ -103,12 +103,11 @@ fn repair(node: &mut Map<String, Value>, place: Place, depth: usize) {
     }
     let is_type_word = |word: &str| TYPE_WORDS.contains(&word);
     match place {
-        Place::Root => {}
         Place::Map => node
             .values_mut()
             .for_each(|value| expand(value, |word| !word.is_empty())),
         Place::Other if !is_schema(node) => node.values_mut().for_each(|value| expand(value, is_type_word)),
-        Place::Other => {}
+        Place::Root | Place::Other => {}
     }
     for (name, value) in node.iter_mut() {
         let below = if SCHEMA_MAPS.contains(&name.as_str()) {

@@ -12,7 +12,7 @@ const KEPT_BYTES: usize = 55;
 
 /// Names a declared tool: `<skill>__<tool>`, or `<skill>` if its only tool has that name; legal, and not one of `taken`, which it then joins.
 /// The hash form is taken for names over 64 bytes and for names that are taken.
-pub fn of_tool(namespace: &str, skill: &str, tool: &str, only: bool, taken: &mut HashSet<String>) -> String {
+pub(crate) fn of_tool(namespace: &str, skill: &str, tool: &str, only: bool, taken: &mut HashSet<String>) -> String {
     let wanted = if only && tool == skill {
         legal(skill)
     } else {

@@ -103,7 +103,7 @@ impl Collector {
             return;
         };
         match list.last_mut() {
-            Some(last) if last.skill == skill => last.points += points,
+            Some(newest) if newest.skill == skill => newest.points += points,
             _ => list.push(Posting { skill, points }),
         }
     }

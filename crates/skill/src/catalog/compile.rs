@@ -29,7 +29,7 @@ impl Catalog {
         let entries = entries(skills, &settings, &mut clashes);
         let listing = list(&entries, settings.max_listing_tokens);
         let generic = generic(&entries, settings.model_code);
-        let (scores, scored) = score(&entries);
+        let (index, scored) = score(&entries);
         let mut catalog = Self {
             by_skill: entries
                 .iter()
@@ -53,7 +53,7 @@ impl Catalog {
             listing,
             generic,
             base: Base::nothing(),
-            scores,
+            scores: index,
             scored,
             clashes,
             search: OnceLock::new(),

@@ -35,13 +35,13 @@ pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry]
     let active = active(catalog, named, scored);
     let listing = catalog.listing_block(texts::LOAD_SKILL).is_some();
     let ordinary = active.iter().any(|(active, _)| active.why != Why::Litellm);
-    let names = if listing || ordinary {
+    let generic = if listing || ordinary {
         parts.generic(catalog)
     } else {
         GenericNames::default()
     };
     parts.declared(&active, named);
-    let system = system(catalog, &active, &names, named);
+    let system = system(catalog, &active, &generic, named);
     let bytes = system.len() + parts.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
     Plan {
         system: system.into(),
@@ -85,7 +85,7 @@ fn describe(entry: &Entry, why: Why) -> Active {
     }
 }
 
-fn system(catalog: &Catalog, active: &[(Active, &Entry)], names: &GenericNames, named: &[Named<'_>]) -> String {
+fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames, named: &[Named<'_>]) -> String {
     let none = BTreeMap::new();
     let sections: Vec<String> = active
         .iter()
@@ -100,7 +100,7 @@ fn system(catalog: &Catalog, active: &[(Active, &Entry)], names: &GenericNames, 
         })
         .collect();
     let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
-    let listing = catalog.listing_block(names.load_skill());
+    let listing = catalog.listing_block(generic.load_skill());
     let bodies = (!sections.is_empty()).then(|| texts::bodies_block(&sections));
     let blocks: Vec<String> = listing.into_iter().chain(bodies).collect();
     blocks.join("\n\n")

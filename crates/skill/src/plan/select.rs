@@ -85,12 +85,12 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
 /// Reads the header. `Ok(None)`: it says `none`.
 pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<Option<Vec<Named<'a>>>, PlanError> {
     let mut named = Vec::new();
-    let names = header
+    let words = header
         .unwrap_or_default()
         .split(',')
         .map(str::trim)
         .filter(|name| !name.is_empty());
-    for name in names {
+    for name in words {
         if name.eq_ignore_ascii_case("none") {
             return Ok(None);
         }

@@ -1,5 +1,7 @@
 //! What stands in a request: the Skills block, bodies, declarations of the generic tools.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use crate::catalog::Node;
@@ -88,7 +90,7 @@ pub fn more_files<'a>(paths: impl Iterator<Item = &'a str>) -> String {
         count += 1;
     }
     if count > MAX_FILES_NAMED {
-        list.push_str(&format!(" and {} more", count - MAX_FILES_NAMED));
+        let _ = write!(list, " and {} more", count - MAX_FILES_NAMED);
     }
     list
 }

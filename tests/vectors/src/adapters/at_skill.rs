@@ -1,6 +1,43 @@
 //! Adapters of `at_skill.json`: `@skill text` and input mapping.
 
-use crate::registry::Op;
+use knack_skill::at_skill::{self, WorkflowNode};
+use serde_json::{Map, Value, json};
+
+use super::omniroute::{inputs, items, text};
+use crate::registry::{Op, Outcome};
 
 /// The ops of this file.
-pub(crate) const OPS: &[Op] = &[];
+pub(crate) const OPS: &[Op] = &[
+    Op::new("at_skill", "parse", parse),
+    Op::new("at_skill", "map_text", map_text),
+    Op::new("at_skill", "workflow_map", workflow_map),
+];
+
+fn parse(input: &Value) -> Outcome {
+    let message = text(input, "message");
+    Ok(match at_skill::parse(message) {
+        Some(mention) => json!({"skill": mention.skill, "text": mention.text}),
+        None => json!({"skill": null, "text": message}),
+    })
+}
+
+fn map_text(input: &Value) -> Outcome {
+    Ok(json!(at_skill::map_text(
+        &inputs(items(input, "inputs")),
+        text(input, "text")
+    )))
+}
+
+fn workflow_map(input: &Value) -> Outcome {
+    let none = Map::new();
+    let node = WorkflowNode {
+        mappings: input["node_data"]["inputMappings"].as_object().unwrap_or(&none),
+        step_outputs: input["step_outputs"].as_object().unwrap_or(&none),
+        workflow_input: &input["workflow_input"],
+        upstream: &input["upstream"],
+    };
+    Ok(json!(at_skill::map_workflow(
+        &node,
+        &inputs(items(input, "skill_inputs"))
+    )))
+}

@@ -4,6 +4,7 @@ mod args;
 mod at_skill;
 mod autoscore;
 mod injection;
+mod omniroute;
 #[cfg(feature = "pyschema")]
 mod pyschema;
 mod semver;

@@ -1,0 +1,159 @@
+//! OmniRoute's skills and requests, as its cases write them, in the product's types. Shared by `autoscore` and `injection`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use knack_skill::autoscore::{AutoContext, AutoMessage};
+use knack_skill::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
+use knack_skill::model::{
+    ActivationMode, Dialect, Input, InputKind, ModelSettings, SandboxRequest, Skill, SkillRef, Tool,
+};
+use knack_skill::schema;
+use serde_json::{Map, Value};
+
+/// A text member, or an empty text.
+pub(crate) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
+}
+
+/// The items of a list member, or none.
+pub(crate) fn items<'a>(value: &'a Value, member: &str) -> &'a [Value] {
+    value[member].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The activation that OmniRoute's `mode` and `enabled` mean: on, auto and off are Always, Auto and Never.
+pub(crate) fn mode(skill: &Value) -> ActivationMode {
+    let enabled = skill["enabled"].as_bool().unwrap_or(true);
+    match skill["mode"].as_str() {
+        _ if !enabled => ActivationMode::Never,
+        Some("off") => ActivationMode::Never,
+        Some("auto") => ActivationMode::Auto,
+        _ => ActivationMode::Always,
+    }
+}
+
+/// A skill whose only content is text.
+pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
+    Skill {
+        id: SkillRef {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        },
+        title: name.to_owned(),
+        description: String::new(),
+        version: None,
+        dialect: Dialect::AgentSkills,
+        body: String::new(),
+        document: String::new(),
+        activation,
+        tags: Vec::new(),
+        install_count: 0,
+        inputs: Vec::new(),
+        tools: Vec::new(),
+        env: Vec::new(),
+        model: ModelSettings::default(),
+        extra: Map::new(),
+        files: BTreeMap::new(),
+        digest: String::new(),
+        sandbox: SandboxRequest::default(),
+    }
+}
+
+/// An OmniRoute skill: one tool that has the skill's own name.
+pub(crate) fn skill(case: &Value) -> Skill {
+    let name = text(case, "name");
+    let tool = Tool {
+        name: name.to_owned(),
+        description: text(case, "description").to_owned(),
+        command: vec!["python3".to_owned(), "handler.py".to_owned()],
+        parameters: Vec::new(),
+        input_schema: schema::normalize(&case["schema"]["input"]),
+        env: Vec::new(),
+        hidden: false,
+    };
+    let tags = items(case, "tags").iter().filter_map(Value::as_str);
+    Skill {
+        description: text(case, "description").to_owned(),
+        version: case["version"].as_str().map(str::to_owned),
+        tags: tags.map(str::to_owned).collect(),
+        install_count: case["installCount"].as_u64().unwrap_or(0),
+        tools: vec![tool],
+        ..plain_skill(name, mode(case))
+    }
+}
+
+/// Settings that limit nothing.
+pub(crate) fn settings() -> CatalogSettings {
+    CatalogSettings {
+        revision: "vectors".to_owned(),
+        max_activation: ActivationMode::Always,
+        model_code: ModelCode::Allow,
+        node: Node::Absent,
+        max_listing_tokens: DEFAULT_LISTING_TOKENS,
+        models: Vec::new(),
+        min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
+        pins: Vec::new(),
+        ids: BTreeMap::new(),
+    }
+}
+
+/// A catalog of the skills that the request's key may see.
+pub(crate) fn catalog(input: &Value) -> Catalog {
+    let key = text(&input["request"], "apiKeyId");
+    let visible = items(input, "skills")
+        .iter()
+        .filter(|skill| skill["apiKeyId"].as_str().is_none_or(|owner| owner == key));
+    Catalog::compile(visible.map(|case| Arc::new(skill(case))).collect(), settings())
+}
+
+/// The AUTO context of an OmniRoute request.
+pub(crate) fn context(request: &Value) -> AutoContext {
+    let formats = ["sourceFormat", "targetFormat"].map(|member| text(request, member).to_owned());
+    AutoContext {
+        tools_json: match &request["existingTools"] {
+            Value::Null => String::new(),
+            tools => tools.to_string(),
+        },
+        model: text(request, "model").to_owned(),
+        formats: formats.to_vec(),
+        background_reason: text(request, "backgroundReason").to_owned(),
+        messages: items(request, "messages").iter().filter_map(message).collect(),
+    }
+}
+
+fn message(message: &Value) -> Option<AutoMessage> {
+    let members = message.as_object()?;
+    let text = match members.get("content") {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Array(parts)) => {
+            let texts: Vec<&str> = parts
+                .iter()
+                .filter_map(|part| part.as_str().or_else(|| part["text"].as_str()))
+                .collect();
+            (!texts.is_empty()).then(|| texts.join(" "))
+        }
+        _ => None,
+    };
+    Some(AutoMessage {
+        user: members.get("role").is_some_and(|role| role == "user"),
+        text,
+    })
+}
+
+/// Template inputs that cases write as names or as objects.
+pub(crate) fn inputs(cases: &[Value]) -> Vec<Input> {
+    cases
+        .iter()
+        .map(|case| {
+            let name = case.as_str().unwrap_or_else(|| text(case, "name"));
+            Input {
+                name: name.to_owned(),
+                label: name.to_owned(),
+                kind: InputKind::Text,
+                required: case["required"].as_bool().unwrap_or(false),
+                default: None,
+                description: None,
+            }
+        })
+        .collect()
+}
