@@ -117,9 +117,17 @@ fn is_safe(path: &str) -> bool {
             .all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-/// The section of a served skill: its body without frontmatter.
+/// The section of a served skill: its body without frontmatter under a heading; for a record without Markdown its bare instructions.
 pub(crate) fn section(skill: &Skill, body: &str) -> String {
-    texts::litellm_section(&skill.title, body)
+    match instructions(skill) {
+        Some(instructions) if body.is_empty() => instructions.to_owned(),
+        _ => texts::litellm_section(&skill.title, body),
+    }
+}
+
+/// The instructions of a record, which stand apart from its SKILL.md.
+fn instructions(skill: &Skill) -> Option<&str> {
+    skill.extra.get("instructions").and_then(Value::as_str)
 }
 
 /// The one tool that stands for a served skill, named by the id it was referenced by.
@@ -129,7 +137,7 @@ pub(crate) fn tool(skill: &Arc<Skill>, id: &str) -> PlannedTool {
         id,
         title: Some(&skill.title),
         description: Some(&skill.description),
-        instructions: skill.extra.get("instructions").and_then(Value::as_str),
+        instructions: instructions(skill),
         parameters: metadata.and_then(|metadata| metadata.get("parameters")),
     };
     let action = Action::LitellmSkill {

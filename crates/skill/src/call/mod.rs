@@ -17,7 +17,7 @@ mod tests;
 mod types;
 
 pub use load::reload;
-pub use resolve::resolve;
+pub use resolve::{owner, resolve};
 pub use types::{
     CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
     Validate,

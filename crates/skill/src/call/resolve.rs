@@ -8,7 +8,7 @@ use crate::plan::{Action, Plan, PlannedTool};
 /// Resolves a call. `None`: no tool of ours has this name in this request, so the call is the client's.
 /// `arguments` is the JSON text that the model wrote; anything else in it becomes an error text, never a run.
 pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> Option<Decision> {
-    let tool = owned(context.plan, wire_name)?;
+    let tool = owner(context.plan, wire_name)?;
     let arguments = match arguments::read(&tool.name, arguments, &tool.schema, context.validate) {
         Ok(arguments) => arguments,
         Err(refusal) => return Some(refusal),
@@ -27,7 +27,8 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
 }
 
 /// The tool of ours that a name means: its wire name, or `name@version` of an injected tool's skill (OmniRoute's older spelling).
-pub(crate) fn owned<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
+/// Every other name is the client's.
+pub fn owner<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
     if let Some(tool) = plan.tool(wire_name) {
         return Some(tool);
     }
