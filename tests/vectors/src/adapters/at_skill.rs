@@ -29,10 +29,10 @@ fn map_text(input: &Value) -> Outcome {
 }
 
 fn workflow_map(input: &Value) -> Outcome {
-    let none = Map::new();
+    let empty = Map::new();
     let node = WorkflowNode {
-        mappings: input["node_data"]["inputMappings"].as_object().unwrap_or(&none),
-        step_outputs: input["step_outputs"].as_object().unwrap_or(&none),
+        mappings: input["node_data"]["inputMappings"].as_object().unwrap_or(&empty),
+        step_outputs: input["step_outputs"].as_object().unwrap_or(&empty),
         workflow_input: &input["workflow_input"],
         upstream: &input["upstream"],
     };
