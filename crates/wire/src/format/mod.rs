@@ -10,6 +10,7 @@ mod fixture;
     expect(dead_code, reason = "not routed yet: such traffic is proxied untouched")
 )]
 mod gemini;
+mod messages;
 mod opaque;
 mod openai_error;
 #[cfg_attr(
@@ -34,7 +35,8 @@ use crate::route::Format;
 pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
     match format {
         Format::Chat => &chat::Chat,
-        Format::Responses | Format::Gemini | Format::Messages => &opaque::Opaque,
+        Format::Messages => &messages::Messages,
+        Format::Responses | Format::Gemini => &opaque::Opaque,
     }
 }
 
@@ -145,6 +147,8 @@ pub(crate) enum Layout {
     None,
     /// Of a Chat chunk or body.
     Chat(Box<chat::Layout>),
+    /// Of a Messages event.
+    Messages(messages::Layout),
 }
 
 /// A call of the current turn, as far as it has arrived.

@@ -1,0 +1,345 @@
+//! One Messages answer being rewritten: events and bodies in, events or one body out.
+
+use bytes::Bytes;
+
+use super::block::Block;
+use crate::drive::{CallResult, GeneratedFile};
+use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, Garbage, Part, UnitKind};
+use crate::frame::{SseEvent, push_event};
+use crate::json::{self, Edits, Kind, Member, Span};
+use crate::usage::UsageSum;
+
+/// Notes on one event.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layout {
+    /// `type`, as written.
+    kind: Span,
+    /// The value of `index`.
+    index: Option<Span>,
+    /// Number of the block in the turn.
+    block: Option<usize>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct MessagesCodec {
+    pub(super) options: CodecOptions,
+    pub(super) id: String,
+    pub(super) usage: UsageSum,
+    pub(super) next_index: u64,
+    /// Blocks that the client has, except those of the running turn that are not folded in yet.
+    pub(super) shown: Vec<Bytes>,
+    shown_calls: Vec<String>,
+    pub(super) rounds: u32,
+    pub(super) turn: Turn,
+}
+
+/// What is known of the running turn.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub(super) blocks: Vec<Block>,
+    /// The event `message_delta`.
+    pub(super) delta: Option<Bytes>,
+    /// The body, if it is not a stream.
+    pub(super) body: Option<Bytes>,
+    gathered: usize,
+}
+
+impl MessagesCodec {
+    pub(super) fn new(options: CodecOptions) -> Self {
+        Self {
+            options,
+            rounds: 1,
+            ..Self::default()
+        }
+    }
+
+    fn open_block(&mut self, index: u64, start: Bytes) -> Part {
+        self.turn.gathered += start.len();
+        let block = Block::new(index, start);
+        let kind = match block.kind.as_str() {
+            "tool_use" => UnitKind::Call,
+            "text" => UnitKind::Text,
+            _ => UnitKind::Live,
+        };
+        self.turn.blocks.push(block);
+        Part::Unit {
+            id: number(self.turn.blocks.len() - 1),
+            kind,
+        }
+    }
+
+    fn report_usage(&mut self, raw: &[u8], holder: Span) {
+        if let Some(usage) = json::get(raw, holder, "usage").filter(|span| json::kind(raw, *span) == Some(Kind::Object))
+        {
+            self.usage.report(usage.of(raw));
+        }
+    }
+
+    /// Moves the shown blocks of the turn to those that the client has.
+    pub(super) fn fold(&mut self) {
+        for block in self
+            .turn
+            .blocks
+            .iter_mut()
+            .filter(|block| block.shown.is_some() && !block.folded)
+        {
+            block.folded = true;
+            self.shown.push(block.json());
+        }
+    }
+
+    /// A new number for a block that the client sees.
+    pub(super) fn take_index(&mut self) -> u64 {
+        self.next_index += 1;
+        self.next_index - 1
+    }
+
+    fn mark_shown(&mut self, at: usize) -> u64 {
+        let next = self.next_index;
+        let Some(block) = self.turn.blocks.get_mut(at) else {
+            return next;
+        };
+        if let Some(index) = block.shown {
+            return index;
+        }
+        block.shown = Some(next);
+        self.next_index += 1;
+        if block.kind == "tool_use" {
+            self.shown_calls.push(block.id.clone());
+        }
+        next
+    }
+
+    fn event(&mut self, raw: &Bytes, top: &[Member], kind: &str, layout: &mut Layout) -> Vec<Part> {
+        let value = |key| json::member(raw, top, key).map(|member| member.value);
+        let whole = Span::new(json::space(raw, 0), raw.len());
+        match kind {
+            "message_start" => {
+                if let Some(message) = value("message") {
+                    if self.id.is_empty() {
+                        self.id = json::get_text(raw, message, "id").unwrap_or_default().into_owned();
+                    }
+                    self.report_usage(raw, message);
+                }
+                vec![Part::Start]
+            }
+            "content_block_start" => {
+                layout.index = value("index");
+                let index = layout.index.and_then(|span| json::uint(raw, span)).unwrap_or_default();
+                let Some(start) = value("content_block").filter(|span| json::kind(raw, *span) == Some(Kind::Object))
+                else {
+                    return vec![Part::Other];
+                };
+                layout.block = Some(self.turn.blocks.len());
+                vec![self.open_block(index, raw.slice(start.start..start.end))]
+            }
+            "content_block_delta" | "content_block_stop" => {
+                layout.index = value("index");
+                let index = layout.index.and_then(|span| json::uint(raw, span));
+                let at = self
+                    .turn
+                    .blocks
+                    .iter()
+                    .rposition(|block| Some(block.index) == index && !block.closed);
+                let Some(at) = at else { return vec![Part::Other] };
+                layout.block = Some(at);
+                let block = &mut self.turn.blocks[at];
+                if kind == "content_block_stop" {
+                    block.closed = true;
+                    return vec![Part::UnitEnd { id: number(at) }];
+                }
+                if let Some(delta) = value("delta") {
+                    self.turn.gathered += delta.len();
+                    block.merge(raw, delta);
+                }
+                vec![Part::UnitBytes { id: number(at) }]
+            }
+            "message_delta" => {
+                self.report_usage(raw, whole);
+                self.turn.delta = Some(raw.clone());
+                let reason = value("delta").and_then(|delta| json::get_text(raw, delta, "stop_reason"));
+                vec![
+                    Part::Usage,
+                    Part::Stop {
+                        runnable: reason.as_deref() == Some("tool_use"),
+                    },
+                ]
+            }
+            "message_stop" => vec![Part::End],
+            "error" => vec![Part::Error],
+            _ => vec![Part::Other],
+        }
+    }
+}
+
+impl Codec for MessagesCodec {
+    fn begin_round(&mut self) {
+        self.fold();
+        self.usage.close_round();
+        self.turn = Turn::default();
+        self.rounds += 1;
+    }
+
+    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
+        let raw = event.data;
+        let top = json::object(&raw).map_err(|error| Garbage(error.to_string()))?;
+        let written = json::member(&raw, &top, "type").map(|member| member.value);
+        let kind = match written.and_then(|span| json::text(&raw, span)) {
+            Some(kind) => kind.into_owned(),
+            None => String::from_utf8_lossy(&event.name).into_owned(),
+        };
+        let mut layout = Layout {
+            kind: written.unwrap_or_default(),
+            ..Layout::default()
+        };
+        let parts = self.event(&raw, &top, &kind, &mut layout);
+        Ok(Decoded {
+            raw,
+            parts,
+            layout: format::Layout::Messages(layout),
+        })
+    }
+
+    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
+        let top = json::object(&body).map_err(|error| Garbage(error.to_string()))?;
+        let value = |key| json::member(&body, &top, key).map(|member| member.value);
+        let layout = format::Layout::Messages(Layout::default());
+        let Some(content) = value("content").and_then(|span| json::elements(&body, span).ok()) else {
+            return Ok(Decoded {
+                raw: body,
+                parts: vec![Part::Error],
+                layout,
+            });
+        };
+        if self.id.is_empty() {
+            self.id = value("id")
+                .and_then(|span| json::text(&body, span))
+                .unwrap_or_default()
+                .into_owned();
+        }
+        let mut parts = vec![Part::Start];
+        for (at, block) in content.iter().enumerate() {
+            parts.push(self.open_block(at as u64, body.slice(block.start..block.end)));
+        }
+        self.report_usage(&body, Span::new(json::space(&body, 0), body.len()));
+        let reason = value("stop_reason").and_then(|span| json::text(&body, span));
+        parts.extend([
+            Part::Usage,
+            Part::Stop {
+                runnable: reason.as_deref() == Some("tool_use"),
+            },
+            Part::End,
+        ]);
+        self.turn.body = Some(body.clone());
+        Ok(Decoded {
+            raw: body,
+            parts,
+            layout,
+        })
+    }
+
+    fn call(&self, unit: u32) -> Option<CallSoFar<'_>> {
+        let block = self.turn.blocks.get(usize::try_from(unit).ok()?)?;
+        Some(CallSoFar {
+            name: &block.name,
+            named: true,
+            id: &block.id,
+        })
+    }
+
+    fn arguments(&self, unit: u32) -> String {
+        let block = usize::try_from(unit).ok().and_then(|unit| self.turn.blocks.get(unit));
+        block.map(Block::arguments).unwrap_or_default()
+    }
+
+    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
+        if self.turn.body.is_some() {
+            for (part, shown) in frame.parts.iter().zip(shown) {
+                if let Part::Unit { id, .. } = part
+                    && *shown
+                {
+                    self.mark_shown(*id as usize);
+                }
+            }
+            return;
+        }
+        let format::Layout::Messages(layout) = &frame.layout else {
+            return;
+        };
+        let raw = &frame.raw;
+        let name = json::raw_text(raw, layout.kind).unwrap_or(b"message");
+        let index = layout.block.map(|at| self.mark_shown(at));
+        match (layout.index, index) {
+            (Some(span), Some(index)) if json::uint(raw, span) != Some(index) => {
+                let mut edits = Edits::new();
+                edits.replace(span, index.to_string());
+                push_event(out, name, &edits.apply(raw));
+            }
+            _ => push_event(out, name, raw),
+        }
+    }
+
+    fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>) {
+        self.write_calls(units, out);
+    }
+
+    fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>) {
+        self.write_results(results, out);
+    }
+
+    fn turn(&self) -> Vec<Bytes> {
+        let mut out = b"{\"role\":\"assistant\",\"content\":[".to_vec();
+        let mut first = true;
+        for block in self.turn.blocks.iter().filter(|block| !block.is_blank()) {
+            out.extend_from_slice(if first { b"" } else { b"," });
+            first = false;
+            out.extend_from_slice(&block.json());
+        }
+        out.extend_from_slice(b"]}");
+        vec![out.into()]
+    }
+
+    fn gathered(&self) -> usize {
+        self.turn.gathered
+    }
+
+    fn finish(&mut self, ending: Ending, files: &[GeneratedFile], out: &mut Vec<u8>) {
+        match self.turn.body.take() {
+            Some(body) => self.finish_body(&body, ending, files, out),
+            None => self.finish_stream(ending, out),
+        }
+    }
+
+    fn visible(&self) -> Vec<Bytes> {
+        let running = self
+            .turn
+            .blocks
+            .iter()
+            .filter(|block| block.shown.is_some() && !block.folded)
+            .map(Block::json);
+        let blocks: Vec<Bytes> = self.shown.iter().cloned().chain(running).collect();
+        let joined = blocks.join(&b',');
+        vec![
+            [b"{\"role\":\"assistant\",\"content\":[", joined.as_slice(), b"]}"]
+                .concat()
+                .into(),
+        ]
+    }
+
+    fn response_id(&self) -> &str {
+        &self.id
+    }
+
+    fn shown_calls(&self) -> &[String] {
+        &self.shown_calls
+    }
+
+    fn usage(&self) -> Option<Vec<u8>> {
+        self.usage.total()
+    }
+}
+
+fn number(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

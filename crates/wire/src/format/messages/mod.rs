@@ -1,0 +1,127 @@
+//! Anthropic Messages (wire.md 3).
+
+mod block;
+mod codec;
+mod request;
+mod system;
+mod write;
+
+use bytes::Bytes;
+
+use super::{Codec, CodecOptions, Dialect};
+use crate::drive::CallResult;
+use crate::fault::Fault;
+use crate::frame::{push_event, push_line};
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::{Attachment, Injection, MessageText, Request, View};
+
+pub(crate) use codec::Layout;
+
+/// See the module.
+pub(crate) struct Messages;
+
+impl Dialect for Messages {
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        request::view(request)
+    }
+
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        request::messages(request)
+    }
+
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        request::attachments(request)
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "messages"
+    }
+
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        request::apply(request, injection, edits);
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        let members = json::members(body, choice).unwrap_or_default();
+        if let Some(kind) = json::member(body, &members, "type") {
+            edits.replace(kind.value, "\"auto\"");
+        }
+        let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
+        if let Some(at) = members.iter().position(|member| json::key_is(body, member, "name")) {
+            edits.remove_item(&spans, at);
+        }
+        edits.apply(body)
+    }
+
+    fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
+        let mut out = b"{\"role\":\"user\",\"content\":[".to_vec();
+        for (at, result) in results.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b"," } else { b"" });
+            out.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
+            json::push_string(&mut out, &result.id);
+            out.extend_from_slice(b",\"content\":");
+            json::push_string(&mut out, &result.text);
+            out.extend_from_slice(if result.is_error { b",\"is_error\":true}" } else { b"}" });
+        }
+        out.extend_from_slice(b"]}");
+        vec![out.into()]
+    }
+
+    fn codec(&self, _: &Request, options: CodecOptions) -> Box<dyn Codec> {
+        Box::new(codec::MessagesCodec::new(options))
+    }
+
+    fn error_body(&self, fault: &Fault) -> Vec<u8> {
+        error(fault.status, &fault.message)
+    }
+
+    fn error_frame(&self, fault: &Fault) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_event(&mut out, b"error", &self.error_body(fault));
+        out
+    }
+
+    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+        let mut line = Vec::new();
+        let known = json::document(body).ok().filter(|span| {
+            json::get(body, *span, "error").is_some_and(|error| json::kind(body, error) == Some(Kind::Object))
+        });
+        match known {
+            Some(span) => push_line(&mut line, span.of(body)),
+            None => {
+                line = error(
+                    status,
+                    &format!("The upstream answered with status {status} in a later round."),
+                )
+            }
+        }
+        let mut out = Vec::new();
+        push_event(&mut out, b"error", &line);
+        out
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"event: ping\ndata: {\"type\":\"ping\"}\n\n"
+    }
+}
+
+/// An error body (wire.md 3.8). The gateway adds its request id as a header.
+fn error(status: u16, message: &str) -> Vec<u8> {
+    let kind = match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        409 => "conflict_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        504 => "timeout_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    };
+    let mut out = format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"#).into_bytes();
+    json::push_string(&mut out, message);
+    out.extend_from_slice(b"},\"request_id\":null}");
+    out
+}

@@ -1,0 +1,222 @@
+//! Messages requests: what is read of them and what is added.
+
+use std::borrow::Cow;
+
+use super::system::add_system;
+use crate::fault::Fault;
+use crate::format::splice;
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::{Attachment, ContainerSkill, Injection, MessageText, Request, Tool, ToolChoice, View};
+
+/// Ids of containers that this gateway made; they never go upstream.
+const OWN_CONTAINER: &str = "container_knack_";
+
+/// The routed leaves.
+pub(super) fn view(request: &Request) -> Result<View, Fault> {
+    let src = request.raw();
+    if let Some(span) = request.present("messages")
+        && json::kind(src, span) != Some(Kind::Array)
+    {
+        return Err(Fault::bad("messages", "messages: must be an array."));
+    }
+    let text = |key| request.present(key).and_then(|span| json::text(src, span));
+    let format = request
+        .present("output_config")
+        .and_then(|span| json::get(src, span, "format"))
+        .or_else(|| request.present("output_format"));
+    let tools = tools(request);
+    Ok(View {
+        model: text("model").unwrap_or_default().into_owned(),
+        stream: request
+            .value("stream")
+            .is_some_and(|span| request.bytes(span) == b"true"),
+        max_tokens: request.present("max_tokens").and_then(|span| json::uint(src, span)),
+        candidates: 1,
+        structured: format.is_some_and(|span| !json::is_null(src, span)),
+        client_tools: tools
+            .iter()
+            .filter_map(|tool| json::get_text(src, *tool, "name"))
+            .map(Cow::into_owned)
+            .collect(),
+        tool_choice: request
+            .present("tool_choice")
+            .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+        closed: None,
+        container_skills: container_skills(request),
+        code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
+    })
+}
+
+fn tools(request: &Request) -> Vec<Span> {
+    request
+        .present("tools")
+        .and_then(|span| json::elements(request.raw(), span).ok())
+        .unwrap_or_default()
+}
+
+fn runs_code(src: &[u8], tool: Span) -> bool {
+    json::get_text(src, tool, "type").is_some_and(|kind| kind.starts_with("code_execution_"))
+}
+
+fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
+    match json::get_text(src, span, "type").as_deref() {
+        Some("none") => ToolChoice::None,
+        Some("any") => ToolChoice::Required,
+        Some("tool") => {
+            json::get_text(src, span, "name").map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned()))
+        }
+        _ => ToolChoice::Auto,
+    }
+}
+
+fn container_skills(request: &Request) -> Vec<ContainerSkill> {
+    let src = request.raw();
+    let list = request
+        .present("container")
+        .and_then(|span| json::get(src, span, "skills"));
+    let one = |span: &Span| {
+        let text = |key| json::get_text(src, *span, key).map(Cow::into_owned);
+        Some(ContainerSkill {
+            kind: text("type").unwrap_or_default(),
+            id: text("skill_id")?,
+            version: text("version"),
+        })
+    };
+    list.and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default()
+        .iter()
+        .filter_map(one)
+        .collect()
+}
+
+/// All texts in order, the system text first.
+pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
+    let src = request.raw();
+    let system = request.present("system").map(|span| MessageText {
+        role: Cow::Borrowed("system"),
+        text: splice::content_text(src, span),
+    });
+    let one = |span: Span| {
+        let members = json::members(src, span).ok()?;
+        let role = json::text(src, json::member(src, &members, "role")?.value)?;
+        let text = json::member(src, &members, "content")
+            .map_or(Cow::Borrowed(""), |content| splice::content_text(src, content.value));
+        Some(MessageText { role, text })
+    };
+    system
+        .into_iter()
+        .chain(request.conversation().into_iter().filter_map(one))
+        .collect()
+}
+
+/// Inline images and documents of user messages.
+pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
+    let src = request.raw();
+    let mut found = Vec::new();
+    for message in request.conversation() {
+        if json::get_text(src, message, "role").as_deref() != Some("user") {
+            continue;
+        }
+        let blocks = json::get(src, message, "content")
+            .and_then(|span| json::elements(src, span).ok())
+            .unwrap_or_default();
+        found.extend(blocks.into_iter().filter_map(|block| attachment(src, block)));
+    }
+    found
+}
+
+fn attachment(src: &[u8], block: Span) -> Option<Attachment> {
+    let kind = json::get_text(src, block, "type")?;
+    if !matches!(kind.as_ref(), "image" | "document") {
+        return None;
+    }
+    let source = json::get(src, block, "source")?;
+    let data = json::get_text(src, source, "data")?;
+    let bytes = match json::get_text(src, source, "type")?.as_ref() {
+        "base64" => splice::base64_bytes(&data)?,
+        "text" => data.into_owned().into_bytes(),
+        _ => return None,
+    };
+    let name = json::get_text(src, block, "title").map(Cow::into_owned);
+    Some(Attachment {
+        name,
+        media_type: json::get_text(src, source, "media_type").map(Cow::into_owned),
+        bytes,
+    })
+}
+
+/// The edits of an injection. A container id of ours is taken out even if nothing is injected.
+pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits) {
+    if !injection.system.is_empty() {
+        add_system(request, &injection.system, edits);
+    }
+    let only_ours = container(request, &injection.own_skills, edits);
+    let ours: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+    let src = request.raw();
+    if only_ours && tools(request).iter().any(|tool| runs_code(src, *tool)) {
+        // The vendor's code execution would run in a container that nobody asked for any more.
+        let kept = tools(request)
+            .into_iter()
+            .filter(|tool| !runs_code(src, *tool))
+            .map(|tool| tool.of(src).to_vec());
+        let all: Vec<Vec<u8>> = kept.chain(ours).collect();
+        if let Some(span) = request.present("tools") {
+            edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
+        }
+    } else {
+        splice::add_tools(request, edits, "messages", &ours);
+    }
+}
+
+/// Takes what is ours out of `container`; true if nothing of the vendor's is left in it.
+fn container(request: &Request, own: &[String], edits: &mut Edits) -> bool {
+    let src = request.raw();
+    let Some(span) = request.present("container") else {
+        return false;
+    };
+    let ours = |id: &str| id.starts_with(OWN_CONTAINER);
+    if let Some(id) = json::text(src, span) {
+        if ours(&id) {
+            splice::remove_member(request, edits, "container");
+        }
+        return ours(&id);
+    }
+    let skills = json::get(src, span, "skills")
+        .and_then(|list| json::elements(src, list).ok())
+        .unwrap_or_default();
+    let is_own =
+        |skill: &Span| json::get_text(src, *skill, "skill_id").is_some_and(|id| own.iter().any(|own| *own == id));
+    let gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
+    let id = json::get_text(src, span, "id");
+    let own_id = id.as_deref().is_some_and(ours);
+    if gone.is_empty() && !own_id {
+        return false;
+    }
+    let foreign_id = id.is_some() && !own_id;
+    if gone.len() == skills.len() && !foreign_id {
+        splice::remove_member(request, edits, "container");
+        return true;
+    }
+    let members = json::members(src, span).unwrap_or_default();
+    let dropped = |key: &[u8]| (key == b"id" && own_id) || (key == b"skills" && gone.len() == skills.len());
+    let gone_members: Vec<usize> = (0..members.len())
+        .filter(|at| dropped(members[*at].key.of(src)))
+        .collect();
+    let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
+    edits.remove_items(&spans, &gone_members);
+    if gone.len() < skills.len() {
+        edits.remove_items(&skills, &gone);
+    }
+    false
+}
+
+fn tool(tool: &Tool) -> Vec<u8> {
+    let mut out = b"{\"name\":".to_vec();
+    json::push_string(&mut out, &tool.name);
+    out.extend_from_slice(b",\"description\":");
+    json::push_string(&mut out, &tool.description);
+    out.extend_from_slice(b",\"input_schema\":");
+    out.extend_from_slice(tool.schema.as_bytes());
+    out.push(b'}');
+    out
+}

@@ -1,0 +1,63 @@
+//! The system text of Messages, and its place among the client's cache markers.
+
+use crate::format::splice;
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::Request;
+
+/// Cache markers that one request may carry.
+const MAX_MARKERS: usize = 4;
+const MARKER: &[u8] = b"\"cache_control\"";
+
+/// Adds system text: absent, null, a string, or blocks (conversation.md section 1, "Prompt caches").
+pub(super) fn add_system(request: &Request, text: &str, edits: &mut Edits) {
+    let src = request.raw();
+    match request.present("system") {
+        Some(span) if json::kind(src, span) == Some(Kind::String) => splice::extend_string(edits, span, text),
+        Some(span) if json::kind(src, span) == Some(Kind::Array) => add_block(request, span, text, edits),
+        _ => splice::set_member(request, edits, "messages", "system", &json::quoted(text)),
+    }
+}
+
+fn add_block(request: &Request, list: Span, text: &str, edits: &mut Edits) {
+    let src = request.raw();
+    let blocks = json::elements(src, list).unwrap_or_default();
+    let marked = blocks.iter().rposition(|block| marker(src, *block).is_some());
+    let in_messages = request.present("messages").map_or(0, |span| count(span.of(src)));
+    match marked {
+        Some(at) if at >= 1 && in_messages == 0 => {
+            let mut inserted = block(text, None);
+            inserted.push(b',');
+            edits.insert(blocks[at].start, inserted);
+        }
+        Some(0) if in_messages == 0 && count(src) < MAX_MARKERS => {
+            let copied = marker(src, blocks[0]).map(|span| span.of(src));
+            splice::push_elements(src, edits, list, &[block(text, copied)]);
+        }
+        _ => splice::push_elements(src, edits, list, &[block(text, None)]),
+    }
+}
+
+fn block(text: &str, marker: Option<&[u8]>) -> Vec<u8> {
+    let mut out = b"{\"type\":\"text\",\"text\":".to_vec();
+    json::push_string(&mut out, text);
+    if let Some(marker) = marker {
+        out.extend_from_slice(b",\"cache_control\":");
+        out.extend_from_slice(marker);
+    }
+    out.push(b'}');
+    out
+}
+
+fn marker(src: &[u8], block: Span) -> Option<Span> {
+    json::get(src, block, "cache_control").filter(|span| !json::is_null(src, *span))
+}
+
+/// Cache markers in a piece of JSON. Inside strings the quotes of the key would be escaped, so bytes tell.
+fn count(src: &[u8]) -> usize {
+    let is_set = |at: usize| {
+        let after = json::space(src, at + MARKER.len());
+        let value = json::space(src, after + 1);
+        src.get(after) == Some(&b':') && src.get(value).is_some_and(|byte| *byte != b'n')
+    };
+    memchr::memmem::find_iter(src, MARKER).filter(|at| is_set(*at)).count()
+}
