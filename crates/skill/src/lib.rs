@@ -19,6 +19,7 @@ pub mod model;
 pub mod names;
 pub mod plan;
 pub mod problem;
+pub mod registration;
 pub mod schema;
 pub mod search;
 pub mod semver;

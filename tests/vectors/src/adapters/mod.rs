@@ -1,8 +1,10 @@
 //! One adapter per op, by subject. Each file has a table `OPS`; this one only lists them.
 
+mod agent_flow;
 mod args;
 mod at_skill;
 mod autoscore;
+mod husk;
 mod injection;
 mod omniroute;
 #[cfg(feature = "pyschema")]
@@ -17,9 +19,11 @@ use crate::registry::Op;
 
 /// Every adapter table.
 pub(crate) const TABLES: &[&[Op]] = &[
+    agent_flow::OPS,
     args::OPS,
     at_skill::OPS,
     autoscore::OPS,
+    husk::OPS,
     injection::OPS,
     #[cfg(feature = "pyschema")]
     pyschema::OPS,

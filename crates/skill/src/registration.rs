@@ -1,0 +1,145 @@
+//! Records of a skill registry: which are valid, and their defaults. Source: the registry of `seeds/5`.
+
+use serde_json::{Map, Value};
+
+use crate::semver::Version;
+
+const MAX_NAME_CHARS: usize = 100;
+const MAX_DESCRIPTION_CHARS: usize = 500;
+const MAX_HANDLER_CHARS: usize = 50_000;
+const DEFAULT_VERSION: &str = "1.0.0";
+/// Members that a record may have; others are refused.
+const KNOWN: [&str; 11] = [
+    "name",
+    "version",
+    "description",
+    "schema",
+    "handler",
+    "enabled",
+    "mode",
+    "apiKeyId",
+    "sourceProvider",
+    "tags",
+    "installCount",
+];
+
+/// A valid record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// 1 to 100 characters.
+    pub name: String,
+    /// Default 1.0.0.
+    pub version: Version,
+    /// At most 500 characters.
+    pub description: String,
+    /// Name of a handler; never code that is run.
+    pub handler: String,
+    /// Default true.
+    pub enabled: bool,
+}
+
+/// Why a record is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct InvalidRegistration {
+    /// The offending member, `schema.output` for a nested one, `unrecognized_keys` for unknown ones.
+    pub field: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Checks a record and fills in defaults. The first offending member is told.
+pub fn check(record: &Value) -> Result<Registration, InvalidRegistration> {
+    let Value::Object(members) = record else {
+        return Err(invalid("", "must be an object"));
+    };
+    let name = text(members, "name", 1, MAX_NAME_CHARS)?;
+    let version = match members.get("version") {
+        None => DEFAULT_VERSION,
+        Some(Value::String(version)) => version,
+        Some(_) => return Err(invalid("version", "must be text")),
+    };
+    let version = version
+        .parse()
+        .map_err(|_| invalid("version", "must be three numbers such as 1.4.0"))?;
+    let description = match members.get("description") {
+        None => String::new(),
+        Some(_) => text(members, "description", 0, MAX_DESCRIPTION_CHARS)?,
+    };
+    let schema = members
+        .get("schema")
+        .and_then(Value::as_object)
+        .ok_or_else(|| invalid("schema", "must be an object"))?;
+    for part in ["input", "output"] {
+        if !schema.get(part).is_some_and(Value::is_object) {
+            return Err(invalid(&format!("schema.{part}"), "must be an object"));
+        }
+    }
+    let handler = text(members, "handler", 1, MAX_HANDLER_CHARS)?;
+    let enabled = match members.get("enabled") {
+        None => true,
+        Some(Value::Bool(enabled)) => *enabled,
+        Some(_) => return Err(invalid("enabled", "must be true or false")),
+    };
+    if let Some(key) = members.keys().find(|key| !KNOWN.contains(&key.as_str())) {
+        return Err(invalid("unrecognized_keys", &format!("unknown member {key}")));
+    }
+    Ok(Registration {
+        name,
+        version,
+        description,
+        handler,
+        enabled,
+    })
+}
+
+fn text(members: &Map<String, Value>, field: &str, min: usize, max: usize) -> Result<String, InvalidRegistration> {
+    let Some(text) = members.get(field).and_then(Value::as_str) else {
+        return Err(invalid(field, "must be text"));
+    };
+    let chars = text.chars().count();
+    if (min..=max).contains(&chars) {
+        return Ok(text.to_owned());
+    }
+    Err(invalid(
+        field,
+        &format!("must have {min} to {max} characters, has {chars}"),
+    ))
+}
+
+fn invalid(field: &str, message: &str) -> InvalidRegistration {
+    InvalidRegistration {
+        field: field.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_offending_member_is_named() {
+        let valid = json!({"name": "s", "schema": {"input": {}, "output": {}}, "handler": "h"});
+        let registered = check(&valid).unwrap();
+        assert_eq!(
+            (registered.version.to_string().as_str(), registered.enabled),
+            ("1.0.0", true)
+        );
+        for (member, value) in [
+            ("name", json!("")),
+            ("name", json!("n".repeat(101))),
+            ("version", json!("1.0")),
+            ("description", json!("d".repeat(501))),
+            ("schema", json!(null)),
+            ("handler", json!("h".repeat(50_001))),
+            ("enabled", json!("yes")),
+        ] {
+            let mut record = valid.clone();
+            record[member] = value;
+            assert_eq!(check(&record).unwrap_err().field, member);
+        }
+    }
+}

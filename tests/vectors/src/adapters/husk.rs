@@ -1,0 +1,137 @@
+//! Adapters of `skillmd.json`: the ops `husk.*`.
+
+use std::collections::BTreeMap;
+
+use knack_skill::finding::Finding;
+use knack_skill::husk::{self, FolderEntry, Manifest};
+use knack_skill::{names, yaml};
+use serde_json::{Map, Value, json};
+
+use super::args::tool_json;
+use super::skillmd::failure;
+use crate::registry::{Compare, Failure, Op, Outcome};
+
+/// The ops of this file.
+pub(crate) const OPS: &[Op] = &[
+    Op::new("skillmd", "husk.slug", slug),
+    Op::new("skillmd", "husk.frontmatter", frontmatter),
+    Op::new("skillmd", "husk.manifest", manifest),
+    Op::new("skillmd", "husk.load_dir", load_dir).compared(Compare::Custom(same_folder)),
+    Op::new("skillmd", "husk.load_route", load_route),
+];
+
+fn text<'a>(input: &'a Value, key: &str) -> &'a str {
+    input[key].as_str().unwrap_or_default()
+}
+
+fn slug(input: &Value) -> Outcome {
+    Ok(names::husk_slug(text(input, "name")).into())
+}
+
+fn frontmatter(input: &Value) -> Outcome {
+    let (members, body) = husk::frontmatter(text(input, "content")).map_err(failure)?;
+    Ok(json!({"frontmatter": members, "body": body}))
+}
+
+fn manifest(input: &Value) -> Outcome {
+    let node = yaml::parse(text(input, "frontmatter")).map_err(|error| Failure::new(error.message))?;
+    let members = node.to_json().as_object().cloned().unwrap_or_default();
+    let (manifest, findings) = husk::read(&members, text(input, "folder_slug"));
+    match findings.into_iter().find(Finding::is_refused) {
+        Some(finding) => Err(failure(finding)),
+        None => Ok(manifest_json(manifest)),
+    }
+}
+
+fn manifest_json(manifest: Manifest) -> Value {
+    let mut json = json!({
+        "name": manifest.name, "description": manifest.description, "mode": manifest.mode.as_str(),
+        "argv": manifest.argv, "input": manifest.input, "output": manifest.output,
+        "timeoutMs": manifest.timeout_ms, "method": manifest.method, "route": manifest.route,
+        "inputMime": manifest.input_mime, "outputMime": manifest.output_mime, "serve": manifest.serve,
+        "extra": manifest.extra,
+    });
+    if let Some(proxy) = manifest.proxy {
+        json["proxy"] = json!({
+            "url": proxy.url, "method": proxy.method, "headers": proxy.headers, "forwardHeaders": proxy.forward_headers,
+        });
+    }
+    if let Some(llm) = manifest.llm {
+        json["llm"] = json!({
+            "provider": llm.provider, "model": llm.model, "maxTokens": llm.max_tokens,
+            "maxToolRounds": llm.max_tool_rounds, "tools": llm.tools.iter().map(tool_json).collect::<Vec<_>>(),
+            "toolEnv": llm.tool_env,
+        });
+    }
+    json
+}
+
+/// Builds the folder that a layout describes in words: `ok` is any valid SKILL.md, `name: x` one with that name.
+fn load_dir(input: &Value) -> Outcome {
+    let mut entries: BTreeMap<String, FolderEntry> = BTreeMap::new();
+    let mut root = None;
+    for (path, content) in input["layout"].as_object().unwrap_or(&Map::new()) {
+        let content = content.as_str().unwrap_or_default();
+        match path.split_once('/') {
+            None if path == "SKILL.md" => root = Some(document(content, "root")),
+            None => drop(entries.insert(path.clone(), FolderEntry::File)),
+            Some((folder, file)) => {
+                let entry = entries.entry(folder.to_owned()).or_insert(FolderEntry::Folder(None));
+                if file == "SKILL.md" {
+                    *entry = FolderEntry::Folder(Some(document(content, folder)));
+                }
+            }
+        }
+    }
+    let (skills, findings) = husk::load_folder(root.as_deref(), &entries);
+    let folders: Vec<&str> = skills
+        .iter()
+        .map(|skill| {
+            if skill.folder.is_empty() {
+                "<root>"
+            } else {
+                skill.folder.as_str()
+            }
+        })
+        .collect();
+    Ok(json!({"skills": folders, "errors": findings.iter().map(|finding| &finding.message).collect::<Vec<_>>()}))
+}
+
+fn document(content: &str, folder: &str) -> String {
+    match content {
+        "ok" => format!("---\nname: {folder}\ndescription: d\n---\nB"),
+        named if named.starts_with("name:") => format!("---\n{named}\ndescription: d\n---\nB"),
+        other => other.to_owned(),
+    }
+}
+
+/// A list is compared whole, a number is the length; kinds of errors are words that the message must hold.
+fn same_folder(expected: &Value, actual: &Value) -> Result<(), String> {
+    for key in ["skills", "errors"] {
+        let got = actual[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        let same = match &expected[key] {
+            Value::Null => true,
+            Value::Number(count) => count.as_u64() == u64::try_from(got.len()).ok(),
+            Value::Array(wanted) => {
+                wanted.len() == got.len()
+                    && wanted
+                        .iter()
+                        .zip(got)
+                        .all(|(want, got)| match (want.as_str(), got.as_str()) {
+                            (Some(want), Some(got)) if key == "errors" => got.contains(want),
+                            _ => want == got,
+                        })
+            }
+            _ => false,
+        };
+        if !same {
+            return Err(format!("{key}: expected {}, got {}", expected[key], actual[key]));
+        }
+    }
+    Ok(())
+}
+
+fn load_route(input: &Value) -> Outcome {
+    husk::check_route(text(input, "route")).map_err(failure)?;
+    Ok("ok".into())
+}
