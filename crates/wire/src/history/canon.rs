@@ -139,12 +139,11 @@ impl Canon {
 
 /// Feeds JSON text; what does not parse (cut arguments, nested too deep) counts by its bytes.
 fn feed_json(hash: &mut Sha256, raw: &[u8]) {
-    match serde_json::from_slice::<Value>(raw) {
-        Ok(value) => feed_value(hash, &value),
-        Err(_) => {
-            hash.update(b"?");
-            hash.update(Sha256::digest(raw));
-        }
+    if let Ok(value) = serde_json::from_slice::<Value>(raw) {
+        feed_value(hash, &value);
+    } else {
+        hash.update(b"?");
+        hash.update(Sha256::digest(raw));
     }
 }
 

@@ -57,7 +57,10 @@ impl fmt::Debug for Caller {
 impl Caller {
     /// Binds the secret to a credential.
     pub fn new(secret: &HistorySecret, credential: &[u8]) -> Self {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).expect("HMAC-SHA-256 takes a key of any length");
+        // HMAC pads a short key with zeros; doing so here leaves no length to get wrong.
+        let mut key = [0; 64];
+        key[..secret.0.len()].copy_from_slice(&secret.0);
+        let mut mac = <Hmac<Sha256> as Mac>::new(&key.into());
         feed(&mut mac, credential);
         Self { mac }
     }

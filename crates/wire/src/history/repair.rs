@@ -90,13 +90,13 @@ fn moved(src: &[u8], blocks: &[Span]) -> Vec<usize> {
 /// thinking or at least two are text, and its last block is no call and no native result.
 pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
     let src = request.raw();
-    let (Some(turn), Some(span)) = (scan.turns.last(), scan.elements.last()) else {
+    let (Some(turn), Some(last)) = (scan.turns.last(), scan.elements.last()) else {
         return;
     };
     if turn.speaker != Speaker::Assistant || !turn.calls.is_empty() {
         return;
     }
-    let message = Fields::read(src, *span);
+    let message = Fields::read(src, *last);
     let is_array = message.raw("content").first() == Some(&b'[');
     let kinds: Vec<_> = message
         .elements("content")
@@ -105,7 +105,7 @@ pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
         .collect();
     if is_array && kinds.is_empty() {
         // An empty message is legal only as the last one: the user turn takes its place.
-        edits.replace(*span, CONTINUE);
+        edits.replace(*last, CONTINUE);
         return;
     }
     let texts = kinds.iter().filter(|kind| *kind == "text").count();
@@ -117,6 +117,6 @@ pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
     if is_array && ends_in_text && !hosted && (thinks || texts >= 2) {
         let mut with = vec![b','];
         with.extend_from_slice(CONTINUE);
-        edits.insert(span.end, with);
+        edits.insert(last.end, with);
     }
 }

@@ -98,7 +98,7 @@ fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -
         };
         let mut cut = Segment::cut(&rest, &text, reference);
         if let (3, Some(Segment::Raw(tail))) = (cut.len(), cut.last()) {
-            rest = tail.clone();
+            rest.clone_from(tail);
             cut.truncate(2);
             piece.append(&mut cut);
         }

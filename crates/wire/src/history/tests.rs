@@ -242,6 +242,11 @@ fn open_results_merge_before_the_clients_own() {
     }
 }
 
+const T1: &str = r#"{"type":"thinking","thinking":"1","signature":"s1"}"#;
+const T2: &str = r#"{"type":"thinking","thinking":"2","signature":"s2"}"#;
+const TEXT: &str = r#"{"type":"text","text":"x"}"#;
+const USE: &str = r#"{"type":"tool_use","id":"t","name":"n","input":{}}"#;
+
 #[test]
 fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
     let turn = |blocks: &str| {
@@ -249,10 +254,6 @@ fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
             r#"{{"role":"user","content":"q"}},{{"role":"assistant","content":[{blocks}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t"}}]}}"#
         )
     };
-    const T1: &str = r#"{"type":"thinking","thinking":"1","signature":"s1"}"#;
-    const T2: &str = r#"{"type":"thinking","thinking":"2","signature":"s2"}"#;
-    const TEXT: &str = r#"{"type":"text","text":"x"}"#;
-    const USE: &str = r#"{"type":"tool_use","id":"t","name":"n","input":{}}"#;
     let cases = [
         (vec![T1, TEXT, T2, USE], vec![TEXT, T2, USE]),
         (vec![T1, TEXT, USE], vec![T1, TEXT, USE]),

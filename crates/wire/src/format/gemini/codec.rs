@@ -116,10 +116,9 @@ impl GeminiCodec {
             .unwrap_or_default()
         {
             self.gathered += span.len();
-            let source = match self.assembler.push(raw, span) {
-                // Pieces of a call: nothing is known before the last one.
-                None => continue,
-                Some(whole) => whole,
+            // Pieces of a call: nothing is known before the last one.
+            let Some(source) = self.assembler.push(raw, span) else {
+                continue;
             };
             let id = u32::try_from(self.units.len()).unwrap_or(u32::MAX);
             let unit = Unit::new(source);
@@ -327,9 +326,9 @@ impl Codec for GeminiCodec {
         let parts = if self.streaming { &[] } else { self.visible.as_slice() };
         let end = self.rewritten(&self.end, parts, reason);
         if self.streaming {
-            push_data_crlf(out, &end)
+            push_data_crlf(out, &end);
         } else {
-            out.extend_from_slice(&end)
+            out.extend_from_slice(&end);
         }
     }
 

@@ -96,12 +96,11 @@ impl Dialect for Gemini {
 
     fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        match error_object(body) {
-            Some(span) => push_data_crlf(&mut out, span.of(body)),
-            None => {
-                let message = format!("The upstream answered with status {status} in a later round.");
-                push_data_crlf(&mut out, &self.error_body(&Fault::new(status, message)));
-            }
+        if let Some(span) = error_object(body) {
+            push_data_crlf(&mut out, span.of(body));
+        } else {
+            let message = format!("The upstream answered with status {status} in a later round.");
+            push_data_crlf(&mut out, &self.error_body(&Fault::new(status, message)));
         }
         out
     }

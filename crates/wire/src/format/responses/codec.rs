@@ -120,16 +120,15 @@ impl ResponsesCodec {
             ("response.output_item.done", Some(index)) => {
                 let raw = json::get(src, document, "item").unwrap_or_default().of(src);
                 self.gathered += raw.len();
-                match self.item_mut(index) {
-                    Some(item) => item.finish(raw),
-                    None => {
-                        let item = Item::new(index, raw, true);
-                        parts.push(Part::Unit {
-                            id: index,
-                            kind: item.kind,
-                        });
-                        self.items.push(item);
-                    }
+                if let Some(item) = self.item_mut(index) {
+                    item.finish(raw);
+                } else {
+                    let item = Item::new(index, raw, true);
+                    parts.push(Part::Unit {
+                        id: index,
+                        kind: item.kind,
+                    });
+                    self.items.push(item);
                 }
                 parts.push(Part::UnitEnd { id: index });
             }

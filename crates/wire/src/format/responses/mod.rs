@@ -84,7 +84,7 @@ impl Dialect for Responses {
 fn frame_of(body: &[u8]) -> Vec<u8> {
     let error =
         json::get(body, Span::new(0, body.len()), "error").filter(|span| json::kind(body, *span) == Some(Kind::Object));
-    let error = error.map(|span| span.of(body)).unwrap_or(b"null");
+    let error = error.map_or(&b"null"[..], |span| span.of(body));
     let mut out = Vec::new();
     push_event(
         &mut out,

@@ -82,7 +82,7 @@ fn view_reads_the_example_request() {
 
 #[test]
 fn injection_extends_each_form_of_the_request() {
-    let example = value(&fixture::text("inject-tools.jsonl").lines().nth(1).unwrap().to_owned());
+    let example = value(fixture::text("inject-tools.jsonl").lines().nth(1).unwrap());
     let got = applied(&fixture::text("resp-req.json"));
     let before = value(&fixture::text("resp-req.json"));
     assert_eq!(got["instructions"], "Be brief.\n\nSkill.");

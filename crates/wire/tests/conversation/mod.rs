@@ -1,0 +1,173 @@
+//! Both ends of a conversation: a client that sends back what it saw, a gateway with a store, and a strict upstream.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use knack_wire::drive::{CallOutcome, Drive, Head, Out};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey};
+use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
+use serde_json::Value;
+
+mod client;
+mod upstream;
+
+pub(crate) use client::Client;
+pub(crate) use upstream::Upstream;
+
+const LOADED: &str = "SKILL \"csv\" is loaded.\nUse it.";
+
+/// The elements of `messages` as they stand in a body.
+pub(crate) fn inner_messages(body: &str) -> &str {
+    let members = knack_wire::json::object(body.as_bytes()).unwrap();
+    let list = knack_wire::json::member(body.as_bytes(), &members, "messages")
+        .unwrap()
+        .value;
+    &body[list.start + 1..list.end - 1]
+}
+
+/// The gateway's side: a store, results, and the loop.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    pub(crate) format: Format,
+    pub(crate) secret: u8,
+    pub(crate) credential: String,
+    pub(crate) store: HashMap<RecordKey, Vec<u8>>,
+    pub(crate) skill_changed: bool,
+    runs: u32,
+}
+
+impl Gateway {
+    pub(crate) fn new(format: Format, secret: u8) -> Self {
+        let credential = "Bearer shared".to_owned();
+        Self {
+            format,
+            secret,
+            credential,
+            store: HashMap::new(),
+            skill_changed: false,
+            runs: 0,
+        }
+    }
+
+    /// One HTTP request: returns the body that the client gets.
+    pub(crate) fn exchange(&mut self, body: &str, upstream: &mut Upstream) -> String {
+        let route = ModelRoute {
+            format: self.format,
+            kind: Kind::Generate,
+            model: None,
+            stream: false,
+        };
+        let request = Request::parse(route, Bytes::from(body.to_owned())).unwrap();
+        let settings = Settings {
+            lookup: true,
+            ..Settings::default()
+        };
+        let mut drive = Drive::new(request, injection(), settings).unwrap();
+        let now = Duration::ZERO;
+        let (mut out, mut client) = (Vec::new(), Vec::new());
+        drive.start(now, &mut out);
+        while !out.is_empty() {
+            for wish in std::mem::take(&mut out) {
+                match wish {
+                    Out::Lookup => {
+                        let edits = self.look_up(drive.request());
+                        drive.feed(In::Expanded(edits), now, &mut out);
+                    }
+                    Out::Send { body, .. } => {
+                        let (stream, answer) = upstream.answer(&body);
+                        drive.feed(
+                            In::Head(Head {
+                                status: 200,
+                                stream,
+                                retry_after: None,
+                            }),
+                            now,
+                            &mut out,
+                        );
+                        drive.feed(In::Body(Bytes::from(answer)), now, &mut out);
+                        if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
+                            drive.feed(In::End, now, &mut out);
+                        }
+                    }
+                    Out::Run(call) => {
+                        let outcome = self.run(&call);
+                        drive.feed(In::Result(outcome), now, &mut out);
+                    }
+                    Out::Remember(record) => self.remember(drive.request(), &record),
+                    Out::ClientBytes(bytes) => client.extend_from_slice(&bytes),
+                    Out::ClientHead(head) => assert_eq!(head.status, 200),
+                    Out::Finish(_) => {}
+                }
+            }
+        }
+        assert!(drive.finished(), "the loop waits for nothing");
+        String::from_utf8(client).unwrap()
+    }
+
+    fn caller(&self) -> Caller {
+        Caller::new(&HistorySecret::new([self.secret; 32]), self.credential.as_bytes())
+    }
+
+    fn look_up(&self, request: &Request) -> knack_wire::json::Edits {
+        let scan = history::scan(request);
+        let hits: Vec<Hit> = scan
+            .lookups(&self.caller())
+            .into_iter()
+            .filter_map(|lookup| {
+                let bytes = lookup.keys.iter().find_map(|key| self.store.get(key))?;
+                Some(Hit {
+                    turn: lookup.turn,
+                    record: Record::decode(bytes, self.format)?,
+                })
+            })
+            .collect();
+        let mode = Mode::Injecting {
+            run_tool: Some("run_code"),
+        };
+        let mut render = |_: &str| {
+            if self.skill_changed {
+                "This skill changed; load it again.".to_owned()
+            } else {
+                LOADED.to_owned()
+            }
+        };
+        history::expand(request, &scan, &hits, mode, &mut render).edits
+    }
+
+    fn remember(&mut self, request: &Request, record: &knack_wire::Record) {
+        let keys = history::keys(&self.caller(), self.format, &history::scan(request), record);
+        let mut render = |_: &str| Some(LOADED.to_owned());
+        let bytes = history::seal(self.format, record, Vec::new(), &mut render).unwrap();
+        self.store.extend(keys.into_iter().map(|key| (key, bytes.clone())));
+    }
+
+    fn run(&mut self, call: &Call) -> CallOutcome {
+        serde_json::from_str::<Value>(&call.arguments).unwrap();
+        let (text, reference) = if call.name == "load_skill" {
+            (LOADED.to_owned(), Some("csv@1".to_owned()))
+        } else {
+            self.runs += 1;
+            (format!("run result {}", self.runs), None)
+        };
+        CallOutcome {
+            token: call.token,
+            text,
+            reference,
+            ..CallOutcome::default()
+        }
+    }
+}
+
+fn injection() -> Injection {
+    let tool = |name: &str| Tool {
+        name: name.to_owned(),
+        description: "d".to_owned(),
+        schema: r#"{"type":"object"}"#.to_owned(),
+    };
+    Injection {
+        system: "# Skills".to_owned(),
+        tools: vec![tool("load_skill"), tool("run_code")],
+        ..Injection::default()
+    }
+}

@@ -1,0 +1,225 @@
+//! Hidden turns between requests (conversation.md section 2), through the whole loop: a client that sends back what it
+//! saw, a strict upstream, and a store that may lose everything at any time.
+
+#[cfg(test)]
+mod conversation;
+
+use conversation::{Client, Gateway, Upstream, inner_messages};
+use knack_wire::Format;
+use serde_json::{Value, json};
+
+const FORMATS: [Format; 2] = [Format::Chat, Format::Messages];
+
+/// Load, mixed turn, text, follow-up run, follow-up: four HTTP requests. `wiped` names the requests before which the
+/// store is lost. Returns the upstream bodies of each request.
+fn four_requests(format: Format, stream: bool, wiped: &[usize]) -> Vec<Vec<String>> {
+    let mut gateway = Gateway::new(format, 1);
+    let mut client = Client::new(format, stream);
+    let mut bodies = Vec::new();
+    let mut request = |number: usize, client: &mut Client, script: &[Value]| {
+        if wiped.contains(&number) {
+            gateway.store.clear();
+        }
+        let mut upstream = Upstream::new(format, script);
+        let answer = gateway.exchange(&client.body(), &mut upstream);
+        bodies.push(upstream.received);
+        client.take(&answer);
+    };
+
+    client.say("Chart this, please.");
+    request(
+        1,
+        &mut client,
+        &[
+            json!({"text": "I load the skill.", "think": "t1", "calls": [["load_skill", {"skill": "csv"}]]}),
+            json!({"think": "t2", "calls": [["run_code", {"code": "x = \"1\""}], ["get_data", {"b": 1, "a": "é"}]]}),
+        ],
+    );
+    assert_eq!(client.open_calls().len(), 1, "only the client's call is shown");
+    client.answer_calls("1,2,3");
+    request(2, &mut client, &[json!({"text": "Here is the chart."})]);
+    client.say("Slower.");
+    request(
+        3,
+        &mut client,
+        &[
+            json!({"text": "One moment.", "think": "t3", "calls": [["run_code", {"code": "y"}]]}),
+            json!({"text": "Done."}),
+        ],
+    );
+    client.say("Thanks.");
+    request(4, &mut client, &[json!({"text": "You are welcome."})]);
+    bodies
+}
+
+#[test]
+fn each_upstream_request_begins_with_the_bytes_of_the_one_before() {
+    for format in FORMATS {
+        for stream in [false, true] {
+            let bodies = four_requests(format, stream, &[]);
+            let all: Vec<&String> = bodies.iter().flatten().collect();
+            assert_eq!(all.len(), 6, "{format:?}");
+            for pair in all.windows(2) {
+                let (before, after) = (inner_messages(pair[0]), inner_messages(pair[1]));
+                assert!(
+                    after.starts_with(before),
+                    "{format:?} stream {stream}\n{before}\n{after}"
+                );
+                let head = pair[0].find("\"messages\"").unwrap();
+                assert_eq!(pair[0][..head], pair[1][..head]);
+            }
+            let last = all[5];
+            for hidden in [
+                "load_skill",
+                "SKILL \\\"csv\\\" is loaded",
+                "run result 1",
+                "run result 2",
+            ] {
+                assert!(last.contains(hidden), "{format:?}: {hidden} is back\n{last}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_wiped_between_any_two_requests_leaves_a_valid_history() {
+    // The upstream of the test refuses what a provider would refuse, so that the exchanges finish is the assertion.
+    for format in FORMATS {
+        for stream in [false, true] {
+            for lost in 0u32..8 {
+                let wiped: Vec<usize> = (0..3usize)
+                    .filter(|bit| lost >> bit & 1 == 1)
+                    .map(|bit| bit + 2)
+                    .collect();
+                let bodies = four_requests(format, stream, &wiped);
+                let has = |request: usize, text: &str| bodies[request - 1][0].contains(text);
+                assert_eq!(has(2, "run result 1"), !wiped.contains(&2), "{format:?} {wiped:?}");
+                assert_eq!(has(4, "run result 2"), !wiped.contains(&4), "{format:?} {wiped:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_users_of_one_key_with_equal_texts_never_cross() {
+    for format in FORMATS {
+        let mut gateway = Gateway::new(format, 1);
+        let mut users = ["AAAA", "BBBB"].map(|image| {
+            let mut client = Client::new(format, false);
+            client.say_with_image("Describe it.", image);
+            client
+        });
+        for client in &mut users {
+            let mut upstream = Upstream::new(
+                format,
+                &[
+                    json!({"calls": [["run_code", {"code": "z"}]]}),
+                    json!({"text": "Done."}),
+                ],
+            );
+            let answer = gateway.exchange(&client.body(), &mut upstream);
+            client.take(&answer);
+        }
+        for (index, client) in users.iter_mut().enumerate() {
+            client.say("Again.");
+            let mut upstream = Upstream::new(format, &[json!({"text": "Done."})]);
+            gateway.exchange(&client.body(), &mut upstream);
+            let own = format!("run result {}", index + 1);
+            let other = format!("run result {}", 2 - index);
+            assert!(upstream.received[0].contains(&own), "{format:?}: {own} is back");
+            assert!(
+                !upstream.received[0].contains(&other),
+                "{format:?}: {other} stays with its user"
+            );
+        }
+    }
+}
+
+/// A conversation with one hidden run behind it, ready for the next request.
+fn one_hidden_run(gateway: &mut Gateway, format: Format) -> Client {
+    let mut client = Client::new(format, false);
+    client.say("Run it.");
+    let mut upstream = Upstream::new(
+        format,
+        &[
+            json!({"calls": [["run_code", {"code": "z"}]]}),
+            json!({"text": "Done."}),
+        ],
+    );
+    let answer = gateway.exchange(&client.body(), &mut upstream);
+    client.take(&answer);
+    client.say("Again.");
+    client
+}
+
+fn next_body(gateway: &mut Gateway, body: &str) -> String {
+    let mut upstream = Upstream::new(gateway.format, &[json!({"text": "Done."})]);
+    gateway.exchange(body, &mut upstream);
+    upstream.received.remove(0)
+}
+
+#[test]
+fn moved_cache_markers_and_other_forms_of_the_same_message_still_hit() {
+    for format in FORMATS {
+        let mut gateway = Gateway::new(format, 1);
+        let client = one_hidden_run(&mut gateway, format);
+        let changed = client.reshaped();
+        assert_ne!(changed, client.body());
+        for body in [client.body(), changed] {
+            assert!(next_body(&mut gateway, &body).contains("run result 1"), "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn another_secret_another_credential_or_another_text_misses_and_leaves_the_messages_alone() {
+    for format in FORMATS {
+        let mut gateway = Gateway::new(format, 1);
+        let client = one_hidden_run(&mut gateway, format);
+        let body = client.body();
+        let edited = body.replacen("Run it.", "Run it", 1);
+        assert!(!next_body(&mut gateway, &edited).contains("run result 1"));
+        for secret in [2, 1] {
+            let mut other = gateway.clone();
+            other.secret = secret;
+            if secret == 1 {
+                "other".clone_into(&mut other.credential);
+            }
+            let sent = next_body(&mut other, &body);
+            assert!(
+                inner_messages(&sent).ends_with(inner_messages(&body)),
+                "{format:?}: {sent}"
+            );
+        }
+        assert!(next_body(&mut gateway, &body).contains("run result 1"));
+    }
+}
+
+#[test]
+fn a_skill_that_changed_says_so_in_place_of_its_text() {
+    for format in FORMATS {
+        let mut gateway = Gateway::new(format, 1);
+        let mut client = Client::new(format, false);
+        client.say("Chart.");
+        let script = [
+            json!({"calls": [["load_skill", {"skill": "csv"}]]}),
+            json!({"text": "Ready."}),
+        ];
+        let answer = gateway.exchange(&client.body(), &mut Upstream::new(format, &script));
+        client.take(&answer);
+        client.say("Go.");
+        assert!(
+            gateway
+                .store
+                .values()
+                .all(|record| !String::from_utf8_lossy(record).contains("is loaded")),
+            "no skill text at rest"
+        );
+        gateway.skill_changed = true;
+        let sent = next_body(&mut gateway, &client.body());
+        assert!(
+            sent.contains("This skill changed; load it again.") && !sent.contains("is loaded"),
+            "{sent}"
+        );
+    }
+}
