@@ -4,6 +4,7 @@ use super::canon::Speaker;
 use super::expand::Hit;
 use super::read::Fields;
 use super::scan::Scan;
+use super::shown::is_our_use;
 use crate::json::{Edits, Span};
 use crate::request::Request;
 use crate::route::Format;
@@ -113,8 +114,15 @@ pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
     let ends_in_text = kinds
         .last()
         .is_some_and(|kind| kind == "text" || kind.ends_with("thinking"));
-    let hosted = kinds.iter().any(|kind| kind == "server_tool_use");
-    if is_array && ends_in_text && !hosted && (thinks || texts >= 2) {
+    let uses = message
+        .elements("content")
+        .into_iter()
+        .map(|block| Fields::read(src, block));
+    let mut uses = uses.filter(|block| block.text("type") == "server_tool_use").peekable();
+    // A native block of ours is a sure sign; one of the upstream's own means that the upstream paused.
+    let ours = uses.peek().is_some();
+    let hosted = uses.any(|block| !is_our_use(&block.text("id")));
+    if is_array && ends_in_text && !hosted && (ours || thinks || texts >= 2) {
         let mut with = vec![b','];
         with.extend_from_slice(CONTINUE);
         edits.insert(last.end, with);

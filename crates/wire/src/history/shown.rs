@@ -10,8 +10,8 @@ use crate::json::{self, Span};
 
 /// Prefix of the ids of our server tool blocks.
 const OUR_USE: &str = "srvtoolu_knack_";
-/// What the vendor's own server tool ids have before ours.
-const SERVER_PREFIX: &str = "srv";
+/// Prefix of the ids under which the upstream knew those calls.
+const UPSTREAM_USE: &str = "toolu_";
 /// Prefix of our container ids.
 const OUR_CONTAINER: &str = "container_knack_";
 
@@ -48,13 +48,19 @@ pub(crate) fn expand(src: &[u8], element: Span, mode: Mode<'_>) -> Option<Change
     };
     let mut change = Change::default();
     let mut turn = Vec::new();
-    let mut open = Vec::new();
+    let mut open: Vec<(String, String)> = Vec::new();
     for (span, block) in blocks.iter().zip(ours) {
         match (block, run_tool) {
             (Some(_), None) => {}
-            (Some(Block::Result { id }), Some(_)) => {
-                change.open_results.push(result(src, *span, &id));
-                open.retain(|call| *call != id);
+            (Some(Block::Result { id }), Some(tool)) => {
+                let name = open
+                    .iter()
+                    .position(|(call, _)| *call == id)
+                    .map(|at| open.remove(at).1);
+                // A result without its call has nothing to answer.
+                if let Some(name) = name {
+                    change.open_results.push(result(src, *span, &id, name == tool));
+                }
             }
             (block, _) => {
                 if !change.open_results.is_empty() {
@@ -62,8 +68,9 @@ pub(crate) fn expand(src: &[u8], element: Span, mode: Mode<'_>) -> Option<Change
                 }
                 match (block, run_tool) {
                     (Some(Block::Use { id }), Some(tool)) => {
-                        turn.push(call(src, *span, &id, tool));
-                        open.push(id);
+                        let call = call(src, *span, &id, tool);
+                        turn.push(call.block);
+                        open.push((id, call.name));
                     }
                     _ => turn.push(span.of(src).to_vec()),
                 }
@@ -71,7 +78,7 @@ pub(crate) fn expand(src: &[u8], element: Span, mode: Mode<'_>) -> Option<Change
         }
     }
     // A call without a result was asked for after the last allowed round and has not run.
-    for id in open {
+    for (id, _) in open {
         change
             .open_results
             .push(result_block(&id, "result no longer available", true));
@@ -112,32 +119,84 @@ fn classify(src: &[u8], span: Span) -> Option<Block> {
     (kind.ends_with("_tool_result") && is_our_use(&id)).then(|| Block::Result { id: id.into_owned() })
 }
 
-/// The id under which a provider knows a call of ours: `srvtoolu_X` is `toolu_X`.
-fn upstream_id(id: &str) -> &str {
-    id.strip_prefix(SERVER_PREFIX).unwrap_or(id)
+/// The id under which the upstream knew a call of ours: `srvtoolu_knack_X` was `toolu_X`.
+fn upstream_id(id: &str) -> String {
+    format!("{UPSTREAM_USE}{}", id.strip_prefix(OUR_USE).unwrap_or(id))
 }
 
-fn call(src: &[u8], span: Span, id: &str, tool: &str) -> Vec<u8> {
-    let block = Fields::read(src, span);
-    let mut out = br#"{"type":"tool_use","id":"#.to_vec();
-    json::push_string(&mut out, upstream_id(id));
-    out.extend_from_slice(br#","name":"#);
-    json::push_string(&mut out, tool);
-    out.extend_from_slice(br#","input":"#);
-    let input = block.raw("input");
-    out.extend_from_slice(if input.is_empty() { b"{}" } else { input });
-    out.push(b'}');
-    out
+/// A call of ours as the model made it.
+struct Call {
+    name: String,
+    block: Vec<u8>,
 }
 
-/// A native result as the text that the model read: exit code, output, errors.
-fn result(src: &[u8], span: Span, id: &str) -> Vec<u8> {
+fn call(src: &[u8], span: Span, id: &str, run_tool: &str) -> Call {
+    let (name, input) = original(src, Fields::read(src, span).span("input"), run_tool);
+    let mut block = br#"{"type":"tool_use","id":"#.to_vec();
+    json::push_string(&mut block, &upstream_id(id));
+    block.extend_from_slice(br#","name":"#);
+    json::push_string(&mut block, &name);
+    block.extend_from_slice(br#","input":"#);
+    block.extend_from_slice(&input);
+    block.push(b'}');
+    Call { name, block }
+}
+
+/// Tool and input of a call from its native input, which begins with a `command` for those who show it: code of the
+/// run tool is repeated in it, and calls of other tools stand in it as `<name> <arguments>`.
+fn original(src: &[u8], input: Option<Span>, run_tool: &str) -> (String, Vec<u8>) {
+    let raw = input.map(|span| span.of(src)).unwrap_or_default();
+    let members = json::object(raw).unwrap_or_default();
+    let run = |input: &[u8]| {
+        (
+            run_tool.to_owned(),
+            if input.is_empty() {
+                b"{}".to_vec()
+            } else {
+                input.to_vec()
+            },
+        )
+    };
+    let Some((first, rest)) = members
+        .split_first()
+        .filter(|(first, _)| first.key.of(raw) == b"command")
+    else {
+        return run(raw);
+    };
+    let command = json::text(raw, first.value).unwrap_or_default();
+    let code = json::member(raw, rest, "code").and_then(|code| json::text(raw, code.value));
+    if code.is_some_and(|code| code.trim() == command) {
+        let rest: Vec<&[u8]> = rest.iter().map(|member| member.whole().of(raw)).collect();
+        return run(&[b"{", rest.join(&b","[..]).as_slice(), b"}"].concat());
+    }
+    if let Some((name, arguments)) = command.split_once(' ')
+        && is_tool_name(name)
+        && json::object(arguments.as_bytes()).is_ok_and(|own| own.len() == rest.len())
+    {
+        return (name.to_owned(), arguments.as_bytes().to_vec());
+    }
+    run(raw)
+}
+
+fn is_tool_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+/// A native result as the text that the model read: for a run the exit code, output and errors; for another call of
+/// ours its text.
+fn result(src: &[u8], span: Span, id: &str, is_run: bool) -> Vec<u8> {
     let content = Fields::read(src, span).object("content");
     let code = String::from_utf8_lossy(content.raw("return_code")).into_owned();
     if code.is_empty() {
         let error = content.text("error_code");
         let error = if error.is_empty() { "unavailable" } else { &error };
         return result_block(id, error, true);
+    }
+    if !is_run {
+        return result_block(id, &content.text("stdout"), code != "0");
     }
     let mut text = format!("exit {code}\n{}", content.text("stdout"));
     let stderr = content.text("stderr");
@@ -153,7 +212,7 @@ fn result(src: &[u8], span: Span, id: &str) -> Vec<u8> {
 
 fn result_block(id: &str, text: &str, is_error: bool) -> Vec<u8> {
     let mut out = br#"{"type":"tool_result","tool_use_id":"#.to_vec();
-    json::push_string(&mut out, upstream_id(id));
+    json::push_string(&mut out, &upstream_id(id));
     out.extend_from_slice(br#","content":"#);
     json::push_string(&mut out, text);
     if is_error {

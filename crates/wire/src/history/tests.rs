@@ -309,7 +309,7 @@ fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
     assert_eq!(
         got,
         format!(
-            r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"tool_use","id":"toolu_knack_1","name":"run_code","input":{{"command":"x"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_knack_1","content":"exit 0\n5\n"}}]}},{{"role":"assistant","content":[{{"type":"text","text":"b"}}]}},{user}"#
+            r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"tool_use","id":"toolu_1","name":"run_code","input":{{"command":"x"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_1","content":"exit 0\n5\n"}}]}},{{"role":"assistant","content":[{{"type":"text","text":"b"}}]}},{user}"#
         )
     );
     let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], Mode::Off);
@@ -323,6 +323,64 @@ fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
     let all = format!("{user},{foreign},{user}");
     for mode in [INJECTING, Mode::Off] {
         assert_eq!(expanded(Format::Messages, &all, &[], mode), all);
+    }
+}
+
+#[test]
+fn a_paused_answer_in_the_native_form_gets_a_user_turn_unless_the_upstream_paused() {
+    let user = r#"{"role":"user","content":"q"}"#;
+    let paused = |id: &str| {
+        format!(
+            r#"{{"role":"assistant","content":[{{"type":"server_tool_use","id":"{id}","name":"bash_code_execution","input":{{}}}},{{"type":"bash_code_execution_tool_result","tool_use_id":"{id}","content":{{"stdout":"o","stderr":"","return_code":0}}}},{{"type":"text","text":"x"}}]}}"#
+        )
+    };
+    let ours = expanded(
+        Format::Messages,
+        &format!("{user},{}", paused("srvtoolu_knack_1")),
+        &[],
+        INJECTING,
+    );
+    assert!(
+        ours.ends_with(
+            r#"{"role":"assistant","content":[{"type":"text","text":"x"}]},{"role":"user","content":"Continue."}"#
+        ),
+        "{ours}"
+    );
+    let theirs = format!("{user},{}", paused("srvtoolu_01"));
+    assert_eq!(expanded(Format::Messages, &theirs, &[], INJECTING), theirs);
+}
+
+#[test]
+fn native_input_goes_back_to_the_call_that_the_model_made() {
+    let user = r#"{"role":"user","content":"q"}"#;
+    let cases = [
+        (
+            r#"{"command":"print(1)","code":"print(1)\n","language":"python"}"#,
+            r#""name":"run_code","input":{"code":"print(1)\n","language":"python"}"#,
+            "exit 0\nout",
+        ),
+        (
+            r#"{"command":"load_skill {\"skill\":\"x\"}","skill":"x"}"#,
+            r#""name":"load_skill","input":{"skill":"x"}"#,
+            "out",
+        ),
+        (
+            r#"{"command":"echo {} x"}"#,
+            r#""name":"run_code","input":{"command":"echo {} x"}"#,
+            "exit 0\nout",
+        ),
+        ("{}", r#""name":"run_code","input":{}"#, "exit 0\nout"),
+    ];
+    for (native, want, text) in cases {
+        let shown = format!(
+            r#"{{"role":"assistant","content":[{{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{native}}},{{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{{"stdout":"out","stderr":"","return_code":0}}}}]}}"#
+        );
+        let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], INJECTING);
+        assert!(got.contains(want), "{got}");
+        assert!(
+            got.contains(&format!(r#""content":{}"#, serde_json::Value::from(text))),
+            "{got}"
+        );
     }
 }
 
