@@ -144,17 +144,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(arguments: Value, expected: &[&str]) {
+    fn check(arguments: &Value, expected: &[&str]) {
         let tool = tool(&[("a", true), ("b", false), ("c", true)], Value::Null);
         let mut whole = vec!["python3", "t.py"];
         whole.extend(expected);
-        assert_eq!(build(&tool, &arguments).unwrap(), whole);
+        assert_eq!(build(&tool, arguments).unwrap(), whole);
     }
 
     #[test]
     fn only_the_first_required_parameter_is_positional() {
         check(
-            json!({"c": "3", "a": "1", "b": "2", "x": "4"}),
+            &json!({"c": "3", "a": "1", "b": "2", "x": "4"}),
             &["1", "--b", "2", "--c", "3"],
         );
         let optional = tool(&[("a", false)], Value::Null);
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn values_become_text() {
         check(
-            json!({"a": 1e21, "b": 3.0, "c": {"k": [1]}}),
+            &json!({"a": 1e21, "b": 3.0, "c": {"k": [1]}}),
             &["1e+21", "--b", "3", "--c", "{\"k\":[1]}"],
         );
-        check(json!({"a": true, "b": null, "c": 1e-7}), &["true", "--c", "1e-7"]);
+        check(&json!({"a": true, "b": null, "c": 1e-7}), &["true", "--c", "1e-7"]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub enum Split<'a> {
 pub enum Delimiters {
     /// Blanks after `---` are tolerated.
     Lenient,
-    /// Nothing after `---`.
+    /// Nothing after the opening `---` (HUSK). Blanks after the closing one are tolerated.
     Exact,
 }
 
@@ -48,7 +48,7 @@ pub fn split(text: &str, delimiters: Delimiters) -> Split<'_> {
     let mut end = 0;
     while end < rest.len() {
         let (line, after) = cut_line(&rest[end..]);
-        if is_delimiter(line, delimiters) {
+        if is_delimiter(line, Delimiters::Lenient) {
             return Split::Found {
                 yaml: &rest[..end],
                 body: after.trim(),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_delimiters_refuse_trailing_blanks() {
+    fn an_exact_opening_line_has_no_trailing_blanks() {
         assert!(matches!(
             split("--- \na: 1\n---\n", Delimiters::Exact),
             Split::Absent { .. }

@@ -60,12 +60,15 @@ pub enum Constraint {
     Exactly(Version),
 }
 
+/// Makes a constraint of its base.
+type Operator = fn(Version) -> Constraint;
+
 impl FromStr for Constraint {
     type Err = NotAVersion;
 
     fn from_str(text: &str) -> Result<Self, NotAVersion> {
         let text = text.trim();
-        let operators: [(&str, fn(Version) -> Self); 6] = [
+        let operators: [(&str, Operator); 6] = [
             (">=", Self::AtLeast),
             ("<=", Self::AtMost),
             (">", Self::Above),

@@ -8,6 +8,7 @@ use crate::finding::{Finding, MAX_ENTRIES, bounded};
 use crate::inputs::{boolean, scalar_text, shortened};
 use crate::model::{Parameter, Tool};
 use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
+use crate::schema;
 use crate::tool_env::{is_env_name, may_request};
 
 /// One declared tool before its schema is made.
@@ -30,9 +31,12 @@ pub struct ToolDeclaration {
 }
 
 impl From<ToolDeclaration> for Tool {
-    /// Makes the schema from the parameters where none is declared.
+    /// Repairs the declared schema, or makes one from the parameters.
     fn from(declared: ToolDeclaration) -> Self {
-        let input_schema = declared.input_schema.unwrap_or_else(|| schema_of(&declared.parameters));
+        let input_schema = match &declared.input_schema {
+            Some(schema) => schema::normalize(schema),
+            None => schema_of(&declared.parameters),
+        };
         Self {
             name: declared.name,
             description: declared.description,
@@ -312,7 +316,13 @@ pub(crate) fn words(value: &Value, label: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Text without control characters, trimmed: what reaches a terminal or a model must not move its cursor.
+/// Text of several lines: no control characters but line ends and tabs, trimmed.
+pub(crate) fn clean_lines(text: &str) -> String {
+    let kept = |character: &char| !character.is_control() || matches!(character, '\n' | '\t');
+    text.chars().filter(kept).collect::<String>().trim().to_owned()
+}
+
+/// Text of one line, trimmed: what reaches a terminal must not move its cursor.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .filter(|character| !character.is_control())

@@ -36,7 +36,6 @@ fn text_of(members: &serde_json::Map<String, Value>) -> Option<String> {
 }
 
 /// The bytes of a string or of a `$base64` object; `None` for anything else.
-#[cfg_attr(not(test), expect(dead_code, reason = "for adapters whose cases hold raw bytes"))]
 pub(crate) fn bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.clone().into_bytes()),

@@ -94,7 +94,10 @@ pub fn create(
             format!("Skill name '{name}' conflicts with existing skill '{folder}' (names are case-insensitive)");
         return Err(ApiError::new(Status::Conflict, "name", message));
     }
-    let mut skill = checked(name, content)?;
+    let frontmatter = parse(content)?;
+    // A key that is there, even empty, is the author's word.
+    let has_owner = frontmatter.members.contains_key("user_id");
+    let mut skill = checked(name, frontmatter)?;
     if existing.contains_key(name) {
         return Err(ApiError::new(
             Status::Conflict,
@@ -102,7 +105,7 @@ pub fn create(
             format!("Skill '{name}' already exists"),
         ));
     }
-    if skill.user_id.is_none() {
+    if !has_owner {
         skill.user_id = user_id.filter(|user| !user.is_empty()).map(str::to_owned);
     }
     Ok(skill)
@@ -115,7 +118,7 @@ pub fn update(name: &str, exists: bool, content: &str) -> Result<AgentFlowSkill,
         return Err(not_found(name));
     }
     check_size(content)?;
-    checked(name, content)
+    checked(name, parse(content)?)
 }
 
 /// A stored skill. Placeholders are not checked: files may come from elsewhere.
@@ -204,8 +207,7 @@ fn frontmatter_name(frontmatter: &Frontmatter) -> Option<String> {
 }
 
 /// What create and update demand of a content.
-fn checked(name: &str, content: &str) -> Result<AgentFlowSkill, ApiError> {
-    let frontmatter = parse(content)?;
+fn checked(name: &str, frontmatter: Frontmatter) -> Result<AgentFlowSkill, ApiError> {
     if let Some(written) = frontmatter_name(&frontmatter).filter(|written| written != name) {
         let message = format!("Frontmatter name '{written}' does not match requested name '{name}'");
         return Err(ApiError::new(Status::Invalid, "name", message));

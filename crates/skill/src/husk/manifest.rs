@@ -164,18 +164,12 @@ pub fn frontmatter(content: &str) -> Result<(Map<String, Value>, String), Findin
             "remove one of the two",
         ));
     }
-    match node.to_json() {
-        Value::Object(members) => Ok((members, body.to_owned())),
-        _ => {
-            let message = "SKILL.md frontmatter must be a YAML mapping";
-            Err(Finding::refused(
-                ProblemKind::FrontmatterNotMapping,
-                "",
-                message,
-                "write key: value lines",
-            ))
-        }
-    }
+    let Value::Object(members) = node.to_json() else {
+        let message = "SKILL.md frontmatter must be a YAML mapping";
+        let kind = ProblemKind::FrontmatterNotMapping;
+        return Err(Finding::refused(kind, "", message, "write key: value lines"));
+    };
+    Ok((members, body.to_owned()))
 }
 
 /// Reads a manifest. With a refused finding, HUSK does not load the skill; the value is then only a best reading.
@@ -224,13 +218,16 @@ fn mode(reader: &mut Reader<'_>) -> Mode {
     let present = |key: &str| reader.members.get(key).is_some_and(|value| !value.is_null());
     let given = reader.members.get("mode").filter(|value| !value.is_null());
     let Some(given) = given else {
-        return match () {
-            () if present("proxy") => Mode::Proxy,
-            () if present("tools") => Mode::Llm,
-            () if present("run") => Mode::Script,
-            () if present("serve") => Mode::StaticFile,
-            () => Mode::Llm,
-        };
+        let inferred = [
+            ("proxy", Mode::Proxy),
+            ("tools", Mode::Llm),
+            ("run", Mode::Script),
+            ("serve", Mode::StaticFile),
+        ];
+        return inferred
+            .into_iter()
+            .find(|(key, _)| present(key))
+            .map_or(Mode::Llm, |(_, mode)| mode);
     };
     let Some(mode) = given.as_str().and_then(Mode::from_word) else {
         reader.refuse(
@@ -334,14 +331,16 @@ fn llm(reader: &mut Reader<'_>) -> LlmSettings {
     }
 }
 
+/// Subtypes of `application/` that are text.
+const TEXT_SUBTYPES: [&str; 6] = ["json", "xml", "javascript", "yaml", "x-yaml", "x-www-form-urlencoded"];
+
 /// What a body of a MIME type is handled as: text, unless the type is binary.
 fn kind_of(mime: Option<&str>) -> &'static str {
     let Some(mime) = mime else { return "text" };
     let essence = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    const TEXTS: [&str; 6] = ["json", "xml", "javascript", "yaml", "x-yaml", "x-www-form-urlencoded"];
     let textual = essence.starts_with("text/")
-        || essence
-            .strip_prefix("application/")
-            .is_some_and(|subtype| TEXTS.contains(&subtype) || subtype.ends_with("+json") || subtype.ends_with("+xml"));
+        || essence.strip_prefix("application/").is_some_and(|subtype| {
+            TEXT_SUBTYPES.contains(&subtype) || subtype.ends_with("+json") || subtype.ends_with("+xml")
+        });
     if textual { "text" } else { "file" }
 }

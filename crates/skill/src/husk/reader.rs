@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::finding::Finding;
 use crate::problem::ProblemKind;
-use crate::tools::clean;
+use crate::tools::{clean, clean_lines};
 
 /// The members and what was found so far.
 pub(super) struct Reader<'a> {
@@ -36,7 +36,8 @@ impl<'a> Reader<'a> {
 
     /// Text without control characters; empty if absent, which is told.
     pub(super) fn required_text(&mut self, key: &str) -> String {
-        let text = self.member(key).and_then(Value::as_str).map(clean).unwrap_or_default();
+        let strip = if key == "name" { clean } else { clean_lines };
+        let text = self.member(key).and_then(Value::as_str).map(strip).unwrap_or_default();
         if text.is_empty() {
             self.refuse(key, format!("`{key}` is required and must be a non-empty string"));
         }
@@ -44,13 +45,11 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
-        match self.member(key)? {
-            Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
-            _ => {
-                self.refuse(key, format!("`{key}` must be a string"));
-                None
-            }
-        }
+        let Value::String(text) = self.member(key)? else {
+            self.refuse(key, format!("`{key}` must be a string"));
+            return None;
+        };
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
     pub(super) fn choice(&mut self, key: &str, words: &[&str], default: &str) -> String {

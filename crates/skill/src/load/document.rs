@@ -176,11 +176,7 @@ fn decode(files: &BTreeMap<String, SkillFile>) -> Result<(String, String), Probl
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok((name.to_owned(), text.to_owned())),
         Err(problem) => {
-            let line = bytes[..problem.valid_up_to()]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1;
+            let line = bytes[..problem.valid_up_to()].split(|byte| *byte == b'\n').count();
             let message = format!(
                 "{name} is not UTF-8 text (byte {} is the first that is not)",
                 problem.valid_up_to()

@@ -10,7 +10,7 @@ use crate::inputs::{self, scalar_text};
 use crate::model::Dialect;
 use crate::names;
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
-use crate::tools::clean;
+use crate::tools::{clean, clean_lines};
 
 /// Keys that some field of the skill takes, or that are told by themselves.
 pub(super) const USED_KEYS: [&str; 19] = [
@@ -81,30 +81,26 @@ impl Fields<'_> {
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
         let value = self.member(key)?;
         let is_text = value.is_string();
-        match self.document.written(key) {
-            Some(text) => {
-                if !is_text {
-                    let message = format!("{key} is not text; it is read as {text:?}");
-                    self.tell(Finding::warned(
-                        ProblemKind::FieldInvalid,
-                        key,
-                        message,
-                        "put it in quotes",
-                    ));
-                }
-                Some(clean_lines(&text)).filter(|text| !text.is_empty())
-            }
-            None => {
-                let message = format!("{key} must be text; it is left out");
-                self.tell(Finding::refused(
-                    ProblemKind::FieldInvalid,
-                    key,
-                    message,
-                    "write one line of text",
-                ));
-                None
-            }
+        let Some(text) = self.document.written(key) else {
+            let message = format!("{key} must be text; it is left out");
+            self.tell(Finding::refused(
+                ProblemKind::FieldInvalid,
+                key,
+                message,
+                "write one line of text",
+            ));
+            return None;
+        };
+        if !is_text {
+            let message = format!("{key} is not text; it is read as {text:?}");
+            self.tell(Finding::warned(
+                ProblemKind::FieldInvalid,
+                key,
+                message,
+                "put it in quotes",
+            ));
         }
+        Some(clean_lines(&text)).filter(|text| !text.is_empty())
     }
 
     pub(super) fn check_size(&mut self) {
@@ -230,10 +226,4 @@ pub(super) fn list_of(value: &Value) -> Vec<String> {
         .map(|text| text.trim().to_owned())
         .filter(|text| !text.is_empty())
         .collect()
-}
-
-/// Trimmed text without control characters except line ends and tabs.
-pub(super) fn clean_lines(text: &str) -> String {
-    let kept = |character: &char| !character.is_control() || matches!(character, '\n' | '\t');
-    text.chars().filter(kept).collect::<String>().trim().to_owned()
 }

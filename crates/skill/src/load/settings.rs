@@ -29,13 +29,15 @@ impl Fields<'_> {
         let word = word.filter(|word| field != "mode" || word.as_str().and_then(husk::Mode::from_word).is_none());
         let mut mode = ActivationMode::Listed;
         if let Some(word) = word {
-            match mode_of(&word) {
-                Some(known) => mode = known,
-                None => {
-                    let message = format!("unknown activation {word}; Listed is used");
-                    let help = "write Always, Listed, Auto, OnRequest or Never";
-                    self.tell(Finding::refused(ProblemKind::FieldInvalid, field, message, help));
-                }
+            if let Some(known) = mode_of(&word) {
+                mode = known;
+            } else {
+                let message = format!(
+                    "unknown activation {}; Listed is used",
+                    inputs::shortened(&word.to_string())
+                );
+                let help = "write Always, Listed, Auto, OnRequest or Never";
+                self.tell(Finding::refused(ProblemKind::FieldInvalid, field, message, help));
             }
         } else if self.member("enabled").and_then(boolean) == Some(false) {
             mode = ActivationMode::Never;

@@ -291,10 +291,11 @@ fn husk_tools_become_tools_of_the_skill() {
 
 #[test]
 fn work_on_hostile_documents_is_bounded() {
-    let keys: String = (0..60_000).map(|index| format!("k{index}: 1\n")).collect();
-    let inputs: String = (0..20_000).map(|index| format!("  - name: i{index}\n")).collect();
-    let places: String = (0..60_000).map(|index| format!("{{{{p{index}}}}}")).collect();
-    let tools: String = (0..12_000).map(|index| format!("  - {{name: t{index}}}\n")).collect();
+    let many = |count: usize, line: fn(usize) -> String| (0..count).map(line).collect::<Vec<_>>().concat();
+    let keys = many(60_000, |index| format!("k{index}: 1\n"));
+    let inputs = many(20_000, |index| format!("  - name: i{index}\n"));
+    let places = many(60_000, |index| format!("{{{{p{index}}}}}"));
+    let tools = many(12_000, |index| format!("  - {{name: t{index}}}\n"));
     for text in [
         format!("---\n{keys}---\n"),
         format!("---\ninputs:\n{inputs}---\n{places}"),
