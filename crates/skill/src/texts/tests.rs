@@ -1,1 +1,226 @@
-//! Goldens of model-facing texts.
+//! Goldens: each text as a model reads it. A change here voids prompt caches and gets a CHANGELOG line.
+
+use serde_json::Value;
+
+use super::*;
+use crate::call::{End, Outcome, OutputFile};
+use crate::catalog::Node;
+
+fn outcome(end: End) -> Outcome {
+    Outcome {
+        end,
+        duration_ms: 1_249,
+        stdout: String::new(),
+        stderr: String::new(),
+        truncated: false,
+        files: Vec::new(),
+        file_errors: Vec::new(),
+    }
+}
+
+fn ball() -> OutputFile {
+    OutputFile {
+        path: "ball.gif".into(),
+        mime: "image/gif".into(),
+        size: 12_345,
+        url: None,
+    }
+}
+
+fn full() -> Outcome {
+    Outcome {
+        stdout: "drew 20 frames\n".into(),
+        stderr: "warning: slow\n".into(),
+        files: vec![ball()],
+        file_errors: vec!["big.bin is over 4 MiB".into()],
+        ..outcome(End::Exit(0))
+    }
+}
+
+#[test]
+fn the_generic_tools_are_declared_like_this() {
+    let declared = |name: &str, description: String, schema: Value| format!("{name}\n{description}\n{schema}");
+    let all = [
+        declared(LOAD_SKILL, load_skill_description(), load_skill_schema()),
+        declared(
+            RUN_SKILL_TOOL,
+            run_skill_tool_description(LOAD_SKILL),
+            run_skill_tool_schema(),
+        ),
+        declared(RUN_CODE, run_code_description(), run_code_schema(Node::Absent)),
+        declared(LITELLM_CODE_TOOL, litellm_code_description(), litellm_code_schema()),
+    ];
+    insta::assert_snapshot!(all.join("\n\n"), @r#"
+    load_skill
+    Returns the instructions, file list and tools of a skill, or one of its files.
+    {"type":"object","properties":{"skill":{"type":"string","description":"Name from the list of skills."},"path":{"type":"string","description":"File of the skill to read instead of its instructions."},"inputs":{"type":"object","description":"Values for the inputs the skill asks for."}},"required":["skill"]}
+
+    run_skill_tool
+    Runs a tool that load_skill described.
+    {"type":"object","properties":{"skill":{"type":"string"},"tool":{"type":"string"},"arguments":{"type":"object","description":"As the tool's schema says."}},"required":["skill","tool"]}
+
+    run_code
+    Runs a program once in a sealed sandbox without network; give either code or command. The working directory holds files saved by earlier runs of this conversation, where still kept, and inputs/ from the user; skills/<skill>/ is read-only. Files written to the working directory are delivered to the user.
+    {"type":"object","properties":{"skill":{"type":"string","description":"Skill whose files the program uses."},"code":{"type":"string"},"language":{"type":"string","enum":["python"]},"command":{"type":"string","description":"Program and arguments, e.g. python3 skills/csv-chart/scripts/chart.py in.csv. No shell."}}}
+
+    litellm_code_execution
+    Execute Python code in a sandboxed environment without network. Files of the skills are in the working directory; generated files are returned to the user.
+    {"type":"object","properties":{"code":{"type":"string","description":"Python code to execute"}},"required":["code"]}
+    "#);
+}
+
+#[test]
+fn results_of_code_read_like_this() {
+    insta::assert_snapshot!(code_result(&full()), @r"
+    exit 0, 1.2 s
+    drew 20 frames
+    stderr:
+    warning: slow
+    Files for the user: ball.gif (image/gif, 12 kB)
+    File not delivered: big.bin is over 4 MiB
+    ");
+    for (end, text) in [
+        (End::Exit(0), "exit 0, 1.2 s"),
+        (End::Exit(3), "exit 3, 1.2 s"),
+        (End::Signal(9), "killed by signal 9, 1.2 s"),
+        (End::Timeout { seconds: 10 }, "stopped at the time limit of 10 s"),
+        (End::OutOfMemory, "out of memory, 1.2 s"),
+        (End::NotStarted("no python3 here".into()), "Error: no python3 here"),
+    ] {
+        assert_eq!(code_result(&outcome(end)), text);
+    }
+    let cut = Outcome {
+        truncated: true,
+        stdout: "x".into(),
+        ..outcome(End::Exit(0))
+    };
+    assert_eq!(
+        code_result(&cut),
+        "exit 0, 1.2 s\nx\n(output over the limit was dropped)"
+    );
+    let linked = Outcome {
+        files: vec![OutputFile {
+            url: Some("http://localhost/f".into()),
+            ..ball()
+        }],
+        ..outcome(End::Exit(0))
+    };
+    assert!(code_result(&linked).ends_with("ball.gif (image/gif, 12 kB, http://localhost/f)"));
+}
+
+#[test]
+fn results_of_declared_tools_are_husks() {
+    for (end, stdout, stderr, text) in [
+        (End::Exit(0), "  {\"ok\":1}\n\n", "warn", "{\"ok\":1}"),
+        (End::Exit(3), "out", "oops\n", "Error (exit 3): oops"),
+        (End::Exit(1), "only stdout\n", "  ", "Error (exit 1): only stdout"),
+        (End::Timeout { seconds: 5 }, "", "", "Error: the tool timed out"),
+        (
+            End::NotStarted("spawn nope ENOENT".into()),
+            "",
+            "",
+            "Error: spawn nope ENOENT",
+        ),
+    ] {
+        let outcome = Outcome {
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+            ..outcome(end)
+        };
+        assert_eq!(declared_result(&outcome), text);
+    }
+    let files = Outcome {
+        files: vec![ball()],
+        ..outcome(End::Exit(0))
+    };
+    assert_eq!(
+        declared_result(&files),
+        "Files for the user: ball.gif (image/gif, 12 kB)"
+    );
+}
+
+#[test]
+fn results_of_litellm_code_are_litellms() {
+    assert_eq!(litellm_result(&outcome(End::Exit(0))), "Code executed successfully");
+    let failed = Outcome {
+        stdout: "part".into(),
+        stderr: "Traceback".into(),
+        ..outcome(End::Exit(1))
+    };
+    assert_eq!(litellm_result(&failed), "part\n\nError: Traceback");
+    let files = Outcome {
+        stdout: "ok".into(),
+        files: vec![ball()],
+        ..outcome(End::Exit(0))
+    };
+    assert_eq!(litellm_result(&files), "ok\n\nGenerated file: ball.gif");
+}
+
+#[test]
+fn long_results_keep_their_head_and_tail() {
+    let stdout = format!("BEGIN{}END", "é".repeat(100_000));
+    let text = code_result(&Outcome {
+        stdout,
+        files: vec![ball()],
+        ..outcome(End::Exit(0))
+    });
+    assert!(
+        text.len() <= MAX_RESULT_BYTES && text.len() > MAX_RESULT_BYTES - 100,
+        "{}",
+        text.len()
+    );
+    assert!(text.starts_with("exit 0, 1.2 s\nBEGIN") && text.ends_with("ball.gif (image/gif, 12 kB)"));
+    let (head, tail) = text.split_once(" bytes cut here]").unwrap();
+    assert!(head.len() > 23 * 1_024 && tail.len() > 8_000);
+    assert_eq!(cut("short"), "short");
+}
+
+#[test]
+fn errors_read_like_this() {
+    let all = [
+        no_skill("x", &["a", "b", "c"]),
+        no_skill("x", &[]),
+        no_tool("pdf", "x", &["extract"]),
+        no_tool("pdf", "x", &[]),
+        arguments_not_json("t", "EOF", "{}"),
+        arguments_mismatch("t", "\"path\" is required", "{}"),
+        argument_refused("a value begins with -"),
+        one_program(RUN_CODE),
+        not_executable("the command is empty"),
+        file_unknown("pdf", "x", "a, b"),
+        file_binary("pdf", "logo.png", 2_048),
+        file_too_large("pdf", "big.txt", 3_500_000, "head"),
+        LAST_CALL.to_owned(),
+        SKILL_CHANGED.to_owned(),
+        NO_LONGER_AVAILABLE.to_owned(),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    No skill "x". Closest: a, b, c.
+    No skill "x".
+    Error: skill "pdf" has no tool "x". Its tools: extract.
+    Error: skill "pdf" has no tool "x"; it declares none.
+    Error: the arguments of t are not a JSON object (EOF); nothing ran. Schema: {}
+    Error: the arguments of t do not match its schema: "path" is required; nothing ran. Schema: {}
+    Error: a value begins with -
+    Error: give run_code either code or command, not both and not neither; nothing ran.
+    Error: the command is empty; nothing ran.
+    Error: skill "pdf" has no file "x". Files: a, b.
+    logo.png of skill "pdf" is a binary file (2 kB); a program can read it at skills/pdf/logo.png.
+    head
+    [cut: big.txt has 3.5 MB; a program can read all of it at skills/pdf/big.txt]
+    Last skill call available for this request; answer now.
+    This skill changed; load it again.
+    result no longer available
+    "#);
+}
+
+#[test]
+fn file_lists_are_bounded() {
+    let names: Vec<String> = (0..500).map(|i| format!("f{i}")).collect();
+    let line = files_line("pdf", names.iter().map(String::as_str));
+    assert!(
+        line.starts_with("Files (read-only, skills/pdf/): f0, f1, ") && line.ends_with("f199 and 300 more"),
+        "{line}"
+    );
+    assert_eq!(files_line("pdf", std::iter::empty()), "");
+}
