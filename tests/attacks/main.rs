@@ -1,0 +1,107 @@
+//! The attack suite: every attack of `attacks.py`, unlocked as a positive control and in the local sandbox.
+//!
+//! ```text
+//! cargo test --test attacks          as root: unshare ──▶ --world (networks, peer, victim)
+//!                                                          ├─ control: each attack unlocked, as uid 65532, else as root
+//!                                                          ├─ --column bare-host     knack as uid 65532, no cgroup
+//!                                                          └─ --column host-cgroup   knack as root inside a cgroup
+//! ```
+//!
+//! Each column is compared with `expected/<column>.json`. A newly open cell fails; a newly closed one asks for an update
+//! of the table (`KNACK_UPDATE_ATTACKS=1`). What neither control opens is listed as closed by the kernel and not counted.
+//! Everything lives in namespaces that end with this process.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test program without the test harness"
+)]
+
+mod column;
+mod table;
+mod world;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [_, "--world", directory] => world::main(Path::new(directory)),
+        [_, "--column", name, directory] => column::main(name, Path::new(directory)),
+        // `cargo test -- --list` and filters of other tests' names.
+        [_, "--list", ..] => {
+            println!("attacks: test");
+            ExitCode::SUCCESS
+        }
+        _ => outer(),
+    }
+}
+
+/// Copies what the run needs to where uid 65532 can reach it, and enters the namespaces.
+fn outer() -> ExitCode {
+    println!("\nrunning 1 test");
+    if let Some(reason) = world::lacking() {
+        println!("SKIPPED attacks: {reason}");
+        println!("test attacks ... ignored, {reason}\n\ntest result: ok. 0 passed; 0 failed; 1 ignored");
+        return ExitCode::SUCCESS;
+    }
+    let directory = tempfile::Builder::new()
+        .prefix("knack-attacks-")
+        .tempdir_in("/tmp")
+        .unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks");
+    for (from, to) in [
+        (std::env::current_exe().unwrap(), "suite"),
+        (runner(), "knack-runner"),
+        (source.join("attacks.py"), "attacks.py"),
+        (source.join("world.py"), "world.py"),
+    ] {
+        let to = directory.path().join(to);
+        std::fs::copy(from, &to).unwrap();
+        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let status = Command::new("unshare")
+        .args([
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount",
+            "--mount-proc",
+            "--ipc",
+            "--uts",
+        ])
+        .args(["--propagation", "private"])
+        .arg(directory.path().join("suite"))
+        .arg("--world")
+        .arg(directory.path())
+        .status()
+        .unwrap();
+    let (word, passed) = if status.success() { ("ok", 1) } else { ("FAILED", 0) };
+    println!(
+        "test attacks ... {word}\n\ntest result: {word}. {passed} passed; {} failed; 0 ignored",
+        1 - passed
+    );
+    if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The runner, built if it does not stand there yet.
+fn runner() -> PathBuf {
+    if std::env::var_os("KNACK_RUNNER").is_none() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "-p", "knack-runner"])
+            .status()
+            .unwrap();
+        assert!(built.success(), "the runner does not build");
+    }
+    knack::execution::local::find_runner().unwrap_or_else(|missing| panic!("{missing}"))
+}

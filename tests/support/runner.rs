@@ -1,0 +1,72 @@
+//! The runner binary and a local executor for tests.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use knack::execution::interpreter::{Reach, Search};
+use knack::execution::local::{LocalExecutor, LocalSettings, find_runner};
+use knack::execution::{ExecutionId, ExecutionRequest, Language, Limits, Program, WorkingDirectory};
+
+/// The runner, built once if this is a cargo run and nothing names another.
+pub fn binary() -> PathBuf {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY
+        .get_or_init(|| {
+            if std::env::var_os("KNACK_RUNNER").is_none() {
+                let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+                let built = Command::new(cargo)
+                    .args(["build", "--quiet", "-p", "knack-runner"])
+                    .status()
+                    .unwrap();
+                assert!(built.success(), "the runner does not build");
+            }
+            find_runner().unwrap_or_else(|missing| panic!("{missing}"))
+        })
+        .clone()
+}
+
+/// Settings around the built runner. `/usr/bin` is looked at first: asking a version manager's shim takes a second.
+pub fn settings() -> LocalSettings {
+    let mut search = Search::of_host(Reach::SameUser);
+    search.path.insert(0, PathBuf::from("/usr/bin"));
+    LocalSettings {
+        search: Some(search),
+        ..LocalSettings::new(binary())
+    }
+}
+
+/// An executor with `warm` sandboxes started ahead.
+pub async fn executor(warm: usize) -> LocalExecutor {
+    let settings = LocalSettings {
+        warm,
+        ..LocalSettings::new(binary())
+    };
+    LocalExecutor::open(settings)
+        .await
+        .unwrap_or_else(|missing| panic!("{missing}"))
+}
+
+/// Time since the Unix epoch.
+pub fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// A request to run python code; `call` makes its id.
+pub fn python(call: &str, source: &str) -> ExecutionRequest {
+    ExecutionRequest {
+        id: ExecutionId::new(now(), "test", 0, call),
+        caller: "tester".to_owned(),
+        skill: None,
+        program: Program::Code {
+            language: Language::Python,
+            source: source.to_owned(),
+        },
+        mounts: Vec::new(),
+        inputs: Vec::new(),
+        working_directory: WorkingDirectory::Work,
+        env: std::collections::BTreeMap::new(),
+        limits: Limits::default(),
+    }
+}
