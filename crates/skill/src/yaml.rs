@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Options, Spanned};
 
 /// Deepest nesting that is read. Real frontmatter has at most 6 levels; every consumer recurses, so this is also a stack bound.
@@ -163,17 +163,15 @@ impl Node {
 /// An empty text is a null node. Errors: not YAML, more than one document, or over one of this module's bounds.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     let options = bounded_options();
-    serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| YamlError {
-        line: error
+    serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| {
+        let line = error
             .location()
-            .map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX)),
-        message: error
-            .without_snippet()
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or("unreadable")
-            .to_owned(),
+            .map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX));
+        let text = error.without_snippet().to_string();
+        let first = text.lines().next().unwrap_or("unreadable");
+        // The place is told apart from the message: it is counted from the frontmatter, not from the file.
+        let message = first.rfind(" at line ").map_or(first, |at| &first[..at]).to_owned();
+        YamlError { line, message }
     })
 }
 
@@ -194,8 +192,13 @@ fn bounded_options() -> Options {
             max_replay_stack_depth: MAX_DEPTH,
             max_alias_expansions_per_anchor: MAX_ALIASES,
         },
+        // JSON has no form for infinity: the word stays.
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         strict_booleans: true,
+        // `007` and `1_000` are texts to whoever wrote them.
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
         with_snippet: false,
     }
 }
@@ -282,8 +285,8 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Content, A::Error> {
         let mut members = Vec::new();
-        while let Some(entry) = access.next_entry::<String, Node>()? {
-            members.push(entry);
+        while let Some((key, node)) = access.next_entry::<Option<String>, Node>()? {
+            members.push((key.unwrap_or_else(|| "null".to_owned()), node));
         }
         Ok(Content::Mapping(members))
     }
@@ -308,6 +311,20 @@ mod tests {
         assert_eq!(node.line_of("list[0].on"), 4);
         assert_eq!(node.line_of("list[1]"), 5);
         assert_eq!(node.line_of("list[1].absent"), 5);
+    }
+
+    #[test]
+    fn scalars_are_those_of_yaml_1_2() {
+        let node =
+            parse("a: 010\nb: 0o10\nc: 1_000\nd: 1e3\ne: +1\nf: 12:30\ng: Null\nh: TRUE\ni: off\nj: .inf\n").unwrap();
+        let expected = json!({"a": "010", "b": 8, "c": "1_000", "d": 1000.0, "e": 1, "f": "12:30", "g": null, "h": true,
+            "i": "off", "j": ".inf"});
+        assert_eq!(node.to_json(), expected);
+        let keys = parse("1: a\nnull: b\ntrue: c\n1.50: d\n").unwrap().to_json();
+        assert_eq!(keys, json!({"1": "a", "null": "b", "true": "c", "1.50": "d"}));
+        assert_eq!(parse("").unwrap().to_json(), Value::Null);
+        assert_eq!(parse("# only a comment\n").unwrap().to_json(), Value::Null);
+        assert!(parse("a: 1\n...\nb: 2\n").is_err());
     }
 
     #[test]
