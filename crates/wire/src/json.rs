@@ -4,7 +4,14 @@
 //! a change is a list of (span, replacement) that [`Edits::apply`] writes in one pass. Everything that no edit names is
 //! copied byte for byte, so key order, number spelling and unknown members survive.
 
+mod edits;
+mod strings;
+
 use std::borrow::Cow;
+
+pub use edits::Edits;
+use strings::hex4;
+pub use strings::{push_escaped, push_string, quoted, unescape};
 
 /// Deepest nesting that is accepted; deeper bodies are refused, so that no input costs unbounded work or stack.
 pub const MAX_DEPTH: u32 = 128;
@@ -276,183 +283,6 @@ pub fn uint(src: &[u8], span: Span) -> Option<u64> {
 /// True if the value at `span` is `null`.
 pub fn is_null(src: &[u8], span: Span) -> bool {
     span.of(src) == b"null"
-}
-
-/// Resolves the escapes of string content (without its quotes).
-pub fn unescape(raw: &[u8]) -> Cow<'_, str> {
-    if memchr::memchr(b'\\', raw).is_none() {
-        return String::from_utf8_lossy(raw);
-    }
-    let mut out = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(found) = memchr::memchr(b'\\', rest) {
-        out.extend_from_slice(&rest[..found]);
-        rest = &rest[found + 1..];
-        let Some((&mark, after)) = rest.split_first() else {
-            break;
-        };
-        rest = after;
-        let plain = match mark {
-            b'n' => b'\n',
-            b't' => b'\t',
-            b'r' => b'\r',
-            b'b' => 8,
-            b'f' => 12,
-            b'u' => {
-                rest = unescape_unit(rest, &mut out);
-                continue;
-            }
-            other => other,
-        };
-        out.push(plain);
-    }
-    out.extend_from_slice(rest);
-    Cow::Owned(match String::from_utf8(out) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
-}
-
-fn unescape_unit<'r>(raw: &'r [u8], out: &mut Vec<u8>) -> &'r [u8] {
-    let Some(first) = hex4(raw) else {
-        out.extend_from_slice("\u{fffd}".as_bytes());
-        return raw;
-    };
-    let mut rest = &raw[4..];
-    let mut code = u32::from(first);
-    if (0xd800..0xdc00).contains(&code)
-        && let [b'\\', b'u', low_raw @ ..] = rest
-        && let Some(low) = hex4(low_raw)
-        && (0xdc00..0xe000).contains(&low)
-    {
-        code = 0x1_0000 + ((code - 0xd800) << 10) + (u32::from(low) - 0xdc00);
-        rest = &low_raw[4..];
-    }
-    let mut buffer = [0; 4];
-    let char = char::from_u32(code).unwrap_or('\u{fffd}');
-    out.extend_from_slice(char.encode_utf8(&mut buffer).as_bytes());
-    rest
-}
-
-fn hex4(raw: &[u8]) -> Option<u16> {
-    raw.get(..4)?.iter().try_fold(0u16, |sum, &byte| {
-        let digit = char::from(byte).to_digit(16)?;
-        Some((sum << 4) | u16::try_from(digit).ok()?)
-    })
-}
-
-/// Appends `text` as a JSON string with its quotes.
-pub fn push_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    push_escaped(out, text);
-    out.push(b'"');
-}
-
-/// Appends `text` with JSON escapes and without quotes.
-pub fn push_escaped(out: &mut Vec<u8>, text: &str) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let bytes = text.as_bytes();
-    let mut done = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[done..at]);
-        done = at + 1;
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            other => {
-                out.extend_from_slice(b"\\u00");
-                out.push(HEX[usize::from(other >> 4)]);
-                out.push(HEX[usize::from(other & 15)]);
-            }
-        }
-    }
-    out.extend_from_slice(&bytes[done..]);
-}
-
-/// `text` as a JSON string with its quotes.
-pub fn quoted(text: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len() + 2);
-    push_string(&mut out, text);
-    out
-}
-
-/// Changes to one text: spans of the source and what replaces them.
-#[derive(Debug, Clone, Default)]
-pub struct Edits {
-    list: Vec<(Span, Vec<u8>)>,
-}
-
-impl Edits {
-    /// No changes.
-    pub const fn new() -> Self {
-        Self { list: Vec::new() }
-    }
-
-    /// True if there is nothing to change.
-    pub const fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// Replaces a span.
-    pub fn replace(&mut self, span: Span, with: impl Into<Vec<u8>>) {
-        self.list.push((span, with.into()));
-    }
-
-    /// Inserts before the byte at `place`. Several inserts at one place keep the order in which they were added.
-    pub fn insert(&mut self, place: usize, what: impl Into<Vec<u8>>) {
-        self.list.push((Span::at(place), what.into()));
-    }
-
-    /// Removes item `index` of a list of neighbours (members or elements), with one comma. Neighbours that are removed
-    /// too must all be told in one call of [`Edits::remove_items`].
-    pub fn remove_item(&mut self, all: &[Span], index: usize) {
-        self.remove_items(all, &[index]);
-    }
-
-    /// Removes items of a list of neighbours (members or elements) together with the commas that they leave. `gone`
-    /// holds ascending indices.
-    pub fn remove_items(&mut self, all: &[Span], gone: &[usize]) {
-        // A removed item takes the comma before it, unless no kept item stands before: then the one after it.
-        let mut kept_before = false;
-        for (index, span) in all.iter().enumerate() {
-            if !gone.contains(&index) {
-                kept_before = true;
-                continue;
-            }
-            let cut = if kept_before {
-                Span::new(all[index - 1].end, span.end)
-            } else if let Some(next) = all.get(index + 1) {
-                Span::new(span.start, next.start)
-            } else {
-                *span
-            };
-            self.replace(cut, Vec::new());
-        }
-    }
-
-    /// Writes the source with all changes. An edit that overlaps an earlier one is left out.
-    pub fn apply(mut self, src: &[u8]) -> Vec<u8> {
-        self.list.sort_by_key(|(span, _)| (span.start, span.end));
-        let added: usize = self.list.iter().map(|(_, with)| with.len()).sum();
-        let mut out = Vec::with_capacity(src.len() + added);
-        let mut done = 0;
-        for (span, with) in &self.list {
-            if span.start < done || span.end > src.len() {
-                continue;
-            }
-            out.extend_from_slice(&src[done..span.start]);
-            out.extend_from_slice(with);
-            done = span.end.max(span.start);
-        }
-        out.extend_from_slice(&src[done..]);
-        out
-    }
 }
 
 /// The first byte at or after `at` that is not JSON white space.

@@ -71,8 +71,6 @@ pub(crate) trait Dialect: Sync {
 /// What a codec must know from the start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CodecOptions {
-    /// Our calls and results are shown as the vendor's own server tools (Messages only).
-    pub native: bool,
     /// The member `container` of the response, as JSON, if it is ours to give.
     pub container: Option<String>,
     /// Generated files go into `_litellm_generated_files`.
@@ -192,9 +190,9 @@ pub(crate) trait Codec: Debug + Send {
     fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>);
-    /// Shows our calls in the native form (only with [`CodecOptions::native`]).
+    /// Shows our calls in the native form (only if the settings ask for it).
     fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>);
-    /// Shows our results in the native form (only with [`CodecOptions::native`]).
+    /// Shows our results in the native form (only if the settings ask for it).
     fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>);
     /// The assistant's turn, whole, as conversation elements.
     fn turn(&self) -> Vec<Bytes>;

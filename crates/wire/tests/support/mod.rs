@@ -1,5 +1,5 @@
 //! Plays whole exchanges through the loop: a client request, scripted upstream answers, scripted results.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::allow_attributes, dead_code, clippy::unwrap_used, reason = "test support: each file uses its own part")]
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
 
 /// One upstream answer.
 #[derive(Clone)]
-pub struct Answer {
-    pub status: u16,
-    pub stream: bool,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) stream: bool,
+    pub(crate) body: Vec<u8>,
     /// Breaks off instead of ending.
-    pub broken: bool,
-    pub retry_after: Option<Duration>,
+    pub(crate) broken: bool,
+    pub(crate) retry_after: Option<Duration>,
 }
 
-pub fn json(body: &str) -> Answer {
+pub(crate) fn json(body: &str) -> Answer {
     Answer {
         status: 200,
         stream: false,
@@ -29,7 +29,7 @@ pub fn json(body: &str) -> Answer {
     }
 }
 
-pub fn sse(body: impl Into<Vec<u8>>) -> Answer {
+pub(crate) fn sse(body: impl Into<Vec<u8>>) -> Answer {
     Answer {
         status: 200,
         stream: true,
@@ -39,12 +39,12 @@ pub fn sse(body: impl Into<Vec<u8>>) -> Answer {
     }
 }
 
-pub fn error(status: u16, body: &str) -> Answer {
+pub(crate) fn error(status: u16, body: &str) -> Answer {
     Answer { status, ..json(body) }
 }
 
 /// A stream fixture (wire.md's `events`) as bytes: `named` writes `event:` lines.
-pub fn events(text: &str, named: bool) -> Vec<u8> {
+pub(crate) fn events(text: &str, named: bool) -> Vec<u8> {
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
         if line.starts_with('{') {
@@ -53,7 +53,7 @@ pub fn events(text: &str, named: bool) -> Vec<u8> {
                 .unwrap_or("")
                 .to_owned();
             if named {
-                out.push_str(&format!("event: {kind}\n"));
+                out += &format!("event: {kind}\n");
             }
             out.push_str(&format!("data: {line}\n\n"));
         } else if line == "[DONE]" {
@@ -65,48 +65,48 @@ pub fn events(text: &str, named: bool) -> Vec<u8> {
     out.into_bytes()
 }
 
-pub fn fixture(name: &str) -> String {
+pub(crate) fn fixture(name: &str) -> String {
     std::fs::read_to_string(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
 /// What came out of an exchange.
 #[derive(Debug, Default)]
-pub struct Played {
-    pub sent: Vec<Bytes>,
-    pub delays: Vec<Duration>,
-    pub head: Option<ClientHead>,
-    pub client: Vec<u8>,
-    pub calls: Vec<(String, String)>,
-    pub record: Option<Record>,
-    pub summary: Option<Summary>,
+pub(crate) struct Played {
+    pub(crate) sent: Vec<Bytes>,
+    pub(crate) delays: Vec<Duration>,
+    pub(crate) head: Option<ClientHead>,
+    pub(crate) client: Vec<u8>,
+    pub(crate) calls: Vec<(String, String)>,
+    pub(crate) record: Option<Record>,
+    pub(crate) summary: Option<Summary>,
     /// `Remember` came before the last client bytes.
-    pub remembered_first: bool,
+    pub(crate) remembered_first: bool,
 }
 
 impl Played {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.client.clone()).unwrap()
     }
-    pub fn value(&self) -> serde_json::Value {
+    pub(crate) fn value(&self) -> serde_json::Value {
         serde_json::from_slice(&self.client).unwrap()
     }
-    pub fn end(&self) -> &EndKind {
+    pub(crate) fn end(&self) -> &EndKind {
         &self.summary.as_ref().unwrap().end
     }
     /// The data of all events, comments left out.
-    pub fn data(&self) -> Vec<String> {
+    pub(crate) fn data(&self) -> Vec<String> {
         self.text()
             .lines()
             .filter_map(|line| line.strip_prefix("data: "))
             .map(str::to_owned)
             .collect()
     }
-    pub fn sent_value(&self, at: usize) -> serde_json::Value {
+    pub(crate) fn sent_value(&self, at: usize) -> serde_json::Value {
         serde_json::from_slice(&self.sent[at]).unwrap()
     }
 }
 
-pub fn tool(name: &str) -> Tool {
+pub(crate) fn tool(name: &str) -> Tool {
     Tool {
         name: name.to_owned(),
         description: "Runs a skill script.".to_owned(),
@@ -114,7 +114,7 @@ pub fn tool(name: &str) -> Tool {
     }
 }
 
-pub fn injection() -> Injection {
+pub(crate) fn injection() -> Injection {
     Injection {
         system: "# Skills\nUse \"them\".".to_owned(),
         tools: vec![tool("skill_run")],
@@ -122,7 +122,7 @@ pub fn injection() -> Injection {
     }
 }
 
-pub fn request(format: Format, body: &str) -> Request {
+pub(crate) fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute {
         format,
         kind: Kind::Generate,
@@ -133,7 +133,7 @@ pub fn request(format: Format, body: &str) -> Request {
 }
 
 /// Settings of most tests.
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         last_note: "Last skill call available for this request; answer now.".to_owned(),
         ..Settings::default()
@@ -141,7 +141,7 @@ pub fn settings() -> Settings {
 }
 
 /// Plays an exchange; upstream bytes come in pieces of at most `piece` bytes.
-pub fn play_pieces(
+pub(crate) fn play_pieces(
     request: Request,
     injection: Injection,
     settings: Settings,
@@ -232,6 +232,6 @@ pub fn play_pieces(
     }
 }
 
-pub fn play(format: Format, body: &str, answers: &[Answer]) -> Played {
+pub(crate) fn play(format: Format, body: &str, answers: &[Answer]) -> Played {
     play_pieces(request(format, body), injection(), settings(), answers, usize::MAX)
 }

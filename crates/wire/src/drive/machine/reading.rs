@@ -1,0 +1,213 @@
+//! Reading upstream's answers: heads, streams, bodies, errors.
+
+use std::time::Duration;
+
+use super::{Drive, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY, State};
+use crate::drive::values::{BodyKind, ClientHead, EndKind, Head, Out};
+use crate::fault::Fault;
+use crate::format::{Decoded, Part, dialect};
+use crate::frame::{SseDecoder, SseEvent};
+
+impl Drive {
+    pub(super) fn head(&mut self, head: Head, now: Duration, out: &mut Vec<Out>) {
+        self.last_input = now;
+        let good = (200..300).contains(&head.status);
+        if self.round == 1 && (self.transparent || !good) {
+            self.state = State::Passing {
+                status: head.status,
+                stream: head.stream && good,
+            };
+            self.head_sent = true;
+            return out.push(Out::ClientHead(ClientHead {
+                status: head.status,
+                body: BodyKind::AsUpstream,
+                upstream_headers: true,
+                no_retry: false,
+            }));
+        }
+        if !good {
+            let retryable = matches!(head.status, 408 | 429 | 500..=599);
+            let delay = head.retry_after.unwrap_or(RETRY_DELAY * 2_u32.pow(self.retries));
+            if retryable && delay <= MAX_RETRY_AFTER && self.retry(delay, now, out) {
+                return;
+            }
+            self.buffer.clear();
+            self.state = State::Failing { status: head.status };
+            return;
+        }
+        if self.stream.is_some_and(|stream| stream != head.stream) {
+            return self.fault(
+                &Fault::new(
+                    502,
+                    "The upstream answered a later round in another form than the first.",
+                ),
+                out,
+            );
+        }
+        self.stream = Some(head.stream);
+        self.decoder = SseDecoder::new();
+        self.buffer.clear();
+        self.state = State::Reading;
+    }
+
+    /// Sends the same round again if that is allowed.
+    pub(super) fn retry(&mut self, delay: Duration, now: Duration, out: &mut Vec<Out>) -> bool {
+        if self.round < 2 || self.retries >= RETRIES || now + delay >= self.settings.deadline {
+            return false;
+        }
+        self.retries += 1;
+        self.send(delay.max(Duration::from_millis(1)), now, out);
+        true
+    }
+
+    pub(super) fn no_answer(&mut self, now: Duration, out: &mut Vec<Out>) {
+        if !self.retry(RETRY_DELAY * 2_u32.pow(self.retries), now, out) {
+            self.fault(&Fault::new(502, "The upstream cannot be reached."), out);
+        }
+    }
+
+    pub(super) fn stream_bytes(&mut self, bytes: &[u8], now: Duration, out: &mut Vec<Out>) {
+        let mut events = Vec::new();
+        let read = self.decoder.push(bytes, &mut events);
+        self.events(events, now, out);
+        if read.is_err() && self.state == State::Reading {
+            self.fault(&Fault::new(502, "The upstream sent an event that is too large."), out);
+        }
+    }
+
+    /// Takes in complete events; everything they show goes out in one piece.
+    pub(super) fn events(&mut self, events: Vec<SseEvent>, now: Duration, out: &mut Vec<Out>) {
+        let mut shown = Vec::new();
+        for event in events {
+            if event.data.is_empty() {
+                continue;
+            }
+            let frame = match self.codec.frame(event) {
+                Ok(frame) => frame,
+                Err(garbage) => {
+                    self.flush(&mut shown, now, out);
+                    return self.fault(
+                        &Fault::new(
+                            502,
+                            format!(
+                                "The upstream sent something that is not an event of its format: {}.",
+                                garbage.0
+                            ),
+                        ),
+                        out,
+                    );
+                }
+            };
+            self.client_head(out);
+            if frame.parts.contains(&Part::Error) {
+                self.codec.show(&frame, &vec![true; frame.parts.len()], &mut shown);
+                self.flush(&mut shown, now, out);
+                return self.finish_with(EndKind::Upstream(200), out);
+            }
+            self.sorter.take(frame, self.codec.as_mut(), &mut shown);
+            if self.sorter.ended {
+                self.flush(&mut shown, now, out);
+                return self.turn_over(now, out);
+            }
+        }
+        self.flush(&mut shown, now, out);
+        if self.codec.gathered() + self.sorter.held_bytes() > MAX_TURN {
+            self.fault(
+                &Fault::new(502, format!("The upstream's turn is larger than {MAX_TURN} bytes.")),
+                out,
+            );
+        }
+    }
+
+    pub(super) fn flush(&mut self, shown: &mut Vec<u8>, now: Duration, out: &mut Vec<Out>) {
+        if !shown.is_empty() {
+            self.quiet = None;
+            out.push(Out::ClientBytes(std::mem::take(shown).into()));
+        } else if self.sorter.hides && self.quiet.is_none() {
+            self.quiet = Some((now, 0));
+        }
+    }
+
+    /// The head of a streamed answer goes out with the first event that was understood.
+    pub(super) fn client_head(&mut self, out: &mut Vec<Out>) {
+        if !self.head_sent {
+            self.head_sent = true;
+            out.push(Out::ClientHead(ClientHead {
+                status: 200,
+                body: BodyKind::Stream,
+                upstream_headers: true,
+                no_retry: false,
+            }));
+        }
+    }
+
+    pub(super) fn body_bytes(&mut self, bytes: &[u8], out: &mut Vec<Out>) {
+        if self.buffer.len() + bytes.len() > MAX_TURN {
+            return self.fault(
+                &Fault::new(502, format!("The upstream's answer is larger than {MAX_TURN} bytes.")),
+                out,
+            );
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    pub(super) fn end(&mut self, now: Duration, out: &mut Vec<Out>) {
+        if self.stream == Some(true) {
+            let mut events = Vec::new();
+            let read = self.decoder.finish(&mut events);
+            self.events(events, now, out);
+            if self.state != State::Reading {
+                return;
+            }
+            if self.sorter.stop.is_none() || read.is_err() {
+                return self.fault(
+                    &Fault::new(502, "The upstream's stream ended before its answer was complete."),
+                    out,
+                );
+            }
+            return self.turn_over(now, out);
+        }
+        let body = self.buffer.split().freeze();
+        match self.codec.body(body) {
+            Ok(frame) if frame.parts.contains(&Part::Error) => self.pass_strange_body(&frame, out),
+            Ok(frame) => {
+                self.sorter.take(frame, self.codec.as_mut(), &mut Vec::new());
+                self.turn_over(now, out);
+            }
+            Err(garbage) => self.fault(
+                &Fault::new(502, format!("The upstream's answer cannot be read: {}.", garbage.0)),
+                out,
+            ),
+        }
+    }
+
+    /// A 200 whose body is no answer of the format.
+    pub(super) fn pass_strange_body(&mut self, frame: &Decoded, out: &mut Vec<Out>) {
+        out.push(Out::ClientHead(ClientHead {
+            status: 200,
+            body: BodyKind::Json,
+            upstream_headers: true,
+            no_retry: self.calls_run > 0,
+        }));
+        out.push(Out::ClientBytes(frame.raw.clone()));
+        self.finish_with(EndKind::Upstream(200), out);
+    }
+
+    pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<Out>) {
+        let body = self.buffer.split().freeze();
+        if self.head_sent {
+            let frame = dialect(self.request.format()).upstream_error_frame(status, &body);
+            out.push(Out::ClientBytes(frame.into()));
+        } else {
+            self.head_sent = true;
+            out.push(Out::ClientHead(ClientHead {
+                status,
+                body: BodyKind::Json,
+                upstream_headers: true,
+                no_retry: self.calls_run > 0,
+            }));
+            out.push(Out::ClientBytes(body));
+        }
+        self.finish_with(EndKind::Upstream(status), out);
+    }
+}

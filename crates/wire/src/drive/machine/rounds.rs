@@ -1,0 +1,223 @@
+//! What follows a complete turn: calls, results, the next round, the end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Drive, Pending, State};
+use crate::drive::values::{BodyKind, Call, CallOutcome, CallResult, ClientHead, EndKind, Entry, Out, Record};
+use crate::format::{Ending, dialect, splice};
+use crate::json;
+use crate::request::ToolChoice;
+use crate::route::Format;
+
+impl Drive {
+    /// A turn is complete: hand it out, or run what is ours.
+    pub(super) fn turn_over(&mut self, now: Duration, out: &mut Vec<Out>) {
+        let mut shown = Vec::new();
+        self.sorter.close(self.codec.as_mut(), &mut shown);
+        let own = self.sorter.own_calls();
+        let runs = !own.is_empty() && self.sorter.stop.unwrap_or(true);
+        self.sorter.settle_text(!runs, self.codec.as_mut(), &mut shown);
+        self.mixed = !self.sorter.client_calls().is_empty();
+        if !runs {
+            self.flush(&mut shown, now, out);
+            return self.finish(Ending::AsCame, out);
+        }
+        let limit = self.skill_rounds >= self.settings.max_rounds;
+        self.skill_rounds += 1;
+        let native = self.settings.native && !limit;
+        if native {
+            self.codec.show_calls(&own, &mut shown);
+        }
+        self.flush(&mut shown, now, out);
+        let calls = own.iter().map(|unit| self.call(*unit));
+        self.pending = calls.map(|call| Pending { call, outcome: None }).collect();
+        if limit {
+            return self.limit(out);
+        }
+        self.state = State::Running;
+        if self.quiet.is_none() {
+            self.quiet = Some((now, 0));
+        }
+        for pending in &self.pending {
+            self.calls_run += 1;
+            out.push(Out::Run(pending.call.clone()));
+        }
+    }
+
+    pub(super) fn call(&self, unit: u32) -> Call {
+        let call = self.codec.call(unit);
+        let (name, id) = call
+            .map(|call| (call.name.to_owned(), call.id.to_owned()))
+            .unwrap_or_default();
+        let arguments = self.codec.arguments(unit);
+        let arguments = if arguments.trim().is_empty() {
+            "{}".to_owned()
+        } else {
+            arguments
+        };
+        Call {
+            token: unit,
+            round: self.skill_rounds,
+            name,
+            id,
+            arguments,
+        }
+    }
+
+    /// One skill round too many: nothing runs, and the answer says so.
+    pub(super) fn limit(&mut self, out: &mut Vec<Out>) {
+        let text = self.settings.limit_text.clone();
+        let results = self
+            .pending
+            .drain(..)
+            .map(|pending| refused(pending.call, text.clone()))
+            .collect();
+        self.entries.push(Entry::Turn(self.codec.turn()));
+        self.entries.push(Entry::Results(results));
+        let ending = if self.mixed { Ending::ClientCalls } else { Ending::Limit };
+        self.finish(ending, out);
+    }
+
+    pub(super) fn result(&mut self, outcome: CallOutcome, now: Duration, out: &mut Vec<Out>) {
+        if let Some(pending) = self
+            .pending
+            .iter_mut()
+            .find(|pending| pending.call.token == outcome.token)
+        {
+            pending.outcome = Some(outcome);
+        }
+        if self.pending.iter().all(|pending| pending.outcome.is_some()) {
+            self.results_in(now, out);
+        }
+    }
+
+    pub(super) fn results_in(&mut self, now: Duration, out: &mut Vec<Out>) {
+        let last = self.skill_rounds >= self.settings.max_rounds && !self.settings.last_note.is_empty();
+        let note = if last { self.settings.last_note.as_str() } else { "" };
+        let mut results = Vec::with_capacity(self.pending.len());
+        for pending in self.pending.drain(..) {
+            let Some(outcome) = pending.outcome else { continue };
+            self.files.extend(outcome.files);
+            let text = if note.is_empty() {
+                outcome.text
+            } else {
+                format!("{}\n{note}", outcome.text)
+            };
+            results.push(CallResult {
+                id: pending.call.id,
+                name: pending.call.name,
+                arguments: pending.call.arguments,
+                text,
+                is_error: outcome.is_error,
+                reference: outcome.reference,
+                native: outcome.native,
+            });
+        }
+        let mut shown = Vec::new();
+        if self.settings.native {
+            self.codec.show_results(&results, &mut shown);
+            self.flush(&mut shown, now, out);
+        }
+        let turn = self.codec.turn();
+        self.entries.push(Entry::Turn(turn.clone()));
+        self.entries.push(Entry::Results(results.clone()));
+        if self.mixed {
+            return self.finish(Ending::ClientCalls, out);
+        }
+        let mut elements = turn;
+        elements.extend(dialect(self.request.format()).results(&results));
+        self.next_round(&elements, now, out);
+    }
+
+    pub(super) fn next_round(&mut self, elements: &[Bytes], now: Duration, out: &mut Vec<Out>) {
+        let dialect = dialect(self.request.format());
+        self.body = splice::grow(&self.body, dialect.conversation_key(), elements);
+        if self.round == 1 && self.relaxes() {
+            let key = if self.request.format() == Format::Gemini {
+                "toolConfig"
+            } else {
+                "tool_choice"
+            };
+            let choice = json::object(&self.body)
+                .ok()
+                .and_then(|top| json::member(&self.body, &top, key).map(|member| member.value));
+            if let Some(choice) = choice {
+                self.body = dialect.relax(&self.body, choice).into();
+            }
+        }
+        self.codec.begin_round();
+        self.sorter.begin_round();
+        if self.quiet.is_none() {
+            self.quiet = Some((now, 0));
+        }
+        self.send(Duration::ZERO, now, out);
+    }
+
+    /// A forced choice was met in round 1 if the forced tool was ours, or if only our tools can meet it.
+    pub(super) fn relaxes(&self) -> bool {
+        match &self.view.tool_choice {
+            ToolChoice::Required => self.view.client_tools.is_empty(),
+            ToolChoice::Named(name) => {
+                self.view.client_tools.is_empty() || self.injection.tools.iter().any(|tool| tool.name == *name)
+            }
+            ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed => false,
+        }
+    }
+
+    pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<Out>) {
+        if !self.entries.is_empty() && !self.settings.native {
+            out.push(Out::Remember(self.record(ending)));
+        }
+        let mut bytes = Vec::new();
+        self.codec.finish(ending, &self.files, &mut bytes);
+        if !self.head_sent {
+            self.head_sent = true;
+            out.push(Out::ClientHead(ClientHead {
+                status: 200,
+                body: BodyKind::Json,
+                upstream_headers: true,
+                no_retry: false,
+            }));
+        }
+        out.push(Out::ClientBytes(bytes.into()));
+        self.finish_with(
+            if ending == Ending::Limit {
+                EndKind::Limit
+            } else {
+                EndKind::Answer
+            },
+            out,
+        );
+    }
+
+    pub(super) fn record(&mut self, ending: Ending) -> Record {
+        let mut entries = std::mem::take(&mut self.entries);
+        if ending == Ending::AsCame {
+            entries.push(Entry::Turn(self.codec.turn()));
+        }
+        let client_calls = if self.mixed {
+            self.codec.shown_calls().to_vec()
+        } else {
+            Vec::new()
+        };
+        Record {
+            entries,
+            visible: self.codec.visible(),
+            client_calls,
+            response_id: self.codec.response_id().to_owned(),
+        }
+    }
+}
+
+fn refused(call: Call, text: String) -> CallResult {
+    CallResult {
+        id: call.id,
+        name: call.name,
+        arguments: call.arguments,
+        text,
+        is_error: true,
+        ..CallResult::default()
+    }
+}

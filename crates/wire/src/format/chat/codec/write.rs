@@ -1,0 +1,225 @@
+//! Writing chunks: those that are shown, and the end of the stream.
+
+use bytes::Bytes;
+
+use super::ChatCodec;
+use crate::format::chat::layout::{Layout, Piece, blank};
+use crate::format::{self, Decoded, Ending};
+use crate::frame::push_data;
+use crate::json::{self, Edits, Span};
+
+impl ChatCodec {
+    /// Edits that every shown chunk needs: identity of round 1, no usage, no finish reason.
+    pub(super) fn common_edits(&self, raw: &[u8], layout: &Layout, edits: &mut Edits) {
+        for (key, value) in &self.first {
+            if let Some(span) = layout.value(raw, key)
+                && span.of(raw) != value
+            {
+                edits.replace(span, value.clone());
+            }
+        }
+        if let Some(at) = layout.top.iter().position(|member| member.key.of(raw) == b"usage") {
+            if !self.wants_usage {
+                let spans: Vec<Span> = layout.top.iter().map(json::Member::whole).collect();
+                edits.remove_item(&spans, at);
+            } else if !json::is_null(raw, layout.top[at].value) {
+                edits.replace(layout.top[at].value, "null");
+            }
+        }
+    }
+
+    pub(super) fn show_chunk(&mut self, raw: &Bytes, layout: &Layout, shown: &[bool], out: &mut Vec<u8>) {
+        let mut edits = Edits::new();
+        self.common_edits(raw, layout, &mut edits);
+        let visible = |piece: &Piece| {
+            layout
+                .pieces
+                .iter()
+                .zip(shown)
+                .any(|(own, shown)| *shown && own == piece)
+        };
+        if let Some(choice) = &layout.choice
+            && !visible(&Piece::Whole)
+        {
+            let head = visible(&Piece::Head);
+            let mut gone = Vec::new();
+            for (at, member) in choice.members.iter().enumerate() {
+                let key = member.key.of(raw);
+                let keep = if key == b"tool_calls" && !blank(raw, member.value) {
+                    self.show_call_elements(raw, member.value, layout, shown, &mut edits)
+                } else if key == b"role" || blank(raw, member.value) {
+                    head
+                } else {
+                    visible(&Piece::Member(at))
+                };
+                if !keep {
+                    gone.push(at);
+                } else if key == b"content" && !blank(raw, member.value) {
+                    if !self.turn.text_shown && !self.shown_text.is_empty() {
+                        edits.insert(member.value.start + 1, "\\n\\n");
+                    }
+                    self.turn.text_shown = true;
+                }
+            }
+            let spans: Vec<Span> = choice.members.iter().map(json::Member::whole).collect();
+            edits.remove_items(&spans, &gone);
+            if let Some(finish) = choice.finish
+                && !json::is_null(raw, finish)
+            {
+                edits.replace(finish, "null");
+            }
+        }
+        if edits.is_empty() {
+            push_data(out, raw)
+        } else {
+            push_data(out, &edits.apply(raw))
+        }
+    }
+
+    /// Keeps the shown elements of `tool_calls` and renumbers them; false if none is left.
+    pub(super) fn show_call_elements(
+        &mut self,
+        raw: &[u8],
+        list: Span,
+        layout: &Layout,
+        shown: &[bool],
+        edits: &mut Edits,
+    ) -> bool {
+        let elements = json::elements(raw, list).unwrap_or_default();
+        let mut gone = Vec::new();
+        for (at, element) in elements.iter().enumerate() {
+            let piece = layout
+                .pieces
+                .iter()
+                .zip(shown)
+                .find(|(piece, shown)| **shown && matches!(piece, Piece::Call(_, span) if span == element));
+            let Some((Piece::Call(number, _), _)) = piece else {
+                gone.push(at);
+                continue;
+            };
+            let index = self.shown_index(*number);
+            match json::get(raw, *element, "index") {
+                Some(span) if json::uint(raw, span) == Some(index) => {}
+                Some(span) => edits.replace(span, index.to_string()),
+                None => edits.insert(element.start + 1, format!("\"index\":{index},")),
+            }
+        }
+        edits.remove_items(&elements, &gone);
+        gone.len() < elements.len()
+    }
+
+    pub(super) fn shown_index(&mut self, number: usize) -> u64 {
+        let Some(call) = self.turn.calls.get_mut(number) else {
+            return self.next_index;
+        };
+        if let Some(index) = call.shown {
+            return index;
+        }
+        let index = self.next_index;
+        self.next_index += 1;
+        call.shown = Some(index);
+        self.shown_ids.push(call.id.clone());
+        index
+    }
+
+    /// A chunk modelled on round 1 with these choices.
+    pub(super) fn made_up(&self, choices: &str) -> Vec<u8> {
+        let mut out = vec![b'{'];
+        let find = |key: &str| {
+            self.first
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| value.as_slice())
+        };
+        for (key, value) in [
+            ("id", find("id")),
+            ("object", Some(&b"\"chat.completion.chunk\""[..])),
+            ("created", find("created")),
+            ("model", find("model")),
+        ] {
+            if let Some(value) = value {
+                out.extend_from_slice(format!("\"{key}\":").as_bytes());
+                out.extend_from_slice(value);
+                out.push(b',');
+            }
+        }
+        out.extend_from_slice(format!("\"choices\":{choices}").as_bytes());
+        out
+    }
+
+    pub(super) fn finish_stream(&mut self, ending: Ending, out: &mut Vec<u8>) {
+        let reason = match ending {
+            Ending::AsCame => None,
+            Ending::ClientCalls => Some("\"tool_calls\""),
+            Ending::Limit => Some("\"length\""),
+        };
+        if let Some(Decoded {
+            raw,
+            layout: format::Layout::Chat(layout),
+            ..
+        }) = self.turn.stop.take()
+        {
+            let mut edits = Edits::new();
+            self.common_edits(&raw, &layout, &mut edits);
+            if let Some(choice) = &layout.choice {
+                if let Some(delta) = choice.message.filter(|_| !choice.members.is_empty()) {
+                    edits.replace(delta, "{}");
+                }
+                if let (Some(finish), Some(reason)) = (choice.finish, reason)
+                    && finish.of(&raw) != reason.as_bytes()
+                {
+                    edits.replace(finish, reason);
+                }
+            }
+            if edits.is_empty() {
+                push_data(out, &raw)
+            } else {
+                push_data(out, &edits.apply(&raw))
+            }
+        } else {
+            let reason = reason.unwrap_or(if self.turn.calls.is_empty() {
+                "\"stop\""
+            } else {
+                "\"tool_calls\""
+            });
+            let mut chunk = self.made_up(&format!("[{{\"index\":0,\"delta\":{{}},\"finish_reason\":{reason}}}]"));
+            chunk.extend_from_slice(if self.wants_usage { b",\"usage\":null}" } else { b"}" });
+            push_data(out, &chunk);
+        }
+        if self.wants_usage
+            && let Some(total) = self.usage.total()
+        {
+            self.write_usage(&total, out);
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    pub(super) fn write_usage(&mut self, total: &[u8], out: &mut Vec<u8>) {
+        if let Some(Decoded {
+            raw,
+            layout: format::Layout::Chat(layout),
+            ..
+        }) = self.turn.usage.take()
+            && layout.choice.is_none()
+            && let Some(usage) = layout.usage(&raw)
+        {
+            let mut edits = Edits::new();
+            for (key, value) in &self.first {
+                if let Some(span) = layout.value(&raw, key)
+                    && span.of(&raw) != value
+                {
+                    edits.replace(span, value.clone());
+                }
+            }
+            if usage.of(&raw) != total {
+                edits.replace(usage, total);
+            }
+            return push_data(out, &edits.apply(&raw));
+        }
+        let mut chunk = self.made_up("[]");
+        chunk.extend_from_slice(b",\"usage\":");
+        chunk.extend_from_slice(total);
+        chunk.push(b'}');
+        push_data(out, &chunk);
+    }
+}
