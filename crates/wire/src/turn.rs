@@ -14,9 +14,9 @@ pub(crate) enum Gathered {
     /// Any other value as written.
     Raw(Vec<u8>),
     /// Members in order of their first arrival; keys as written.
-    Object(Vec<(Vec<u8>, Gathered)>),
+    Object(Vec<(Vec<u8>, Self)>),
     /// Elements with their `index`.
-    List(Vec<(u64, Gathered)>),
+    List(Vec<(u64, Self)>),
 }
 
 impl Default for Gathered {
@@ -50,7 +50,7 @@ impl Gathered {
         }
         match (&mut *self, json::kind(src, span)) {
             (Self::Text(text), Some(Kind::String)) => {
-                text.extend_from_slice(json::raw_text(src, span).unwrap_or_default())
+                text.extend_from_slice(json::raw_text(src, span).unwrap_or_default());
             }
             (Self::Object(own), Some(Kind::Object)) => {
                 for member in json::members(src, span).unwrap_or_default() {

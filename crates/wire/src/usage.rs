@@ -39,6 +39,9 @@ impl UsageSum {
     }
 }
 
+/// How two numbers become one.
+type Leaf<'l> = &'l dyn Fn(&[u8], &[u8]) -> Vec<u8>;
+
 /// Adds two numbers as written; the second wins if one is not a number that can be added.
 fn add(old: &[u8], new: &[u8]) -> Vec<u8> {
     let text = |raw| std::str::from_utf8(raw).unwrap_or_default();
@@ -53,7 +56,7 @@ fn add(old: &[u8], new: &[u8]) -> Vec<u8> {
 
 /// Joins two values: objects by key, lists of objects by `modality`, numbers by `leaf`; else the newer one, unless it
 /// is null.
-fn combine(old: &[u8], new: &[u8], leaf: &dyn Fn(&[u8], &[u8]) -> Vec<u8>) -> Vec<u8> {
+fn combine(old: &[u8], new: &[u8], leaf: Leaf<'_>) -> Vec<u8> {
     let (old_span, new_span) = (Span::new(0, old.len()), Span::new(0, new.len()));
     match (json::kind(old, old_span), json::kind(new, new_span)) {
         (Some(Kind::Object), Some(Kind::Object)) => objects(old, new, leaf),
@@ -64,7 +67,7 @@ fn combine(old: &[u8], new: &[u8], leaf: &dyn Fn(&[u8], &[u8]) -> Vec<u8>) -> Ve
     }
 }
 
-fn objects(old: &[u8], new: &[u8], leaf: &dyn Fn(&[u8], &[u8]) -> Vec<u8>) -> Vec<u8> {
+fn objects(old: &[u8], new: &[u8], leaf: Leaf<'_>) -> Vec<u8> {
     let (Ok(old_list), Ok(new_list)) = (
         json::members(old, Span::new(0, old.len())),
         json::members(new, Span::new(0, new.len())),
@@ -98,8 +101,8 @@ fn objects(old: &[u8], new: &[u8], leaf: &dyn Fn(&[u8], &[u8]) -> Vec<u8>) -> Ve
     out
 }
 
-fn modalities(old: &[u8], new: &[u8], leaf: &dyn Fn(&[u8], &[u8]) -> Vec<u8>) -> Option<Vec<u8>> {
-    let named = |src: &[u8]| -> Option<Vec<(String, Vec<u8>)>> {
+fn modalities(old: &[u8], new: &[u8], leaf: Leaf<'_>) -> Option<Vec<u8>> {
+    let named = |src: &[u8]| {
         let elements = json::elements(src, Span::new(0, src.len())).ok()?;
         let one = |span: &Span| {
             Some((
@@ -107,7 +110,7 @@ fn modalities(old: &[u8], new: &[u8], leaf: &dyn Fn(&[u8], &[u8]) -> Vec<u8>) ->
                 span.of(src).to_vec(),
             ))
         };
-        elements.iter().map(one).collect()
+        elements.iter().map(one).collect::<Option<Vec<(String, Vec<u8>)>>>()
     };
     let (mut joined, new) = (named(old)?, named(new)?);
     for (name, value) in new {

@@ -1,5 +1,11 @@
 //! Chat Completions: whole exchanges (wire.md 1, conversation.md sections 1 and 3).
 
+#![expect(
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "test data reads better so"
+)]
+
 mod support;
 
 use knack_wire::drive::{BodyKind, EndKind, Entry, Settings};
@@ -198,7 +204,7 @@ fn usage_is_asked_for_and_dropped_if_the_client_did_not() {
     assert_eq!(played.sent_value(0)["stream_options"], value!({"include_usage":true}));
     assert!(!played.text().contains("usage"), "{}", played.text());
     assert_eq!(played.data().len(), 5);
-    assert_eq!(played.summary.unwrap().usage.is_some(), true);
+    assert!(played.summary.unwrap().usage.is_some());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Anthropic Messages: whole exchanges (wire.md 3, conversation.md sections 1 and 3).
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod support;
 
 use knack_wire::drive::{EndKind, Settings};

@@ -19,11 +19,11 @@ use crate::request::{Injection, Request, View};
 use crate::route::{Format, Kind};
 
 /// Most bytes that are gathered of one turn: what must be echoed is held in memory, so it is bounded.
-pub const MAX_TURN: usize = 8 << 20;
+pub(super) const MAX_TURN: usize = 8 << 20;
 /// Most bytes of an error body that are kept for passing on.
 const MAX_ERROR: usize = 1 << 20;
 /// A stream that says nothing for this long is dead.
-pub const SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SILENCE: Duration = Duration::from_mins(1);
 /// First sign of life while the client sees nothing.
 const FIRST_KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Later signs of life.
@@ -165,9 +165,9 @@ impl Drive {
     /// The first wishes: [`Out::Lookup`] or the first [`Out::Send`].
     pub fn start(&mut self, now: Duration, out: &mut Vec<Out>) {
         if self.settings.lookup {
-            out.push(Out::Lookup)
+            out.push(Out::Lookup);
         } else {
-            self.feed(In::Expanded(Edits::new()), now, out)
+            self.feed(In::Expanded(Edits::new()), now, out);
         }
     }
 
@@ -184,9 +184,9 @@ impl Drive {
             (State::Reading, In::Body(bytes)) => {
                 self.last_input = now;
                 if self.stream == Some(true) {
-                    self.stream_bytes(&bytes, now, out)
+                    self.stream_bytes(&bytes, now, out);
                 } else {
-                    self.body_bytes(&bytes, out)
+                    self.body_bytes(&bytes, out);
                 }
             }
             (State::Reading, In::End) => self.end(now, out),

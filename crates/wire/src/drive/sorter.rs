@@ -24,6 +24,7 @@ struct Unit {
 
 /// Sorts the parts of one turn.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct Sorter {
     own_tools: Vec<String>,
     /// Text waits for the turn's end.

@@ -253,7 +253,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_rounds: 10,
-            deadline: Duration::from_secs(540),
+            deadline: Duration::from_mins(9),
             last_note: String::new(),
             limit_text: "limit reached".to_owned(),
             native: false,

@@ -41,14 +41,14 @@ pub(crate) fn remove_member(request: &Request, edits: &mut Edits, key: &str) {
 }
 
 /// Appends elements behind the last one of the list at `list`.
-pub(crate) fn push_elements(src: &[u8], edits: &mut Edits, list: Span, elements: &[Vec<u8>]) {
+pub(crate) fn push_elements(src: &[u8], edits: &mut Edits, array: Span, elements: &[Vec<u8>]) {
     if elements.is_empty() {
         return;
     }
     let joined = elements.join(&b","[..]);
-    match json::elements(src, list).unwrap_or_default().last() {
+    match json::elements(src, array).unwrap_or_default().last() {
         Some(last) => edits.insert(last.end, [b",", joined.as_slice()].concat()),
-        None => edits.insert(list.start + 1, joined),
+        None => edits.insert(array.start + 1, joined),
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tool
     }
     match request.value("tools") {
         Some(span) if json::kind(request.raw(), span) == Some(Kind::Array) => {
-            push_elements(request.raw(), edits, span, tools)
+            push_elements(request.raw(), edits, span, tools);
         }
         _ => {
             let list = [b"[", tools.join(&b","[..]).as_slice(), b"]"].concat();

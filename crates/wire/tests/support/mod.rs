@@ -1,5 +1,10 @@
 //! Plays whole exchanges through the loop: a client request, scripted upstream answers, scripted results.
-#![allow(clippy::allow_attributes, dead_code, clippy::unwrap_used, reason = "test support: each file uses its own part")]
+#![allow(
+    clippy::allow_attributes,
+    dead_code,
+    clippy::unwrap_used,
+    reason = "test support: each file uses its own part"
+)]
 
 use std::collections::VecDeque;
 use std::time::Duration;

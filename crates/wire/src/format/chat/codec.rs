@@ -248,7 +248,7 @@ impl Codec for ChatCodec {
         }
         self.turn.stopped = true;
         self.turn.gathered = raw.len();
-        let reason = layout.reason(&raw).map_or(true, |reason| runnable(&reason));
+        let reason = layout.reason(&raw).is_none_or(|reason| runnable(&reason));
         layout.push(&mut parts, Part::Stop { runnable: reason }, Piece::Hidden);
         layout.push(&mut parts, Part::End, Piece::Hidden);
         let frame = Decoded {
@@ -284,11 +284,7 @@ impl Codec for ChatCodec {
             return;
         };
         if self.turn.body.is_none() {
-            return if shown.contains(&true) {
-                self.show_chunk(&frame.raw, layout, shown, out)
-            } else {
-                ()
-            };
+            return self.show_chunk(&frame.raw, layout, shown, out);
         }
         for (piece, shown) in layout.pieces.iter().zip(shown) {
             match piece {
@@ -324,9 +320,9 @@ impl Codec for ChatCodec {
 
     fn finish(&mut self, ending: Ending, files: &[GeneratedFile], out: &mut Vec<u8>) {
         if self.turn.body.is_some() {
-            self.finish_body(ending, files, out)
+            self.finish_body(ending, files, out);
         } else {
-            self.finish_stream(ending, out)
+            self.finish_stream(ending, out);
         }
     }
 

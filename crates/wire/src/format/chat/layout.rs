@@ -14,7 +14,6 @@ pub(crate) struct Layout {
 /// The first element of `choices`.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
-    pub(super) span: Span,
     /// `delta` of a chunk, `message` of a body.
     pub(super) message: Option<Span>,
     pub(super) members: Vec<Member>,
@@ -51,7 +50,6 @@ impl Layout {
                 .unwrap_or_default();
             let finish = json::member(raw, &list, "finish_reason").map(|member| member.value);
             Some(Choice {
-                span,
                 message,
                 members,
                 finish,

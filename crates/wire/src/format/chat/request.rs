@@ -200,9 +200,10 @@ fn tool(tool: &Tool) -> Vec<u8> {
 fn ask_for_usage(request: &Request, edits: &mut Edits) {
     let src = request.raw();
     match request.present("stream_options") {
-        Some(span) if json::kind(src, span) == Some(Kind::Object) => match json::get(src, span, "include_usage") {
-            Some(value) => edits.replace(value, "true"),
-            None => {
+        Some(span) if json::kind(src, span) == Some(Kind::Object) => {
+            if let Some(value) = json::get(src, span, "include_usage") {
+                edits.replace(value, "true");
+            } else {
                 let comma = if json::members(src, span).is_ok_and(|list| list.is_empty()) {
                     ""
                 } else {
@@ -210,7 +211,7 @@ fn ask_for_usage(request: &Request, edits: &mut Edits) {
                 };
                 edits.insert(span.start + 1, format!("\"include_usage\":true{comma}"));
             }
-        },
+        }
         _ => splice::set_member(
             request,
             edits,

@@ -105,9 +105,10 @@ impl Block {
     pub(super) fn json(&self) -> Bytes {
         let mut edits = Edits::new();
         let span = Span::new(0, self.start.len());
-        let mut set = |key: &str, value: Vec<u8>| match json::get(&self.start, span, key) {
-            Some(old) => edits.replace(old, value),
-            None => {
+        let mut set = |key: &str, value: Vec<u8>| {
+            if let Some(old) = json::get(&self.start, span, key) {
+                edits.replace(old, value);
+            } else {
                 let mut member = b",".to_vec();
                 json::push_string(&mut member, key);
                 member.push(b':');

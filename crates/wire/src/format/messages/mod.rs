@@ -93,7 +93,7 @@ impl Dialect for Messages {
                 line = error(
                     status,
                     &format!("The upstream answered with status {status} in a later round."),
-                )
+                );
             }
         }
         let mut out = Vec::new();

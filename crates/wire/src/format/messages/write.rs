@@ -102,19 +102,20 @@ impl MessagesCodec {
             .map(|span| span.of(own).to_vec())
             .collect();
         let inner = json::members(raw, theirs.value).unwrap_or_default();
-        match json::member(raw, &inner, "skills").filter(|member| json::kind(raw, member.value) == Some(Kind::Array)) {
-            Some(list) => splice::push_elements(raw, edits, list.value, &skills),
-            None => {
-                let list = [b"[", skills.join(&b","[..]).as_slice(), b"]"].concat();
-                set_value(
-                    raw,
-                    &inner,
-                    theirs.value,
-                    "skills",
-                    std::str::from_utf8(&list).ok(),
-                    edits,
-                );
-            }
+        if let Some(list) =
+            json::member(raw, &inner, "skills").filter(|member| json::kind(raw, member.value) == Some(Kind::Array))
+        {
+            splice::push_elements(raw, edits, list.value, &skills);
+        } else {
+            let list = [b"[", skills.join(&b","[..]).as_slice(), b"]"].concat();
+            set_value(
+                raw,
+                &inner,
+                theirs.value,
+                "skills",
+                std::str::from_utf8(&list).ok(),
+                edits,
+            );
         }
     }
 

@@ -8,6 +8,7 @@ use crate::turn::Gathered;
 
 /// What is known of the running turn.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct Turn {
     pub(super) started: bool,
     pub(super) message: Gathered,

@@ -70,9 +70,9 @@ impl ChatCodec {
             }
         }
         if edits.is_empty() {
-            push_data(out, raw)
+            push_data(out, raw);
         } else {
-            push_data(out, &edits.apply(raw))
+            push_data(out, &edits.apply(raw));
         }
     }
 
@@ -172,9 +172,9 @@ impl ChatCodec {
                 }
             }
             if edits.is_empty() {
-                push_data(out, &raw)
+                push_data(out, &raw);
             } else {
-                push_data(out, &edits.apply(&raw))
+                push_data(out, &edits.apply(&raw));
             }
         } else {
             let reason = reason.unwrap_or(if self.turn.calls.is_empty() {

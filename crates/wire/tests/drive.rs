@@ -1,0 +1,367 @@
+//! The loop's clock and bounds: keep-alives, silence, deadline, sizes, odd inputs (conversation.md section 3).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use knack_wire::drive::{BodyKind, Call, CallOutcome, Drive, EndKind, Failure, Head, Out, Settings};
+use knack_wire::json::Edits;
+use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request};
+use proptest::prelude::*;
+use support::*;
+
+const CHAT: &str = r#"{"messages":[{"role":"user","content":"x"}],"stream":true}"#;
+const GOOD: Head = Head {
+    status: 200,
+    stream: true,
+    retry_after: None,
+};
+const CALLS: &str = concat!(
+    "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"skill_run\",\"arguments\":\"{}\"}}]},\"finish_reason\":null}]}\n\n",
+    "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n",
+    "data: [DONE]\n\n"
+);
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn started(body: &str, settings: Settings) -> Drive {
+    let mut drive = Drive::new(request(Format::Chat, body), injection(), settings).unwrap();
+    drive.start(at(0), &mut Vec::new());
+    drive
+}
+
+fn fed(drive: &mut Drive, input: In, now: Duration) -> Vec<Out> {
+    let mut out = Vec::new();
+    drive.feed(input, now, &mut out);
+    out
+}
+
+fn client(out: &[Out]) -> String {
+    out.iter()
+        .filter_map(|out| {
+            if let Out::ClientBytes(bytes) = out {
+                std::str::from_utf8(bytes).ok()
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+fn running() -> (Drive, Call) {
+    let mut drive = started(CHAT, settings());
+    fed(&mut drive, In::Head(GOOD), at(1));
+    let out = fed(&mut drive, In::Body(Bytes::from_static(CALLS.as_bytes())), at(10));
+    let call = out
+        .into_iter()
+        .find_map(|out| if let Out::Run(call) = out { Some(call) } else { None });
+    (drive, call.unwrap())
+}
+
+#[test]
+fn keep_alives_come_after_two_seconds_and_then_every_ten() {
+    let (mut drive, call) = running();
+    assert_eq!(drive.wake(), Some(at(12)));
+    assert_eq!(client(&fed(&mut drive, In::Tick, at(11))), "");
+    assert_eq!(client(&fed(&mut drive, In::Tick, at(12))), ": keepalive\n\n");
+    assert_eq!(drive.wake(), Some(at(22)));
+    assert_eq!(client(&fed(&mut drive, In::Tick, at(21))), "");
+    assert_eq!(client(&fed(&mut drive, In::Tick, at(45))), ": keepalive\n\n");
+    assert_eq!(drive.wake(), Some(at(52)));
+    // They go on while the next round is awaited, and end with its first text.
+    let outcome = CallOutcome {
+        token: call.token,
+        text: "r".into(),
+        ..CallOutcome::default()
+    };
+    assert!(matches!(
+        fed(&mut drive, In::Result(outcome), at(46))[..],
+        [Out::Send { round: 2, .. }]
+    ));
+    assert_eq!(client(&fed(&mut drive, In::Tick, at(52))), ": keepalive\n\n");
+    fed(&mut drive, In::Head(GOOD), at(53));
+    let text = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n";
+    fed(&mut drive, In::Body(Bytes::from_static(text.as_bytes())), at(54));
+    assert_eq!(client(&fed(&mut drive, In::Tick, at(70))), "");
+}
+
+#[test]
+fn a_silent_stream_ends_after_a_minute() {
+    let mut drive = started(CHAT, settings());
+    assert_eq!(
+        client(&fed(&mut drive, In::Tick, at(200))),
+        "",
+        "waiting for a head is bounded by the deadline only"
+    );
+    fed(&mut drive, In::Head(GOOD), at(200));
+    assert_eq!(drive.wake(), Some(at(260)));
+    let out = fed(&mut drive, In::Tick, at(260));
+    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 504 && head.body == BodyKind::Json));
+    assert!(matches!(out.last(), Some(Out::Finish(summary)) if matches!(summary.end, EndKind::Fault(_))));
+}
+
+#[test]
+fn the_deadline_ends_a_running_loop_well_formed() {
+    let (mut drive, call) = running();
+    let out = fed(&mut drive, In::Tick, at(540));
+    assert!(client(&out).contains("\"type\":\"server_error\""));
+    assert!(drive.finished());
+    assert!(
+        fed(
+            &mut drive,
+            In::Result(CallOutcome {
+                token: call.token,
+                ..CallOutcome::default()
+            }),
+            at(541)
+        )
+        .is_empty()
+    );
+    assert_eq!(drive.wake(), None);
+    // Not streamed: a status, and no automatic retry once code has run.
+    let body = CHAT.replace(",\"stream\":true", "");
+    let mut drive = started(&body, settings());
+    fed(&mut drive, In::Head(Head { stream: false, ..GOOD }), at(1));
+    let turn = r#"{"id":"c","choices":[{"index":0,"message":{"tool_calls":[{"id":"a","function":{"name":"skill_run","arguments":""}}]},"finish_reason":"tool_calls"}]}"#;
+    fed(&mut drive, In::Body(Bytes::from_static(turn.as_bytes())), at(1));
+    assert!(matches!(fed(&mut drive, In::End, at(1))[..], [Out::Run(_)]));
+    let out = fed(&mut drive, In::Tick, at(600));
+    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 504 && head.no_retry && !head.upstream_headers));
+}
+
+#[test]
+fn no_connection_is_a_502_in_round_one_and_retried_later() {
+    let mut drive = started(CHAT, settings());
+    let out = fed(&mut drive, In::Failed(Failure::Connect), at(1));
+    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 502));
+    let (mut drive, call) = running();
+    fed(
+        &mut drive,
+        In::Result(CallOutcome {
+            token: call.token,
+            ..CallOutcome::default()
+        }),
+        at(11),
+    );
+    for _ in 0..2 {
+        assert!(
+            matches!(fed(&mut drive, In::Failed(Failure::Connect), at(12))[..], [Out::Send { round: 2, delay, .. }] if !delay.is_zero())
+        );
+    }
+    assert!(client(&fed(&mut drive, In::Failed(Failure::Connect), at(13))).contains("cannot be reached"));
+    // A retry-after that is too long is not waited for.
+    let (mut drive, call) = running();
+    fed(
+        &mut drive,
+        In::Result(CallOutcome {
+            token: call.token,
+            ..CallOutcome::default()
+        }),
+        at(11),
+    );
+    let head = Head {
+        status: 429,
+        stream: false,
+        retry_after: Some(at(11)),
+    };
+    assert!(fed(&mut drive, In::Head(head), at(12)).is_empty());
+    assert!(client(&fed(&mut drive, In::End, at(12))).contains("429"));
+}
+
+#[test]
+fn a_turn_is_bounded() {
+    let mut drive = started(CHAT, settings());
+    fed(&mut drive, In::Head(GOOD), at(1));
+    let piece = format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+        "x".repeat(1 << 20)
+    );
+    let mut out = Vec::new();
+    for _ in 0..9 {
+        out.extend(fed(&mut drive, In::Body(Bytes::from(piece.clone())), at(1)));
+    }
+    assert!(client(&out).contains("larger than"));
+    assert!(drive.finished());
+    let mut drive = started(CHAT, settings());
+    fed(&mut drive, In::Head(GOOD), at(1));
+    let out = fed(&mut drive, In::Body(Bytes::from(vec![b'x'; 9 << 20])), at(1));
+    assert!(matches!(out.last(), Some(Out::Finish(_))));
+}
+
+#[test]
+fn the_lookup_comes_first_and_its_edits_are_applied() {
+    let request = request(Format::Chat, r#"{"messages":[{"role":"user","content":"x"}]}"#);
+    let place = request.conversation()[0].end;
+    let mut drive = Drive::new(
+        request,
+        injection(),
+        Settings {
+            lookup: true,
+            ..settings()
+        },
+    )
+    .unwrap();
+    let mut out = Vec::new();
+    drive.start(at(0), &mut out);
+    assert!(matches!(out[..], [Out::Lookup]));
+    let mut edits = Edits::new();
+    edits.insert(place, ",{\"role\":\"user\",\"content\":\"y\"}");
+    let out = fed(&mut drive, In::Expanded(edits), at(0));
+    assert!(
+        matches!(&out[..], [Out::Send { body, .. }] if body.windows(12).any(|window| window == b"\"content\":\"y"))
+    );
+}
+
+#[test]
+fn counts_get_the_injection_and_their_answer_passes() {
+    let route = ModelRoute {
+        format: Format::Messages,
+        kind: Kind::Count,
+        model: None,
+        stream: false,
+    };
+    let request = Request::parse(route, Bytes::from_static(br#"{"messages":[]}"#)).unwrap();
+    let played = play_pieces(request, injection(), settings(), &[json("{\"input_tokens\": 5}")], 3);
+    assert_eq!(played.sent_value(0)["tools"][0]["name"], "skill_run");
+    assert_eq!(played.text(), "{\"input_tokens\": 5}");
+}
+
+#[test]
+fn parallel_calls_run_at_once_and_answer_in_order() {
+    let call = |id: &str| format!(r#"{{"id":"{id}","function":{{"name":"skill_run","arguments":"{{}}"}}}}"#);
+    let first = format!(
+        r#"{{"id":"c","choices":[{{"message":{{"tool_calls":[{},{},{}]}},"finish_reason":"tool_calls"}}]}}"#,
+        call("a"),
+        call("b"),
+        call("c")
+    );
+    let last = r#"{"id":"d","choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}"#;
+    let played = play(Format::Chat, r#"{"messages":[]}"#, &[json(&first), json(last)]);
+    let ids: Vec<String> = played.sent_value(1)["messages"].as_array().unwrap()[2..]
+        .iter()
+        .map(|message| message["tool_call_id"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+}
+
+#[test]
+fn duplicate_members_and_bad_bodies_are_refused() {
+    let route = |format| ModelRoute {
+        format,
+        kind: Kind::Generate,
+        model: None,
+        stream: false,
+    };
+    for body in [
+        r#"{"messages":[],"messages":[]}"#,
+        r#"{"tools":[],"t\u006fols":[]}"#,
+        r#"{"system":"","system":""}"#,
+        "[]",
+        "{",
+        "{}x",
+        "\u{1}",
+    ] {
+        let fault = Request::parse(route(Format::Messages), Bytes::copy_from_slice(body.as_bytes())).unwrap_err();
+        assert_eq!(fault.status, 400, "{body}");
+        let value: serde_json::Value = serde_json::from_slice(&fault.body(Format::Messages)).unwrap();
+        assert_eq!(value["error"]["type"], "invalid_request_error");
+    }
+    assert!(Request::parse(route(Format::Chat), Bytes::from_static(b"{\"a\":\"\xff\"}")).is_err());
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+    assert!(Request::parse(route(Format::Chat), Bytes::from(deep)).is_err());
+}
+
+fn formats() -> impl Strategy<Value = Format> {
+    prop_oneof![
+        Just(Format::Chat),
+        Just(Format::Messages),
+        Just(Format::Responses),
+        Just(Format::Gemini)
+    ]
+}
+
+/// Bytes that look like what upstreams send, torn and mixed.
+fn soup() -> impl Strategy<Value = Vec<u8>> {
+    let pieces: Vec<String> = ["chat-sse-tools", "chat-sse-loop", "msg-sse-tools", "msg-sse-loop"]
+        .iter()
+        .flat_map(|name| {
+            fixture(&format!("{name}.events"))
+                .lines()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let line = prop::sample::select(pieces)
+        .prop_map(|line| format!("data: {}\n\n", line.replace("get_weather", "skill_run")).into_bytes());
+    let torn = (line.clone(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(mut line, at, byte)| {
+        let at = at.index(line.len());
+        line[at] = byte;
+        line
+    });
+    prop::collection::vec(
+        prop_oneof![4 => line, 2 => torn, 1 => prop::collection::vec(any::<u8>(), 0..20)],
+        0..12,
+    )
+    .prop_map(|lines| lines.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_of_an_upstream_make_the_loop_panic(format in formats(), bytes in soup(), stream in any::<bool>(), piece in 1..50usize, native in any::<bool>()) {
+        let mut drive = Drive::new(request(format, CHAT), injection(), Settings { native, ..settings() }).unwrap();
+        let mut out = Vec::new();
+        drive.start(at(0), &mut out);
+        for _ in 0..3 {
+            drive.feed(In::Head(Head { stream, ..GOOD }), at(1), &mut out);
+            for piece in bytes.chunks(piece) {
+                drive.feed(In::Body(Bytes::copy_from_slice(piece)), at(1), &mut out);
+            }
+            drive.feed(In::End, at(1), &mut out);
+            for token in 0..4 {
+                drive.feed(In::Result(CallOutcome { token, text: "r".into(), ..CallOutcome::default() }), at(2), &mut out);
+            }
+            drive.feed(In::Tick, at(30), &mut out);
+        }
+        let finishes = out.iter().filter(|out| matches!(out, Out::Finish(_))).count();
+        let heads = out.iter().filter(|out| matches!(out, Out::ClientHead(_))).count();
+        prop_assert!(finishes <= 1 && heads <= 1);
+        for one in &out {
+            if let Out::Send { body, .. } = one {
+                prop_assert!(serde_json::from_slice::<serde_json::Value>(body).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_of_a_client_make_a_request_panic(format in formats(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+        if let Ok(request) = Request::parse(route, Bytes::from(bytes)) {
+            let _ = (request.view(), request.messages(), request.attachments(), request.tools_json().len());
+            let _ = request.apply(&injection(), Edits::new());
+        }
+    }
+
+    #[test]
+    fn an_injected_body_is_json_and_keeps_every_member(
+        format in formats(),
+        system in prop_oneof![Just("null"), Just("\"a\""), Just("[]"), Just("[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{\"type\":\"ephemeral\"}}]"), Just("7")],
+        tools in prop_oneof![Just("null"), Just("[]"), Just("[{\"name\":\"w\"}]"), Just("{}"), Just("[ 1 , 2 ]")],
+        messages in prop_oneof![Just("[]"), Just("[ ]"), Just("null"), Just("[{\"role\":\"system\",\"content\":null}]"), Just("[{\"role\":\"system\",\"content\":[]}]"), Just("[1]")],
+        extra in "[a-z]{1,5}",
+    ) {
+        let body = format!("{{\"{extra}x\":1.50,\"system\":{system},\"tools\":{tools} ,\n\"messages\":{messages},\"stream\":true}}");
+        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+        let request = Request::parse(route, Bytes::from(body.clone())).unwrap();
+        let sent = request.apply(&injection(), Edits::new());
+        let value: serde_json::Value = serde_json::from_slice(&sent).unwrap();
+        for member in request.top() {
+            prop_assert!(value.get(std::str::from_utf8(member.key.of(body.as_bytes())).unwrap()).is_some());
+        }
+        prop_assert_eq!(&request.apply(&Injection::default(), Edits::new())[..], body.as_bytes());
+    }
+}

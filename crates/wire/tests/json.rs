@@ -1,0 +1,144 @@
+//! The span scanner and the frame reader, against serde_json and against any split.
+
+use knack_wire::frame::{MAX_EVENT, SseDecoder, SseEvent};
+use knack_wire::json::{self, Edits, JsonError, Span};
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<i32>().prop_map(|n| Value::from(f64::from(n) / 4.0)),
+        any::<String>().prop_map(Value::from)
+    ];
+    leaf.prop_recursive(4, 40, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::hash_map(any::<String>(), inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect()))
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_scanner_agrees_with_serde_json(value in values(), pretty in any::<bool>()) {
+        let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+        let src = text.as_bytes();
+        let span = json::document(src).unwrap();
+        prop_assert_eq!(span.of(src), src);
+        match &value {
+            Value::Object(map) => {
+                let members = json::object(src).unwrap();
+                prop_assert_eq!(members.len(), map.len());
+                for (key, value) in map {
+                    let found = json::get(src, span, key).unwrap();
+                    prop_assert_eq!(&serde_json::from_slice::<Value>(found.of(src)).unwrap(), value);
+                }
+            }
+            Value::Array(list) => prop_assert_eq!(json::elements(src, span).unwrap().len(), list.len()),
+            Value::String(text) => prop_assert_eq!(json::text(src, span).unwrap(), text.as_str()),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn what_the_scanner_takes_serde_json_takes(bytes in "[\\[\\]{}:,\" a\\\\u0-9.eE+truefalsn\\-]{0,24}") {
+        // Raw control characters in strings are the one thing that the scanner lets through.
+        if json::document(bytes.as_bytes()).is_ok() {
+            let read = serde_json::from_str::<Value>(&bytes);
+            let harmless = read.as_ref().err().is_none_or(|error| error.to_string().contains("number out of range") || error.to_string().contains("surrogate") || error.to_string().contains("hex escape"));
+            prop_assert!(harmless, "{bytes}: {read:?}");
+        } else {
+            prop_assert!(serde_json::from_str::<Value>(&bytes).is_err(), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let whole = Span::new(0, bytes.len());
+        let _ = (json::document(&bytes), json::object(&bytes), json::members(&bytes, whole), json::elements(&bytes, whole), json::text(&bytes, whole));
+        prop_assert!(json::unescape(&bytes).len() <= bytes.len() * 3);
+    }
+
+    #[test]
+    fn quoted_text_comes_back(text in any::<String>()) {
+        let quoted = json::quoted(&text);
+        prop_assert_eq!(serde_json::from_slice::<String>(&quoted).unwrap(), text.clone());
+        prop_assert_eq!(json::text(&quoted, Span::new(0, quoted.len())).unwrap(), text);
+    }
+
+    #[test]
+    fn removed_items_take_their_commas(count in 1..7usize, gone in prop::collection::btree_set(0..7usize, 0..7)) {
+        let text = format!("[{}]", (0..count).map(|at| format!(" {at} ")).collect::<Vec<_>>().join(","));
+        let all = json::elements(text.as_bytes(), Span::new(0, text.len())).unwrap();
+        let gone: Vec<usize> = gone.into_iter().filter(|at| *at < count).collect();
+        let mut edits = Edits::new();
+        edits.remove_items(&all, &gone);
+        let left: Vec<usize> = serde_json::from_slice(&edits.apply(text.as_bytes())).unwrap();
+        prop_assert_eq!(left, (0..count).filter(|at| !gone.contains(at)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn any_split_gives_the_same_events(piece in 1..12usize, ends in prop::sample::select(vec!["\n", "\r\n", "\r"])) {
+        let text = "\u{feff}: hi\nevent: a\ndata: {\"x\":\"ü\"}\n\ndata:one\ndata: two\n\n\n\nid: 3\ndata\n\nevent: b\ndata: last".replace('\n', ends);
+        let mut events = Vec::new();
+        let mut decoder = SseDecoder::new();
+        for piece in text.as_bytes().chunks(piece) {
+            decoder.push(piece, &mut events).unwrap();
+        }
+        decoder.finish(&mut events).unwrap();
+        let event = |name: &str, data: &str| SseEvent { name: name.to_owned().into(), data: data.to_owned().into() };
+        prop_assert_eq!(events, vec![event("a", "{\"x\":\"ü\"}"), event("", "one\ntwo"), event("", ""), event("b", "last")]);
+    }
+}
+
+#[test]
+fn depth_and_errors() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(json::document(nested(128).as_bytes()).is_ok());
+    assert!(matches!(
+        json::document(nested(129).as_bytes()),
+        Err(JsonError::Depth { .. })
+    ));
+    for bad in [
+        "",
+        " ",
+        "[1,]",
+        "{\"a\"}",
+        "{\"a\":1,}",
+        "01",
+        "1.",
+        "-",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "tru",
+        "[1}",
+        "1 2",
+        "{a:1}",
+    ] {
+        assert!(json::document(bad.as_bytes()).is_err(), "{bad}");
+    }
+    assert_eq!(json::unescape(br"\ud83d\ude00 \ud83d x"), "\u{1f600} \u{fffd} x");
+}
+
+#[test]
+fn events_are_bounded() {
+    let mut decoder = SseDecoder::new();
+    let line = [b"data: ".as_slice(), &vec![b'x'; 1 << 20], b"\n"].concat();
+    let mut events = Vec::new();
+    let refused = (0..=MAX_EVENT >> 20).any(|_| decoder.push(&line, &mut events).is_err());
+    assert!(refused && events.is_empty());
+}
+
+#[test]
+fn overlapping_edits_are_left_out() {
+    let mut edits = Edits::new();
+    edits.replace(Span::new(1, 4), "X");
+    edits.replace(Span::new(2, 3), "Y");
+    edits.insert(4, "Z");
+    edits.replace(Span::new(90, 95), "far");
+    assert_eq!(edits.apply(b"012345"), b"0XZ45");
+}
