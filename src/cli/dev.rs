@@ -59,6 +59,9 @@ pub struct DevArgs {
     /// Give a skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
     allow_env: Vec<String>,
+    /// Memory for hidden turns between requests, MiB
+    #[arg(long, value_name = "MIB", default_value_t = RECORDS_DEV_BYTES >> 20)]
+    record_store_mib: usize,
     /// Write the port that is served into this file, once it is
     #[arg(long, value_name = "FILE")]
     print_port_file: Option<PathBuf>,
@@ -127,7 +130,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         grants: Arc::new(grants),
         files: Arc::new(FileStore::new(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?),
         files_folder: Some(args.files_dir.clone()),
-        records: RecordStore::new(RECORDS_DEV_BYTES),
+        records: RecordStore::new(args.record_store_mib << 20),
         secret: random_secret(),
         bodies: BodyBudget::default(),
         metrics,

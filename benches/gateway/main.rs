@@ -1,0 +1,43 @@
+//! Budgets of the gateway, each against the floor proxy in the same run.
+//!
+//! Three processes serve in turn: nobody (the upstream directly), the floor, and `knack dev` with 100 skills. The
+//! upstream is in this process and answers from memory. Pairs are interleaved, so that a machine that drifts drifts for
+//! all. CPU time is what the kernel counted for the process, memory its anonymous resident set.
+
+mod bodies;
+mod measure;
+mod processes;
+mod report;
+mod rows;
+mod upstream;
+
+use processes::{Floor, Knack};
+use report::Report;
+
+/// Interleaved pairs per row.
+const PAIRS: usize = 10;
+
+#[tokio::main]
+async fn main() {
+    // `cargo bench` and `cargo test --benches` call with flags of their own; a budget is only measured when asked for.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let upstream = upstream::Upstream::start().await;
+    let knack = Knack::start(&upstream.url, processes::Records::Empty).await;
+    let system = upstream.learn_system_text(&knack.url).await;
+    let floor = Floor::start(&upstream.url, &system).await;
+    let mut report = Report::new();
+    for body in bodies::all() {
+        rows::request_cost(&mut report, &upstream, &floor, &knack, &body, "").await;
+        rows::first_byte(&mut report, &floor, &knack, &body, "").await;
+    }
+    let full = Knack::start(&upstream.url, processes::Records::Full).await;
+    upstream.fill_records(&full.url).await;
+    let body = bodies::medium();
+    rows::request_cost(&mut report, &upstream, &floor, &full, &body, "_full_records").await;
+    rows::first_byte(&mut report, &floor, &full, &body, "_full_records").await;
+    rows::memory(&mut report, &knack, "").await;
+    rows::memory(&mut report, &full, "_full_records").await;
+    report.finish();
+}

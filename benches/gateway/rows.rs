@@ -1,0 +1,155 @@
+//! What is measured: CPU per request, added latency, first streamed byte, memory.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::PAIRS;
+use super::bodies::RequestBody;
+use super::measure::{anonymous_memory, cpu_time, median, median_and_spread};
+use super::processes::{Floor, Knack};
+use super::report::{Measured, Report, TRIES};
+use super::upstream::Upstream;
+
+/// CPU and added latency may be a tenth above the floor's.
+const RATIO_LIMIT: f64 = 1.10;
+/// First streamed byte, milliseconds after the floor's.
+const FIRST_BYTE_LIMIT_MS: f64 = 0.5;
+/// Anonymous memory after the load, MB.
+const MEMORY_LIMIT_MB: f64 = 20.0;
+/// Requests before memory is read.
+const MEMORY_REQUESTS: usize = 50_000;
+
+struct Client {
+    http: reqwest::Client,
+}
+
+impl Client {
+    fn new() -> Self {
+        let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("a client");
+        Self { http }
+    }
+
+    async fn post(&self, base: &str, body: Bytes) -> reqwest::Response {
+        let sent = self.http.post(format!("{base}/v1/chat/completions")).bearer_auth("bench").header("content-type", "application/json").body(body).send().await;
+        let response = sent.expect("the server answers");
+        assert!(response.status().is_success(), "{base} answered {}", response.status());
+        response
+    }
+
+    /// Median time of whole requests.
+    async fn latency(&self, base: &str, body: &Bytes, count: usize) -> Duration {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let begun = Instant::now();
+            self.post(base, body.clone()).await.bytes().await.expect("a whole answer");
+            times.push(begun.elapsed());
+        }
+        median(times)
+    }
+
+    /// Median time to the first body byte of a stream.
+    async fn first_byte(&self, base: &str, body: &Bytes, count: usize) -> Duration {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let begun = Instant::now();
+            let mut stream = self.post(base, body.clone()).await.bytes_stream();
+            stream.next().await.expect("a first event").expect("a readable event");
+            times.push(begun.elapsed());
+            while stream.next().await.is_some() {}
+        }
+        median(times)
+    }
+}
+
+/// Measures up to [`TRIES`] times, until the pairs agree.
+async fn steady<F: AsyncFnMut() -> Vec<f64>>(report: &mut Report, name: &str, limit: f64, mut sample: F) {
+    for attempt in 1..=TRIES {
+        let (value, spread) = median_and_spread(sample().await);
+        let measured = Measured { value, spread };
+        let calm = report.budget(name, measured, limit);
+        if calm || attempt == TRIES {
+            report.settle(name, measured, limit, calm);
+            return;
+        }
+    }
+}
+
+/// CPU time per request and latency added over no proxy at all, both as ratios to the floor's.
+pub async fn request_cost(report: &mut Report, upstream: &Upstream, floor: &Floor, knack: &Knack, body: &RequestBody, suffix: &str) {
+    let client = Client::new();
+    for base in [&floor.url, &knack.url, &upstream.url] {
+        client.latency(base, &body.plain, body.requests).await;
+    }
+    steady(report, &format!("gateway_cpu_ratio_{}{suffix}", body.name), RATIO_LIMIT, async || {
+        let mut ratios = Vec::with_capacity(PAIRS);
+        for _ in 0..PAIRS {
+            let floor_cost = cpu_of(&client, floor.pid, &floor.url, body).await;
+            let knack_cost = cpu_of(&client, knack.pid, &knack.url, body).await;
+            ratios.push(knack_cost / floor_cost);
+        }
+        ratios
+    })
+    .await;
+    steady(report, &format!("gateway_added_p50_ratio_{}{suffix}", body.name), RATIO_LIMIT, async || {
+        let mut ratios = Vec::with_capacity(PAIRS);
+        for _ in 0..PAIRS {
+            let direct = client.latency(&upstream.url, &body.plain, body.requests).await;
+            let by_floor = client.latency(&floor.url, &body.plain, body.requests).await;
+            let by_knack = client.latency(&knack.url, &body.plain, body.requests).await;
+            let added = |with: Duration| with.saturating_sub(direct).as_secs_f64().max(1e-6);
+            ratios.push(added(by_knack) / added(by_floor));
+        }
+        ratios
+    })
+    .await;
+}
+
+async fn cpu_of(client: &Client, pid: u32, base: &str, body: &RequestBody) -> f64 {
+    let before = cpu_time(pid);
+    client.latency(base, &body.plain, body.requests).await;
+    (cpu_time(pid) - before).as_secs_f64() / body.requests as f64
+}
+
+/// First streamed byte: milliseconds later than through the floor.
+pub async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack, body: &RequestBody, suffix: &str) {
+    let client = Client::new();
+    let count = body.requests.min(100);
+    let name = format!("first_byte_later_ms_{}{suffix}", body.name);
+    let mut floor_ms = 0.0;
+    for attempt in 1..=TRIES {
+        let mut differences = Vec::with_capacity(PAIRS);
+        let mut floors = Vec::with_capacity(PAIRS);
+        for _ in 0..PAIRS {
+            let by_floor = client.first_byte(&floor.url, &body.streamed, count).await.as_secs_f64() * 1e3;
+            let by_knack = client.first_byte(&knack.url, &body.streamed, count).await.as_secs_f64() * 1e3;
+            differences.push(by_knack - by_floor);
+            floors.push(by_floor);
+        }
+        // The spread that matters is that of the floor: a difference near zero has no relative spread.
+        let ((value, _), (floor_median, spread)) = (median_and_spread(differences), median_and_spread(floors));
+        floor_ms = floor_median;
+        let measured = Measured { value, spread };
+        let calm = report.budget(&name, measured, FIRST_BYTE_LIMIT_MS);
+        if calm || attempt == TRIES {
+            report.settle(&name, measured, FIRST_BYTE_LIMIT_MS, calm);
+            break;
+        }
+    }
+    report.note(&format!("  floor's first byte: {floor_ms:.3} ms"));
+}
+
+/// Anonymous memory of the gateway after 50,000 requests of 2 KB, eight at a time.
+pub async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
+    let client = Client::new();
+    let body = super::bodies::all().swap_remove(0).plain;
+    let requests = futures::stream::iter(0..MEMORY_REQUESTS).map(|_| async { client.post(&knack.url, body.clone()).await.bytes().await.is_ok() }).buffer_unordered(8);
+    let answered = requests.filter(|ok| std::future::ready(*ok)).count().await;
+    assert_eq!(answered, MEMORY_REQUESTS, "every request is answered");
+    let value = anonymous_memory(knack.pid) as f64 / 1e6;
+    let measured = Measured { value, spread: 0.0 };
+    let name = format!("gateway_anonymous_mb{suffix}");
+    report.budget(&name, measured, MEMORY_LIMIT_MB);
+    report.settle(&name, measured, MEMORY_LIMIT_MB, true);
+}

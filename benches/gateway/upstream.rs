@@ -1,0 +1,102 @@
+//! The upstream: answers from memory, as fast as a server in this process can.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+/// A running upstream.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Base URL.
+    pub url: String,
+    last: Arc<Mutex<Bytes>>,
+}
+
+/// A request with this text is answered by a call of `load_skill` first, so that the gateway has something to remember.
+const FILL: &str = "fill the record store";
+/// Bytes of one remembered turn: near the cap of a record, so that few requests fill the store.
+const FILL_TEXT: usize = 200 << 10;
+/// Requests that fill the 4 MiB of a sidecar's store, with room to spare.
+const FILL_REQUESTS: usize = 30;
+
+impl Upstream {
+    /// Starts it on a free loopback port.
+    pub async fn start() -> Self {
+        let last = Arc::new(Mutex::new(Bytes::new()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let app = Router::new().fallback(answer).with_state(Arc::clone(&last));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { url, last }
+    }
+
+    /// The system text that the gateway adds: what the floor has to add as well.
+    pub async fn learn_system_text(&self, gateway: &str) -> String {
+        post(gateway, json!({"model": "bench", "messages": [{"role": "user", "content": "hello"}]})).await;
+        let body = self.last.lock().expect("no panic holds it").clone();
+        let value: Value = serde_json::from_slice(&body).expect("the gateway sends JSON");
+        let text = value["messages"][0]["content"].as_str().expect("a system text was added");
+        assert!(text.contains("skill-099"), "100 skills are listed");
+        text.to_owned()
+    }
+
+    /// Fills the record store of the bench's caller.
+    pub async fn fill_records(&self, gateway: &str) {
+        for n in 0..FILL_REQUESTS {
+            post(gateway, json!({"model": "bench", "messages": [{"role": "user", "content": format!("{FILL} {n}")}]})).await;
+        }
+    }
+}
+
+async fn post(base: &str, body: Value) {
+    let response = reqwest::Client::new().post(format!("{base}/v1/chat/completions")).bearer_auth("bench").header("content-type", "application/json").body(body.to_string()).send().await;
+    let response = response.expect("the gateway answers");
+    assert!(response.status().is_success(), "{}", response.text().await.unwrap_or_default());
+    response.bytes().await.expect("a whole answer");
+}
+
+async fn answer(State(last): State<Arc<Mutex<Bytes>>>, body: Bytes) -> Response {
+    let streams = memchr::memmem::find(&body, b"\"stream\":true").is_some();
+    let fills = body.len() < 64 << 10 && memchr::memmem::find(&body, FILL.as_bytes()).is_some();
+    if fills && memchr::memmem::find(&body, b"\"role\":\"tool\"").is_none() {
+        return json_answer(&fill_turn());
+    }
+    *last.lock().expect("no panic holds it") = body;
+    if streams { stream_answer() } else { json_answer(TEXT) }
+}
+
+const TEXT: &str = r#"{"id":"chatcmpl-bench","object":"chat.completion","created":1763760000,"model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"Sales rose by four percent in the last quarter, most of it in the north.","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":900,"completion_tokens":16,"total_tokens":916}}"#;
+
+fn fill_turn() -> String {
+    let call = json!({"id": "call_aaaaaaaaaaaaaaaaaaaaaaaa", "type": "function", "function": {"name": "load_skill", "arguments": "{\"skill\":\"skill-001\"}"}});
+    let message = json!({"role": "assistant", "content": "x".repeat(FILL_TEXT), "tool_calls": [call]});
+    json!({"id": "chatcmpl-fill", "object": "chat.completion", "created": 1_763_760_000, "model": "bench",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+    .to_string()
+}
+
+fn json_answer(text: &str) -> Response {
+    ([(http::header::CONTENT_TYPE, "application/json")], text.to_owned()).into_response()
+}
+
+/// A short stream of eight text chunks, as one provider write each.
+fn stream_answer() -> Response {
+    let chunk = |delta: Value, finish: Value| {
+        let event = json!({"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1_763_760_000, "model": "bench",
+            "choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]});
+        Bytes::from(format!("data: {event}\n\n"))
+    };
+    let mut events = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
+    events.extend((0..8).map(|n| chunk(json!({"content": format!("word {n} ")}), Value::Null)));
+    events.push(chunk(json!({}), json!("stop")));
+    events.push(Bytes::from_static(b"data: [DONE]\n\n"));
+    let body = Body::from_stream(futures::stream::iter(events.into_iter().map(Ok::<_, std::convert::Infallible>)));
+    ([(http::header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], body).into_response()
+}
