@@ -36,7 +36,10 @@ fn large() -> RequestBody {
 
 fn make(name: &'static str, messages: usize, tools: usize, text: usize, requests: usize) -> RequestBody {
     let messages: Vec<Value> = std::iter::once(json!({"role": "system", "content": "Be brief."}))
-        .chain((0..messages).map(|n| json!({"role": if n % 2 == 0 { "user" } else { "assistant" }, "content": prose(n, text)})))
+        .chain(
+            (0..messages)
+                .map(|n| json!({"role": if n % 2 == 0 { "user" } else { "assistant" }, "content": prose(n, text)})),
+        )
         .chain(std::iter::once(json!({"role": "user", "content": "And now?"})))
         .collect();
     let tools: Vec<Value> = (0..tools)
@@ -52,12 +55,30 @@ fn make(name: &'static str, messages: usize, tools: usize, text: usize, requests
     }
     let plain = Bytes::from(body.to_string());
     body["stream"] = Value::Bool(true);
-    RequestBody { name, plain, streamed: Bytes::from(body.to_string()), requests }
+    RequestBody {
+        name,
+        plain,
+        streamed: Bytes::from(body.to_string()),
+        requests,
+    }
 }
 
 /// Text as chats have it: words, line breaks, quotes to escape.
 fn prose(seed: usize, length: usize) -> String {
-    const WORDS: [&str; 12] = ["the", "report", "of", "last", "quarter", "\"shows\"", "a", "rise\n", "in", "sales", "überall", "again."];
+    const WORDS: [&str; 12] = [
+        "the",
+        "report",
+        "of",
+        "last",
+        "quarter",
+        "\"shows\"",
+        "a",
+        "rise\n",
+        "in",
+        "sales",
+        "überall",
+        "again.",
+    ];
     let mut text = String::with_capacity(length + 16);
     let mut n = seed;
     while text.len() < length {

@@ -53,9 +53,16 @@ const SKILLS: usize = 100;
 fn beside(name: &str) -> PathBuf {
     // target/release/deps/gateway-… -> target/release
     let own = std::env::current_exe().expect("this program has a path");
-    let folder = own.parent().and_then(Path::parent).expect("a bench stands in target/release/deps");
+    let folder = own
+        .parent()
+        .and_then(Path::parent)
+        .expect("a bench stands in target/release/deps");
     let path = folder.join(name);
-    assert!(path.is_file(), "{} is missing: run `make bench`, which builds it", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing: run `make bench`, which builds it",
+        path.display()
+    );
     path
 }
 
@@ -77,9 +84,18 @@ impl Floor {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (text, port) = (folder.path().join("system.txt"), folder.path().join("port"));
         std::fs::write(&text, system).expect("a writable folder");
-        let child = Command::new(beside("examples/floor_proxy")).arg(upstream).arg(&text).arg(&port).spawn().expect("the floor starts");
+        let child = Command::new(beside("examples/floor_proxy"))
+            .arg(upstream)
+            .arg(&text)
+            .arg(&port)
+            .spawn()
+            .expect("the floor starts");
         let (pid, url) = (child.id(), wait_for_port(&port).await);
-        Self { url, pid, _server: Server { child, _folder: folder } }
+        Self {
+            url,
+            pid,
+            _server: Server { child, _folder: folder },
+        }
     }
 }
 
@@ -91,17 +107,39 @@ impl Knack {
         for n in 0..SKILLS {
             let skill = skills.join(format!("skill-{n:03}"));
             std::fs::create_dir_all(skill.join("scripts")).expect("a writable folder");
-            let text = format!("---\nname: skill-{n:03}\ndescription: Handles matter number {n} of the office. Use when somebody asks for matter {n}.\n---\n# Matter {n}\n\n{}\n", "Do this, then that, and write the result down.\n".repeat(40));
+            let text = format!(
+                "---\nname: skill-{n:03}\ndescription: Handles matter number {n} of the office. Use when somebody asks for matter {n}.\n---\n# Matter {n}\n\n{}\n",
+                "Do this, then that, and write the result down.\n".repeat(40)
+            );
             std::fs::write(skill.join("SKILL.md"), text).expect("a writable folder");
             std::fs::write(skill.join("scripts/run.py"), "print('done')\n").expect("a writable folder");
         }
         let mut command = Command::new(beside("knack"));
-        command.arg("dev").arg(&skills).args(["--listen", "127.0.0.1:0", "--no-local-executor", "--upstream", upstream, "--print-port-file"]).arg(&port);
+        command
+            .arg("dev")
+            .arg(&skills)
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--no-local-executor",
+                "--upstream",
+                upstream,
+                "--print-port-file",
+            ])
+            .arg(&port);
         if records == Records::Full {
             command.args(["--record-store-mib", "4"]);
         }
-        let child = command.stdout(Stdio::null()).current_dir(folder.path()).spawn().expect("knack starts");
+        let child = command
+            .stdout(Stdio::null())
+            .current_dir(folder.path())
+            .spawn()
+            .expect("knack starts");
         let (pid, url) = (child.id(), wait_for_port(&port).await);
-        Self { url, pid, _server: Server { child, _folder: folder } }
+        Self {
+            url,
+            pid,
+            _server: Server { child, _folder: folder },
+        }
     }
 }

@@ -26,7 +26,10 @@ pub struct Report {
 impl Report {
     /// An empty report.
     pub fn new() -> Self {
-        Self { over: Vec::new(), table: String::new() }
+        Self {
+            over: Vec::new(),
+            table: String::new(),
+        }
     }
 
     /// Judges a row. `measured` holds every try; the last one counts, and a noisy last one within the limit is noisy.
@@ -37,7 +40,11 @@ impl Report {
             (_, true) => "noisy",
             (false, false) => "over",
         };
-        println!("budget {name} {:.3} {limit} {verdict} (spread {:.0} %)", measured.value, measured.spread * 100.0);
+        println!(
+            "budget {name} {:.3} {limit} {verdict} (spread {:.0} %)",
+            measured.value,
+            measured.spread * 100.0
+        );
         !noisy
     }
 
@@ -45,7 +52,13 @@ impl Report {
     pub fn settle(&mut self, name: &str, measured: Measured, limit: f64, steady: bool) {
         let ok = measured.value <= limit;
         // Three noisy tries: the machine cannot tell. Within the limit that is said; beyond it, it counts as over.
-        let verdict = if ok && steady { "ok" } else if ok { "noisy" } else { "over" };
+        let verdict = if ok && steady {
+            "ok"
+        } else if ok {
+            "noisy"
+        } else {
+            "over"
+        };
         if !ok {
             self.over.push(name.to_owned());
         }

@@ -32,7 +32,14 @@ impl Client {
     }
 
     async fn post(&self, base: &str, body: Bytes) -> reqwest::Response {
-        let sent = self.http.post(format!("{base}/v1/chat/completions")).bearer_auth("bench").header("content-type", "application/json").body(body).send().await;
+        let sent = self
+            .http
+            .post(format!("{base}/v1/chat/completions"))
+            .bearer_auth("bench")
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+            .await;
         let response = sent.expect("the server answers");
         assert!(response.status().is_success(), "{base} answered {}", response.status());
         response
@@ -43,7 +50,11 @@ impl Client {
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
             let begun = Instant::now();
-            self.post(base, body.clone()).await.bytes().await.expect("a whole answer");
+            self.post(base, body.clone())
+                .await
+                .bytes()
+                .await
+                .expect("a whole answer");
             times.push(begun.elapsed());
         }
         median(times)
@@ -77,32 +88,49 @@ async fn steady<F: AsyncFnMut() -> Vec<f64>>(report: &mut Report, name: &str, li
 }
 
 /// CPU time per request and latency added over no proxy at all, both as ratios to the floor's.
-pub async fn request_cost(report: &mut Report, upstream: &Upstream, floor: &Floor, knack: &Knack, body: &RequestBody, suffix: &str) {
+pub async fn request_cost(
+    report: &mut Report,
+    upstream: &Upstream,
+    floor: &Floor,
+    knack: &Knack,
+    body: &RequestBody,
+    suffix: &str,
+) {
     let client = Client::new();
     for base in [&floor.url, &knack.url, &upstream.url] {
         client.latency(base, &body.plain, body.requests).await;
     }
-    steady(report, &format!("gateway_cpu_ratio_{}{suffix}", body.name), RATIO_LIMIT, async || {
-        let mut ratios = Vec::with_capacity(PAIRS);
-        for _ in 0..PAIRS {
-            let floor_cost = cpu_of(&client, floor.pid, &floor.url, body).await;
-            let knack_cost = cpu_of(&client, knack.pid, &knack.url, body).await;
-            ratios.push(knack_cost / floor_cost);
-        }
-        ratios
-    })
+    steady(
+        report,
+        &format!("gateway_cpu_ratio_{}{suffix}", body.name),
+        RATIO_LIMIT,
+        async || {
+            let mut ratios = Vec::with_capacity(PAIRS);
+            for _ in 0..PAIRS {
+                let floor_cost = cpu_of(&client, floor.pid, &floor.url, body).await;
+                let knack_cost = cpu_of(&client, knack.pid, &knack.url, body).await;
+                ratios.push(knack_cost / floor_cost);
+            }
+            ratios
+        },
+    )
     .await;
-    steady(report, &format!("gateway_added_p50_ratio_{}{suffix}", body.name), RATIO_LIMIT, async || {
-        let mut ratios = Vec::with_capacity(PAIRS);
-        for _ in 0..PAIRS {
-            let direct = client.latency(&upstream.url, &body.plain, body.requests).await;
-            let by_floor = client.latency(&floor.url, &body.plain, body.requests).await;
-            let by_knack = client.latency(&knack.url, &body.plain, body.requests).await;
-            let added = |with: Duration| with.saturating_sub(direct).as_secs_f64().max(1e-6);
-            ratios.push(added(by_knack) / added(by_floor));
-        }
-        ratios
-    })
+    steady(
+        report,
+        &format!("gateway_added_p50_ratio_{}{suffix}", body.name),
+        RATIO_LIMIT,
+        async || {
+            let mut ratios = Vec::with_capacity(PAIRS);
+            for _ in 0..PAIRS {
+                let direct = client.latency(&upstream.url, &body.plain, body.requests).await;
+                let by_floor = client.latency(&floor.url, &body.plain, body.requests).await;
+                let by_knack = client.latency(&knack.url, &body.plain, body.requests).await;
+                let added = |with: Duration| with.saturating_sub(direct).as_secs_f64().max(1e-6);
+                ratios.push(added(by_knack) / added(by_floor));
+            }
+            ratios
+        },
+    )
     .await;
 }
 
@@ -144,7 +172,9 @@ pub async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack, body:
 pub async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
     let client = Client::new();
     let body = super::bodies::all().swap_remove(0).plain;
-    let requests = futures::stream::iter(0..MEMORY_REQUESTS).map(|_| async { client.post(&knack.url, body.clone()).await.bytes().await.is_ok() }).buffer_unordered(8);
+    let requests = futures::stream::iter(0..MEMORY_REQUESTS)
+        .map(|_| async { client.post(&knack.url, body.clone()).await.bytes().await.is_ok() })
+        .buffer_unordered(8);
     let answered = requests.filter(|ok| std::future::ready(*ok)).count().await;
     assert_eq!(answered, MEMORY_REQUESTS, "every request is answered");
     let value = anonymous_memory(knack.pid) as f64 / 1e6;

@@ -29,7 +29,9 @@ impl Upstream {
     /// Starts it on a free loopback port.
     pub async fn start() -> Self {
         let last = Arc::new(Mutex::new(Bytes::new()));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a loopback port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let app = Router::new().fallback(answer).with_state(Arc::clone(&last));
@@ -39,10 +41,16 @@ impl Upstream {
 
     /// The system text that the gateway adds: what the floor has to add as well.
     pub async fn learn_system_text(&self, gateway: &str) -> String {
-        post(gateway, json!({"model": "bench", "messages": [{"role": "user", "content": "hello"}]})).await;
+        post(
+            gateway,
+            json!({"model": "bench", "messages": [{"role": "user", "content": "hello"}]}),
+        )
+        .await;
         let body = self.last.lock().expect("no panic holds it").clone();
         let value: Value = serde_json::from_slice(&body).expect("the gateway sends JSON");
-        let text = value["messages"][0]["content"].as_str().expect("a system text was added");
+        let text = value["messages"][0]["content"]
+            .as_str()
+            .expect("a system text was added");
         assert!(text.contains("skill-099"), "100 skills are listed");
         text.to_owned()
     }
@@ -50,15 +58,29 @@ impl Upstream {
     /// Fills the record store of the bench's caller.
     pub async fn fill_records(&self, gateway: &str) {
         for n in 0..FILL_REQUESTS {
-            post(gateway, json!({"model": "bench", "messages": [{"role": "user", "content": format!("{FILL} {n}")}]})).await;
+            post(
+                gateway,
+                json!({"model": "bench", "messages": [{"role": "user", "content": format!("{FILL} {n}")}]}),
+            )
+            .await;
         }
     }
 }
 
 async fn post(base: &str, body: Value) {
-    let response = reqwest::Client::new().post(format!("{base}/v1/chat/completions")).bearer_auth("bench").header("content-type", "application/json").body(body.to_string()).send().await;
+    let response = reqwest::Client::new()
+        .post(format!("{base}/v1/chat/completions"))
+        .bearer_auth("bench")
+        .header("content-type", "application/json")
+        .body(body.to_string())
+        .send()
+        .await;
     let response = response.expect("the gateway answers");
-    assert!(response.status().is_success(), "{}", response.text().await.unwrap_or_default());
+    assert!(
+        response.status().is_success(),
+        "{}",
+        response.text().await.unwrap_or_default()
+    );
     response.bytes().await.expect("a whole answer");
 }
 
@@ -97,6 +119,8 @@ fn stream_answer() -> Response {
     events.extend((0..8).map(|n| chunk(json!({"content": format!("word {n} ")}), Value::Null)));
     events.push(chunk(json!({}), json!("stop")));
     events.push(Bytes::from_static(b"data: [DONE]\n\n"));
-    let body = Body::from_stream(futures::stream::iter(events.into_iter().map(Ok::<_, std::convert::Infallible>)));
+    let body = Body::from_stream(futures::stream::iter(
+        events.into_iter().map(Ok::<_, std::convert::Infallible>),
+    ));
     ([(http::header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], body).into_response()
 }

@@ -21,13 +21,22 @@ struct Floor {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    rustls::crypto::ring::default_provider().install_default().map_err(|_| "a TLS provider is already installed")?;
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| "a TLS provider is already installed")?;
     let mut args = std::env::args().skip(1);
     let (Some(upstream), Some(system_file), Some(port_file)) = (args.next(), args.next(), args.next()) else {
         return Err("usage: floor_proxy UPSTREAM SYSTEM_TEXT_FILE PORT_FILE".into());
     };
-    let client = reqwest::Client::builder().tcp_nodelay(true).pool_max_idle_per_host(64).build()?;
-    let floor = Arc::new(Floor { client, upstream, system: std::fs::read_to_string(system_file)? });
+    let client = reqwest::Client::builder()
+        .tcp_nodelay(true)
+        .pool_max_idle_per_host(64)
+        .build()?;
+    let floor = Arc::new(Floor {
+        client,
+        upstream,
+        system: std::fs::read_to_string(system_file)?,
+    });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     std::fs::write(port_file, format!("{}\n", listener.local_addr()?.port()))?;
     let listener = listener.tap_io(|stream| {
@@ -39,15 +48,27 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn forward(State(floor): State<Arc<Floor>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(bytes) = axum::body::to_bytes(body, 32 << 20).await else { return status(400) };
-    let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else { return status(400) };
+    let Ok(bytes) = axum::body::to_bytes(body, 32 << 20).await else {
+        return status(400);
+    };
+    let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
+        return status(400);
+    };
     insert_system(&mut value, parts.uri.path(), &floor.system);
-    let Ok(body) = serde_json::to_vec(&value) else { return status(500) };
+    let Ok(body) = serde_json::to_vec(&value) else {
+        return status(500);
+    };
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let mut headers = parts.headers;
     headers.remove(http::header::HOST);
     headers.remove(http::header::CONTENT_LENGTH);
-    let sent = floor.client.request(parts.method, format!("{}{path}", floor.upstream)).headers(headers).body(body).send().await;
+    let sent = floor
+        .client
+        .request(parts.method, format!("{}{path}", floor.upstream))
+        .headers(headers)
+        .body(body)
+        .send()
+        .await;
     let Ok(upstream) = sent else { return status(502) };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = upstream.status();
