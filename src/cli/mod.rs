@@ -3,6 +3,7 @@
 pub mod dev;
 mod local;
 pub mod run;
+pub mod schema;
 pub mod terminal;
 pub mod validate;
 
@@ -35,6 +36,8 @@ enum SkillCommand {
     Validate(validate::ValidateArgs),
     /// Run a skill's tool, or a command with its files, once in the local sandbox
     Run(run::RunArgs),
+    /// Print the tool declarations of decorated Python functions, as JSON
+    Schema(schema::SchemaArgs),
 }
 
 /// How results are printed.
@@ -57,6 +60,9 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Skill {
             command: SkillCommand::Run(args),
         } => run::run(args).await,
+        Command::Skill {
+            command: SkillCommand::Schema(args),
+        } => schema::schema(&args),
     };
     result.unwrap_or_else(|error| {
         terminal::error(&format!("{error:#}"));

@@ -1,6 +1,121 @@
 //! Adapters of `pyschema.json`: Python functions to tool schemas.
 
-use crate::registry::Op;
+use knack::cli::schema::{
+    ConfigParam, RiskLevel, SafetyFlags, Shown, display_name, generate, parameter_descriptions, shown,
+};
+use serde_json::{Map, Value, json};
+
+use crate::registry::{Compare, Failure, Op, Outcome};
+
+const FILE: &str = "pyschema";
 
 /// The ops of this file.
-pub(crate) const OPS: &[Op] = &[];
+pub(crate) const OPS: &[Op] = &[
+    Op::new(FILE, "infer", infer).compared(Compare::Custom(compare_infer)),
+    Op::new(FILE, "docstring", docstring),
+    Op::new(FILE, "display_name", shown_name),
+    Op::new(FILE, "risk", risk),
+    Op::new(FILE, "config_param", config_param),
+    Op::new(FILE, "result", result).compared(Compare::Custom(compare_result)),
+];
+
+fn text<'v>(input: &'v Value, member: &str) -> &'v str {
+    input[member].as_str().unwrap_or_default()
+}
+
+/// One function in the source: its whole declaration.
+fn infer(input: &Value) -> Outcome {
+    let report = generate(text(input, "python"));
+    match report.tools.first() {
+        Some(tool) => Ok(tool.to_value()),
+        None => Err(Failure::new(
+            report
+                .problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
+        )),
+    }
+}
+
+/// Only the members that the case names count, each of them whole; an absent one is null.
+fn compare_infer(expected: &Value, actual: &Value) -> Result<(), String> {
+    let named = expected.as_object().ok_or("expected must be an object")?;
+    for (member, wanted) in named {
+        let got = actual.get(member).unwrap_or(&Value::Null);
+        if got != wanted {
+            return Err(format!("{member}: expected {wanted}, got {got}"));
+        }
+    }
+    Ok(())
+}
+
+fn docstring(input: &Value) -> Outcome {
+    Ok(json!(parameter_descriptions(text(input, "docstring"))))
+}
+
+fn shown_name(input: &Value) -> Outcome {
+    Ok(display_name(text(input, "name"), input["display_name"].as_str()).into())
+}
+
+fn risk(input: &Value) -> Outcome {
+    let flag = |name: &str| input[name].as_bool().unwrap_or_default();
+    let flags = SafetyFlags {
+        side_effects: flag("side_effects"),
+        idempotent: flag("idempotent"),
+        requires_network: flag("requires_network"),
+        requires_filesystem: flag("requires_filesystem"),
+    };
+    RiskLevel::parse(text(input, "risk_level"))
+        .map(|level| level.resolve(flags).word().into())
+        .ok_or_else(|| Failure::new("unknown risk level"))
+}
+
+fn config_param(input: &Value) -> Outcome {
+    let keywords: Vec<(String, Value)> = input
+        .as_object()
+        .map(|members| members.iter().filter(|(name, _)| *name != "op"))
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    ConfigParam::from_keywords(&keywords)
+        .map(|param| param.to_value())
+        .map_err(Failure::new)
+}
+
+fn result(input: &Value) -> Outcome {
+    let mut members = Map::new();
+    let text = match shown(&input["value"]) {
+        Shown::Text(text) => text,
+        Shown::Artifact { members: inner, text } => {
+            members.insert("artifact".to_owned(), inner.into());
+            text
+        }
+        Shown::Update { members: inner, text } => {
+            members.insert("artifact_update".to_owned(), inner.into());
+            text
+        }
+    };
+    members.insert("tool_end".to_owned(), text.into());
+    Ok(members.into())
+}
+
+/// Only the members that the case names count; a text that is JSON is compared as JSON.
+fn compare_result(expected: &Value, actual: &Value) -> Result<(), String> {
+    let named = expected.as_object().ok_or("expected must be an object")?;
+    let parsed = |value: &Value| value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    for (member, wanted) in named {
+        let got = actual.get(member).unwrap_or(&Value::Null);
+        let same_json = parsed(wanted).is_some() && parsed(wanted) == parsed(got);
+        let named_members = wanted.is_object()
+            && wanted
+                .as_object()
+                .is_some_and(|wanted| wanted.iter().all(|(name, value)| got.get(name) == Some(value)));
+        if got != wanted && !same_json && !named_members {
+            return Err(format!("{member}: expected {wanted}, got {got}"));
+        }
+    }
+    Ok(())
+}
