@@ -154,7 +154,7 @@ class Demo:
         """Tools with a command line: one of a listed skill, one of an Auto skill."""
         title("Declared tools: arguments become a command line")
         words = "How readable is this? " + PROSE
-        self.ask(self.client("messages"), [{"role": "user", "content": words}], words, True, "23 words in 3 sentences")
+        self.ask(self.client("messages"), [{"role": "user", "content": words}], words, True, "24 words in 3 sentences")
         words = "Convert a marathon of 26.2 miles to kilometres."
         answer = self.ask(self.client("chat"), [{"role": "user", "content": words}], words, True, "42.16 kilometres")
         if self.upstream:

@@ -196,4 +196,4 @@ def encode_png(width, height, rgb):
 
 def colours(rgb):
     """The set of different colours."""
-    return {rgb[place:place + 3] for place in range(0, len(rgb), 3)}
+    return set(zip(rgb[0::3], rgb[1::3], rgb[2::3]))

@@ -276,3 +276,29 @@ fn nothing_of_the_file_is_run() {
     assert_eq!(generate(&source).tools.len(), 1);
     assert!(!marker.exists());
 }
+
+/// A source that uses most of what is read.
+const RICH: &str = "T = [1]\nclass M(BaseModel):\n  a: Optional[list['M']] = Field(None, ge=1)\n@skill(name='x', tags=[\"a\"], \
+    config_params=[ConfigParam(name='k')])\nasync def f(self, m: M, *, b: Union[int, None] = -1) -> dict[str, int]:\n  \
+    '''Doc.\n\n  Args:\n    b (int): B.\n  '''\n";
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 128, ..Default::default() })]
+
+    #[test]
+    fn any_text_gives_a_report(text in "(?s).{0,300}") {
+        generate(&text);
+        parameter_descriptions(&text);
+        display_name(&text, None);
+    }
+
+    #[test]
+    fn a_broken_source_gives_a_report(cut in 0..RICH.len(), at in 0..RICH.len(), piece in "[\\[\\]()'\":@,|\\\\\n a-c]{0,6}") {
+        // RICH is ASCII, so every byte is a character.
+        let mut text = RICH[..cut.max(1)].to_owned();
+        text.insert_str(at.min(text.len()), &piece);
+        for problem in generate(&text).problems {
+            proptest::prop_assert!(problem.line >= 1 && !problem.message.is_empty());
+        }
+    }
+}
