@@ -19,6 +19,9 @@ const MAX_ALIASES: usize = 200;
 /// Most bytes of all scalars together, aliases expanded: the file limit twice.
 const MAX_SCALAR_BYTES: usize = 2 * 1024 * 1024;
 
+/// How the parser's messages about bounds begin.
+const BOUND_MESSAGES: [&str; 4] = ["budget breached", "recursion limit", "alias replay", "alias expansion"];
+
 /// One YAML value with where and how it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -48,6 +51,8 @@ pub struct YamlError {
     pub line: Option<u32>,
     /// What is wrong, one line.
     pub message: String,
+    /// Whether the text is over one of this module's bounds, not broken.
+    pub is_bound: bool,
 }
 
 impl Node {
@@ -169,9 +174,18 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
             .map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX));
         let text = error.without_snippet().to_string();
         let first = text.lines().next().unwrap_or("unreadable");
+        let is_bound = BOUND_MESSAGES.iter().any(|start| first.starts_with(start));
         // The place is told apart from the message: it is counted from the frontmatter, not from the file.
-        let message = first.rfind(" at line ").map_or(first, |at| &first[..at]).to_owned();
-        YamlError { line, message }
+        let message = if is_bound {
+            "it is nested too deep, or has too many values or aliases".to_owned()
+        } else {
+            first.rfind(" at line ").map_or(first, |at| &first[..at]).to_owned()
+        };
+        YamlError {
+            line,
+            message,
+            is_bound,
+        }
     })
 }
 

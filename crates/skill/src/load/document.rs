@@ -11,6 +11,9 @@ use crate::problem::{Problem, ProblemKind, Profile, Severity};
 use crate::tree::{self, DOCUMENT_NAMES, MAX_SKILL_MD_BYTES};
 use crate::yaml::{self, Node};
 
+/// The field of problems about the text as a whole, in the Agent Flow dialect.
+const WHOLE_FILE: &str = "content";
+
 /// A read SKILL.md.
 #[derive(Debug)]
 pub(super) struct Document {
@@ -31,10 +34,19 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// The line of a field in the file; 0 if unknown.
+    /// The line of a field in the file; 0 if unknown. `body.<name>` is the first placeholder of that name.
     pub(super) fn line_of(&self, field: &str) -> u32 {
+        if let Some(name) = field.strip_prefix("body.") {
+            let before = self
+                .text
+                .find(&format!("{{{{{name}}}}}"))
+                .map(|at| self.text[..at].split('\n').count());
+            return before.and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
+        }
         match &self.node {
-            Some(node) if !field.is_empty() => node.line_of(field).saturating_add(YAML_LINE_OFFSET),
+            Some(node) if !field.is_empty() && field != WHOLE_FILE => {
+                node.line_of(field).saturating_add(YAML_LINE_OFFSET)
+            }
             _ => 0,
         }
     }
@@ -78,7 +90,11 @@ pub(super) fn read(
     };
     let node = yaml::parse(yaml).map_err(|error| {
         let message = format!("the frontmatter is not valid YAML: {}", error.message);
-        let help = "put texts that hold a colon, # or brackets in quotes";
+        let help = if error.is_bound {
+            "make the frontmatter smaller and flatter"
+        } else {
+            "put texts that hold a colon, # or brackets in quotes"
+        };
         let line = error.line.map_or(0, |line| line.saturating_add(YAML_LINE_OFFSET));
         vec![
             Problem::new(Severity::Error, ProblemKind::YamlInvalid, message, help)

@@ -97,6 +97,26 @@ fn every_problem_is_told_at_once_with_its_line() {
 }
 
 #[test]
+fn a_placeholder_is_told_with_its_own_line() {
+    let loaded = load_text(
+        "---\nname: demo\ndescription: d\ninputs:\n  - name: a\n---\n{{a}}\n\n{{b}}\n",
+        Profile::Strict,
+    );
+    assert_eq!(kinds(&loaded), [(ProblemKind::PlaceholderUndeclared, Some(9))]);
+}
+
+#[test]
+fn yaml_over_its_bounds_is_told_as_such() {
+    let loaded = load_text(&format!("---\na: {}\n---\n", "[".repeat(100)), Profile::Load);
+    assert!(
+        loaded.problems[0].message.contains("nested too deep"),
+        "{}",
+        loaded.problems[0]
+    );
+    assert!(loaded.problems[0].help.contains("flatter"), "{}", loaded.problems[0]);
+}
+
+#[test]
 fn the_manifest_wins_over_the_frontmatter() {
     let overrides = SpecOverrides {
         version: Some("1.4.0".to_owned()),
