@@ -3,6 +3,7 @@
 //! The loop (`drive`) knows none of them: it sees [`Part`]s and decides which are shown.
 
 mod chat;
+mod container;
 #[cfg(test)]
 mod fixture;
 #[cfg_attr(

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::fault::Fault;
-use crate::format::splice;
+use crate::format::{container, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 
@@ -36,6 +36,7 @@ pub(super) fn view(request: &Request) -> Result<View, Fault> {
             .iter()
             .any(|key| request.present(key).is_some())
             .then_some("legacy functions"),
+        container_skills: container::skills(request),
         ..View::default()
     })
 }
@@ -144,6 +145,7 @@ pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits)
     if !injection.system.is_empty() {
         add_system(request, &injection.system, edits);
     }
+    container::take_ours(request, &injection.own_skills, edits);
     let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
     splice::add_tools(request, edits, "messages", &tools);
     let stream = request
@@ -160,6 +162,10 @@ fn add_system(request: &Request, text: &str, edits: &mut Edits) {
         return;
     };
     let first = request.conversation().first().copied();
+    if first.is_none() {
+        // A conversation of nothing is refused upstream; the refusal should be about what the client sent.
+        return;
+    }
     let role = first.and_then(|span| json::get_text(src, span, "role"));
     if let (Some(first), Some("system" | "developer")) = (first, role.as_deref())
         && let Some(content) = json::get(src, first, "content")

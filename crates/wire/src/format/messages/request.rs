@@ -4,12 +4,9 @@ use std::borrow::Cow;
 
 use super::system::add_system;
 use crate::fault::Fault;
-use crate::format::splice;
+use crate::format::{container, splice};
 use crate::json::{self, Edits, Kind, Span};
-use crate::request::{Attachment, ContainerSkill, Injection, MessageText, Request, Tool, ToolChoice, View};
-
-/// Ids of containers that this gateway made; they never go upstream.
-const OWN_CONTAINER: &str = "container_knack_";
+use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 
 /// The routed leaves.
 pub(super) fn view(request: &Request) -> Result<View, Fault> {
@@ -42,7 +39,7 @@ pub(super) fn view(request: &Request) -> Result<View, Fault> {
             .present("tool_choice")
             .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
         closed: None,
-        container_skills: container_skills(request),
+        container_skills: container::skills(request),
         code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
     })
 }
@@ -67,26 +64,6 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
         }
         _ => ToolChoice::Auto,
     }
-}
-
-fn container_skills(request: &Request) -> Vec<ContainerSkill> {
-    let src = request.raw();
-    let list = request
-        .present("container")
-        .and_then(|span| json::get(src, span, "skills"));
-    let one = |span: &Span| {
-        let text = |key| json::get_text(src, *span, key).map(Cow::into_owned);
-        Some(ContainerSkill {
-            kind: text("type").unwrap_or_default(),
-            id: text("skill_id")?,
-            version: text("version"),
-        })
-    };
-    list.and_then(|span| json::elements(src, span).ok())
-        .unwrap_or_default()
-        .iter()
-        .filter_map(one)
-        .collect()
 }
 
 /// All texts in order, the system text first.
@@ -150,7 +127,7 @@ pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits)
     if !injection.system.is_empty() {
         add_system(request, &injection.system, edits);
     }
-    let only_ours = container(request, &injection.own_skills, edits);
+    let only_ours = container::take_ours(request, &injection.own_skills, edits);
     let ours: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
     let src = request.raw();
     if only_ours && tools(request).iter().any(|tool| runs_code(src, *tool)) {
@@ -166,48 +143,6 @@ pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits)
     } else {
         splice::add_tools(request, edits, "messages", &ours);
     }
-}
-
-/// Takes what is ours out of `container`; true if nothing of the vendor's is left in it.
-fn container(request: &Request, own: &[String], edits: &mut Edits) -> bool {
-    let src = request.raw();
-    let Some(span) = request.present("container") else {
-        return false;
-    };
-    let ours = |id: &str| id.starts_with(OWN_CONTAINER);
-    if let Some(id) = json::text(src, span) {
-        if ours(&id) {
-            splice::remove_member(request, edits, "container");
-        }
-        return ours(&id);
-    }
-    let skills = json::get(src, span, "skills")
-        .and_then(|list| json::elements(src, list).ok())
-        .unwrap_or_default();
-    let is_own =
-        |skill: &Span| json::get_text(src, *skill, "skill_id").is_some_and(|id| own.iter().any(|own| *own == id));
-    let gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
-    let id = json::get_text(src, span, "id");
-    let own_id = id.as_deref().is_some_and(ours);
-    if gone.is_empty() && !own_id {
-        return false;
-    }
-    let foreign_id = id.is_some() && !own_id;
-    if gone.len() == skills.len() && !foreign_id {
-        splice::remove_member(request, edits, "container");
-        return true;
-    }
-    let members = json::members(src, span).unwrap_or_default();
-    let dropped = |key: &[u8]| (key == b"id" && own_id) || (key == b"skills" && gone.len() == skills.len());
-    let gone_members: Vec<usize> = (0..members.len())
-        .filter(|at| dropped(members[*at].key.of(src)))
-        .collect();
-    let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
-    edits.remove_items(&spans, &gone_members);
-    if gone.len() < skills.len() {
-        edits.remove_items(&skills, &gone);
-    }
-    false
 }
 
 fn tool(tool: &Tool) -> Vec<u8> {

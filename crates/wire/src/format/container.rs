@@ -1,0 +1,121 @@
+//! The request member `container`: the skills it names, and taking out what is served here.
+//!
+//! Messages has it natively. LiteLLM clients send it with Chat Completions as well, where it never goes upstream with ids of ours.
+
+use std::borrow::Cow;
+
+use super::splice;
+use crate::json::{self, Edits, Span};
+use crate::request::{ContainerSkill, Request};
+
+/// Ids of containers that this gateway made; they never go upstream.
+const OWN_CONTAINER: &str = "container_knack_";
+
+/// The entries of `container.skills` in order; entries without an id are left out.
+pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
+    let src = request.raw();
+    let list = request
+        .present("container")
+        .and_then(|span| json::get(src, span, "skills"));
+    let one = |span: &Span| {
+        let text = |key| json::get_text(src, *span, key).map(Cow::into_owned);
+        Some(ContainerSkill {
+            kind: text("type").unwrap_or_default(),
+            id: text("skill_id")?,
+            version: text("version"),
+        })
+    };
+    list.and_then(|span| json::elements(src, span).ok())
+        .unwrap_or_default()
+        .iter()
+        .filter_map(one)
+        .collect()
+}
+
+/// Takes what is ours out of `container`; true if nothing of the vendor's is left in it.
+pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) -> bool {
+    let src = request.raw();
+    let Some(span) = request.present("container") else {
+        return false;
+    };
+    let ours = |id: &str| id.starts_with(OWN_CONTAINER);
+    if let Some(id) = json::text(src, span) {
+        if ours(&id) {
+            splice::remove_member(request, edits, "container");
+        }
+        return ours(&id);
+    }
+    let skills = json::get(src, span, "skills")
+        .and_then(|list| json::elements(src, list).ok())
+        .unwrap_or_default();
+    let is_own =
+        |skill: &Span| json::get_text(src, *skill, "skill_id").is_some_and(|id| own.iter().any(|own| *own == id));
+    let gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
+    let id = json::get_text(src, span, "id");
+    let own_id = id.as_deref().is_some_and(ours);
+    if gone.is_empty() && !own_id {
+        return false;
+    }
+    let foreign_id = id.is_some() && !own_id;
+    if gone.len() == skills.len() && !foreign_id {
+        splice::remove_member(request, edits, "container");
+        return true;
+    }
+    let members = json::members(src, span).unwrap_or_default();
+    let dropped = |key: &[u8]| (key == b"id" && own_id) || (key == b"skills" && gone.len() == skills.len());
+    let gone_members: Vec<usize> = (0..members.len())
+        .filter(|at| dropped(members[*at].key.of(src)))
+        .collect();
+    let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
+    edits.remove_items(&spans, &gone_members);
+    if gone.len() < skills.len() {
+        edits.remove_items(&skills, &gone);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use crate::{Injection, Request, Route, route};
+
+    fn taken(path: &str, body: &str) -> (Vec<String>, String) {
+        let Route::Model(route) = route("POST", path) else {
+            panic!("no route")
+        };
+        let request = Request::parse(route, Bytes::from(body.to_owned())).unwrap();
+        let injection = Injection {
+            own_skills: vec!["litellm:a".to_owned()],
+            ..Injection::default()
+        };
+        let skills = request
+            .view()
+            .unwrap()
+            .container_skills
+            .into_iter()
+            .map(|skill| skill.id)
+            .collect();
+        let body = request.apply(&injection, crate::json::Edits::new());
+        (skills, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn chat_and_messages_lose_our_skills_and_keep_the_others() {
+        let body = |skills: &str| {
+            format!(r#"{{"model":"m","max_tokens":9,"messages":[],"container":{{"skills":[{skills}]}}}}"#)
+        };
+        let (ours, native) = (
+            r#"{"type":"custom","skill_id":"litellm:a"}"#,
+            r#"{"type":"custom","skill_id":"skill_01"}"#,
+        );
+        for path in ["/v1/chat/completions", "/v1/messages"] {
+            let (skills, left) = taken(path, &body(&format!("{ours},{native}")));
+            assert_eq!(skills, ["litellm:a", "skill_01"]);
+            assert_eq!(left, body(native));
+            let (_, left) = taken(path, &body(ours));
+            assert_eq!(left, r#"{"model":"m","max_tokens":9,"messages":[]}"#);
+            assert_eq!(taken(path, &body(native)).1, body(native));
+        }
+    }
+}
