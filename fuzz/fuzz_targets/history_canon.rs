@@ -1,0 +1,31 @@
+//! Histories: the chain over any conversation, and expansions of it that are JSON again; records of any bytes.
+#![no_main]
+
+use knack_fuzz::request;
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, Segment};
+use knack_wire::{Format, json};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, body)) = data.split_first() else { return };
+    let format = if choice & 1 == 0 { Format::Chat } else { Format::Messages };
+    let _ = Record::decode(body, format);
+    let Some(request) = request(format, body) else { return };
+    let scan = history::scan(&request);
+    let caller = Caller::new(&HistorySecret::new([1; 32]), b"k");
+    let raw = |text: &str| vec![Segment::Raw(text.to_owned())];
+    let hits: Vec<Hit> = scan
+        .lookups(&caller)
+        .into_iter()
+        .filter(|lookup| choice >> (lookup.turn % 5 + 3) & 1 == 1)
+        .map(|lookup| {
+            let message = vec![Segment::Raw("\"".to_owned()), Segment::Load("l".to_owned()), Segment::Raw("\"".to_owned())];
+            let record = Record { messages: vec![message], open_results: vec![raw("{}")], ..Record::default() };
+            Hit { turn: lookup.turn, record }
+        })
+        .collect();
+    let mode = if choice & 2 == 0 { Mode::Injecting { run_tool: Some("run_code") } } else { Mode::Off };
+    let edits = history::expand(&request, &scan, &hits, mode, &mut |_| "\"\n".to_owned()).edits;
+    let out = edits.apply(request.raw());
+    assert!(json::document(&out).is_ok(), "{}", String::from_utf8_lossy(&out));
+});

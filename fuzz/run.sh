@@ -1,0 +1,46 @@
+#!/bin/sh
+# Runs every fuzz target for SECONDS (default 60) from the seed corpus, prints the executions of each, and fails if one
+# crashes, hangs or runs out of memory. Usage: fuzz/run.sh [SECONDS] [TARGET...]
+set -eu
+
+CARGO_FUZZ_VERSION=0.13.2
+TOOLCHAIN=${KNACK_FUZZ_TOOLCHAIN:-nightly}
+
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+[ $# -gt 0 ] && shift
+
+if ! cargo "+$TOOLCHAIN" --version >/dev/null 2>&1; then
+    echo "fuzzing needs a nightly toolchain: rustup toolchain install nightly" >&2
+    exit 1
+fi
+if [ "$(cargo fuzz --version 2>/dev/null || true)" != "cargo-fuzz $CARGO_FUZZ_VERSION" ]; then
+    echo "installing cargo-fuzz $CARGO_FUZZ_VERSION"
+    cargo install --locked --quiet "cargo-fuzz@$CARGO_FUZZ_VERSION"
+fi
+
+python3 fuzz/seed.py
+echo "building the fuzz targets"
+cargo "+$TOOLCHAIN" fuzz build
+
+[ $# -gt 0 ] || set -- $(cargo "+$TOOLCHAIN" fuzz list)
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+failed=""
+for target in "$@"; do
+    # 1 MiB is the bound of every parser's promise; a single input may take 10 s at most.
+    if cargo "+$TOOLCHAIN" fuzz run "$target" -- "-max_total_time=$seconds" -max_len=1048576 -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 >"$logs/$target" 2>&1; then
+        status=ok
+    else
+        status=FAILED
+        failed="$failed $target"
+    fi
+    executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$target" | tail -1)
+    echo "fuzz $target ${executions:-0} executions in $seconds s $status"
+    [ "$status" = ok ] || tail -n 60 "$logs/$target" >&2
+done
+if [ -n "$failed" ]; then
+    echo "crashed:$failed; the inputs are in fuzz/artifacts/<target>/" >&2
+    exit 1
+fi

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Writes the seed corpus of every fuzz target from the vectors and the wire examples. Standard library only."""
+
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORPUS = ROOT / "fuzz" / "corpus"
+FIXTURES = ROOT / "crates" / "wire" / "tests" / "fixtures"
+VECTORS = ROOT / "tests" / "vectors" / "cases"
+
+
+def put(target, name, data):
+    """Writes one seed; text becomes UTF-8 (lone surrogates of a vector are dropped)."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "ignore")
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"seed-{name}").write_bytes(data)
+
+
+def cases(name):
+    document = json.loads((VECTORS / f"{name}.json").read_text())
+    return document["cases"] if isinstance(document, dict) else document
+
+
+def text(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def strings(value):
+    """All strings inside a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from strings(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from strings(one)
+
+
+def frames(path, named):
+    """The bytes of a stream example."""
+    out = []
+    for line in path.read_text().splitlines():
+        if line.startswith("{"):
+            if named:
+                out.append(f"event: {json.loads(line)['type']}\n")
+            out.append(f"data: {line}\n\n")
+        elif line == "[DONE]":
+            out.append("data: [DONE]\n\n")
+        else:
+            out.append("\n" if line == "(empty line)" else f"{line}\n\n")
+    return "".join(out)
+
+
+def wire():
+    for path in sorted(FIXTURES.iterdir()):
+        if path.suffix == ".json":
+            body = path.read_text()
+            put("json_scan", path.stem, body)
+            if path.stem.startswith("chat-req"):
+                put("chat_request", path.stem, body)
+                put("history_canon", path.stem, b"\xf8" + body.encode())
+            if path.stem.startswith("msg-re"):
+                put("messages_request", path.stem, body)
+                put("history_canon", path.stem, b"\xf9" + body.encode())
+        elif path.suffix == ".jsonl":
+            for number, line in enumerate(path.read_text().splitlines()):
+                put("json_scan", f"{path.stem}-{number}", line)
+        elif path.suffix == ".events":
+            stream = frames(path, named=not path.stem.startswith(("chat", "gem")))
+            put("sse_decode", path.stem, b"\x07" + stream.encode())
+            for kind, target in (("chat", "drive_chat_stream"), ("msg", "drive_messages_stream")):
+                if path.stem.startswith(kind):
+                    put(target, path.stem, b"\xff" + stream.encode())
+                    # A round with a call of ours, then the example again.
+                    hidden = stream.replace("get_weather", "skill_run")
+                    put(target, path.stem + "-rounds", b"\x1f" + f"{hidden}\n====\n{stream}".encode())
+    shown = {"model": "m", "max_tokens": 9, "messages": [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "a"},
+            {"type": "server_tool_use", "id": "srvtoolu_knack_1", "name": "bash_code_execution", "input": {"command": "x", "code": "x"}},
+            {"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_knack_1",
+             "content": {"type": "bash_code_execution_result", "stdout": "5", "stderr": "e", "return_code": 0, "content": []}},
+            {"type": "thinking", "thinking": "t", "signature": "s"},
+            {"type": "tool_use", "id": "toolu_01abcdefgh", "name": "n", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01abcdefgh", "content": "r"}]}]}
+    for choice in (0x01, 0x03, 0xF9):
+        put("history_canon", f"shown-{choice:02x}", bytes([choice]) + text(shown).encode())
+    put("history_canon", "record", b"\x00KH\x01c" + (1).to_bytes(4, "little") * 3)
+
+
+def skills():
+    for case in cases("skillmd"):
+        for number, one in enumerate(strings(case["input"])):
+            if "\n" in one:
+                put("skillmd_load", f"{case['id']}-{number}", one)
+    for case in cases("template"):
+        given = case["input"]
+        body = given.get("prompt") or given.get("template") or ""
+        values = given.get("provided") or given.get("variables") or {"name": "x"}
+        for name, value in list(values.items())[:3] or [("name", "x")]:
+            put("template", f"{case['id']}-{name[:8].replace('/', '_')}", f"{name}\n{value if isinstance(value, str) else text(value)}\n{body}")
+    for case in cases("args"):
+        given = case["input"]
+        if isinstance(given.get("tool"), dict):
+            put("argv", case["id"], f"{text([given['tool']])}\n{text(given.get('arguments', {}))}")
+    for case in cases("at_skill"):
+        for number, one in enumerate(strings(case["input"])):
+            put("at_skill", f"{case['id']}-{number}", one)
+    for case in cases("semver"):
+        given = case["input"]
+        wanted = given.get("constraint") or given.get("identifier") or given.get("version") or ""
+        put("semver", case["id"], "\n".join([str(wanted), *map(str, given.get("versions") or [])]))
+    for name in ("injection", "toolcalls"):
+        for case in cases(name):
+            put("json_scan", case["id"], text(case["input"]))
+
+
+def runner():
+    frames = [
+        {"type": "claim", "nonce": "n"},
+        {"type": "cancel", "nonce": "n"},
+        {"type": "ack", "nonce": "n"},
+        {"type": "run", "nonce": "n", "id": "0", "digest": "d", "program": {"code": {"language": "python", "source": "print(1)"}}},
+        {"type": "output", "nonce": "n", "stream": "stdout", "data": "aGk="},
+        {"type": "ready", "protocol": 1, "version": "0"},
+        {"type": "claimed", "nonce": "n"},
+    ]
+    lines = "".join(text(frame) + "\n" for frame in frames)
+    put("runner_frames", "all", b"\x05" + lines.encode())
+    for number, frame in enumerate(frames):
+        put("runner_frames", str(number), b"\xff" + (text(frame) + "\n").encode())
+
+
+if __name__ == "__main__":
+    wire()
+    skills()
+    runner()
+    for folder in sorted(CORPUS.iterdir()):
+        print(f"seeds {folder.name} {sum(1 for seed in folder.iterdir() if seed.name.startswith('seed-'))}")

@@ -1,0 +1,116 @@
+//! What several fuzz targets share: requests, exchanges and the checks on them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a fuzz target reports")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use knack_wire::drive::{CallOutcome, Drive, Head, Out};
+use knack_wire::json::{self, Edits};
+use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
+
+/// A request of a format, if the bytes are one.
+pub fn request(format: Format, body: &[u8]) -> Option<Request> {
+    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+    Request::parse(route, Bytes::copy_from_slice(body)).ok()
+}
+
+/// What is injected in all targets.
+pub fn injection() -> Injection {
+    let tool = |name: &str| Tool {
+        name: name.to_owned(),
+        description: "d".to_owned(),
+        schema: r#"{"type":"object"}"#.to_owned(),
+    };
+    Injection {
+        system: "# Skills\n\"x\"".to_owned(),
+        tools: vec![tool("skill_run"), tool("get_weather_2")],
+        ..Injection::default()
+    }
+}
+
+/// Reads everything of a request and injects into it: what goes upstream is JSON again, and without an injection it is
+/// the same bytes.
+pub fn check_request(format: Format, body: &[u8]) {
+    let Some(request) = request(format, body) else { return };
+    request.messages();
+    request.attachments();
+    request.conversation();
+    request.tools_json();
+    let same = request.apply(&Injection::default(), Edits::new());
+    if memmem(body, b"knack_") {
+        assert!(json::document(&same).is_ok());
+    } else {
+        assert_eq!(same, body, "nothing injected is byte-equal");
+    }
+    if request.view().is_ok() {
+        let sent = request.apply(&injection(), Edits::new());
+        assert!(json::document(&sent).is_ok(), "{}", String::from_utf8_lossy(&sent));
+    }
+}
+
+fn memmem(body: &[u8], needle: &[u8]) -> bool {
+    body.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Drives one exchange over a stream that the input gives: its first byte is the size of the pieces, a line `====`
+/// parts the rounds. The loop must come to an end once the upstream has.
+pub fn check_stream(format: Format, request_body: &str, input: &[u8]) {
+    let Some((size, stream)) = input.split_first() else { return };
+    let size = usize::from(*size).max(1);
+    let request = request(format, request_body.as_bytes()).expect("the request is fixed");
+    let mut drive = Drive::new(request, injection(), Settings::default()).expect("nothing forbids it");
+    let mut rounds = split(stream).into_iter();
+    let now = Duration::ZERO;
+    let mut out = Vec::new();
+    drive.start(now, &mut out);
+    // Each turn of this loop answers what was asked; ten rounds with a few retries each are the most.
+    for _ in 0..100 {
+        let wishes = std::mem::take(&mut out);
+        if wishes.is_empty() {
+            break;
+        }
+        for wish in wishes {
+            match wish {
+                Out::Send { .. } => {
+                    let round = rounds.next().unwrap_or_default();
+                    drive.feed(In::Head(Head { status: 200, stream: true, retry_after: None }), now, &mut out);
+                    for piece in round.chunks(size) {
+                        drive.feed(In::Body(Bytes::copy_from_slice(piece)), now, &mut out);
+                        if out.iter().any(|wish| matches!(wish, Out::Send { .. } | Out::Finish(_))) {
+                            break;
+                        }
+                    }
+                    if !out.iter().any(|wish| matches!(wish, Out::Send { .. } | Out::Finish(_))) {
+                        drive.feed(In::End, now, &mut out);
+                    }
+                }
+                Out::Run(call) => {
+                    let outcome = CallOutcome { token: call.token, text: "r".to_owned(), ..CallOutcome::default() };
+                    drive.feed(In::Result(outcome), now, &mut out);
+                }
+                Out::Lookup => drive.feed(In::Expanded(Edits::new()), now, &mut out),
+                Out::Remember(_) | Out::ClientHead(_) | Out::ClientBytes(_) | Out::Finish(_) => {}
+            }
+        }
+    }
+    assert!(drive.finished(), "the loop waits for nothing");
+}
+
+/// The rounds of an input.
+fn split(mut stream: &[u8]) -> Vec<&[u8]> {
+    const MARK: &[u8] = b"\n====\n";
+    let mut rounds = Vec::new();
+    while let Some(at) = stream.windows(MARK.len()).position(|window| window == MARK) {
+        rounds.push(&stream[..at]);
+        stream = &stream[at + MARK.len()..];
+    }
+    rounds.push(stream);
+    rounds
+}
+
+/// The lines of a text input: the first `count - 1` and the rest.
+pub fn fields(input: &[u8], count: usize) -> Option<Vec<&str>> {
+    let text = std::str::from_utf8(input).ok()?;
+    let fields: Vec<&str> = text.splitn(count, '\n').collect();
+    (fields.len() == count).then_some(fields)
+}
