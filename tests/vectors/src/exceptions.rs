@@ -33,9 +33,13 @@ impl Exceptions {
     /// Reads the list and refuses entries that could hide something: without a reason, twice, for an id that no copy has,
     /// or for an op that has an adapter.
     pub(crate) fn load(path: &Path, copies: &[VectorFile], registry: &Registry) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let entries: Vec<Entry> =
-            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+        Self::parse(&text, copies, registry).map_err(|error| format!("{name}: {error}"))
+    }
+
+    fn parse(text: &str, copies: &[VectorFile], registry: &Registry) -> Result<Self, String> {
+        let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let copies = copies
             .iter()
             .flat_map(|file| file.cases.iter().map(|case| case.id.clone()))
@@ -46,8 +50,7 @@ impl Exceptions {
             copies,
         };
         for entry in entries {
-            list.add(entry, registry)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
+            list.add(entry, registry)?;
         }
         Ok(list)
     }
@@ -107,5 +110,56 @@ impl Exceptions {
     /// Whether the id belongs to the checked-in copies.
     pub(crate) fn is_copy(&self, id: &str) -> bool {
         self.copies.contains(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::case::Strength;
+
+    fn parse(text: &str) -> Result<Exceptions, String> {
+        let case = Case {
+            id: "c-1".to_owned(),
+            strength: Strength::Quirk,
+            input: json!({"op": "o"}),
+            expected: json!(1),
+        };
+        let copies = [VectorFile {
+            stem: "template".to_owned(),
+            cases: vec![case],
+        }];
+        Exceptions::parse(text, &copies, &Registry::new()?)
+    }
+
+    #[test]
+    fn entries_that_could_hide_something_are_refused() {
+        for text in [
+            r#"[{"id": "c-1", "reason": " "}]"#,
+            r#"[{"id": "c-2", "reason": "no such case"}]"#,
+            r#"[{"id": "c-1", "reason": "a"}, {"id": "c-1", "reason": "twice"}]"#,
+            r#"[{"id": "c-1", "file": "template", "reason": "both"}]"#,
+            r#"[{"file": "template", "op": "o", "reason": "we do not like it"}]"#,
+            r#"[{"file": "template", "op": "substitute", "reason": "op not ours: it has an adapter"}]"#,
+            r#"[{"id": "c-1", "reason": "a", "until": "later"}]"#,
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_entry_by_op_covers_ids_outside_the_copies() {
+        let list = parse(r#"[{"file": "template", "op": "o", "reason": "op not ours yet: later"}]"#).unwrap();
+        let foreign = Case {
+            id: "x".to_owned(),
+            strength: Strength::Spec,
+            input: json!({"op": "o"}),
+            expected: json!(1),
+        };
+        assert_eq!(list.reason("template", &foreign), Some("op not ours yet: later"));
+        assert_eq!(list.reason("other", &foreign), None);
+        assert!(!list.is_copy("x") && !list.names("x"));
     }
 }

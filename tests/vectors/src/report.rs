@@ -126,3 +126,54 @@ fn print_file(file: &FileReport, out: &mut impl Write) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Runs one case of `template/substitute` under a list of exceptions.
+    fn judge(id: &str, strength: Strength, expected: &str, list: &str) -> Verdict {
+        let input = json!({"op": "substitute", "prompt": "{{a}}", "inputs": [{"name": "a"}], "provided": {"a": "x"}});
+        let case = |id: &str| Case {
+            id: id.to_owned(),
+            strength,
+            input: input.clone(),
+            expected: json!(expected),
+        };
+        let copies = [VectorFile {
+            stem: "template".to_owned(),
+            cases: vec![case("t-1")],
+        }];
+        let registry = Registry::new().unwrap();
+        let file = std::env::temp_dir().join(format!("knack-vectors-{}-{id}-{expected}.json", std::process::id()));
+        std::fs::write(&file, list).unwrap();
+        let exceptions = Exceptions::load(Path::new(&file), &copies, &registry).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        verdict("template", &case(id), &registry, &exceptions)
+    }
+
+    #[test]
+    fn a_listed_case_that_holds_is_a_failure() {
+        let list = r#"[{"id": "t-1", "reason": "r"}]"#;
+        assert_eq!(judge("t-1", Strength::Source, "x", list), Verdict::Stale);
+        assert_eq!(
+            judge("t-1", Strength::Source, "y", list),
+            Verdict::Excepted("r".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_unlisted_case_must_hold_but_a_foreign_quirk_need_not() {
+        assert_eq!(judge("t-1", Strength::Spec, "x", "[]"), Verdict::Holds);
+        assert!(matches!(judge("t-1", Strength::Quirk, "z", "[]"), Verdict::Fails(_)));
+        assert!(matches!(judge("f-1", Strength::Gap, "z", "[]"), Verdict::Fails(_)));
+        assert!(matches!(
+            judge("f-2", Strength::Quirk, "z", "[]"),
+            Verdict::ForeignQuirk(_)
+        ));
+    }
+}
