@@ -49,22 +49,13 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// Opens the rule paths and compiles the filters.
     ///
-    /// Errors: an identity that a runner without root cannot take, a path rule that cannot be built, a filter that
-    /// does not compile.
+    /// Errors: a path rule that cannot be built, a filter that does not compile.
     pub(crate) fn prepare(
         rules: &PathRules,
         landlock: Landlock,
         identity: Option<Identity>,
         rlimits: Vec<(Resource, u64)>,
     ) -> Result<Self, String> {
-        if let Some(identity) = identity {
-            if identity.uid == 0 || identity.gid == 0 {
-                return Err("identity: uid and gid must not be 0".to_owned());
-            }
-            if !rustix::process::geteuid().is_root() {
-                return Err("identity: only a runner that is root can change its uid".to_owned());
-            }
-        }
         Ok(Self {
             identity,
             rlimits,
@@ -134,6 +125,17 @@ impl Recipe {
         }
         Ok(locks)
     }
+}
+
+/// Refuses an identity that would keep root, or that a runner without root cannot take.
+pub(crate) fn check_identity(identity: Identity) -> Result<(), String> {
+    if identity.uid == 0 || identity.gid == 0 {
+        return Err("identity: uid and gid must not be 0".to_owned());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err("identity: only a runner that is root can change its uid".to_owned());
+    }
+    Ok(())
 }
 
 fn prefer_for_oom() -> std::io::Result<()> {

@@ -105,7 +105,11 @@ fn kill_round() {
             }
         }
     }
-    std::thread::sleep(Duration::from_micros(200));
+    let pause = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 200_000,
+    };
+    let _ = rustix::event::poll(&mut [], Some(&pause));
 }
 
 #[expect(unsafe_code, reason = "rustix has no kill(-1)")]

@@ -13,6 +13,8 @@ mod data;
 mod decode;
 mod inbound;
 mod outbound;
+#[cfg(test)]
+mod tests;
 
 pub use data::Data;
 pub use decode::{DecodeError, Decoder, encode};

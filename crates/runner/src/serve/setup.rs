@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::resolve;
 use crate::bootstrap;
 use crate::files::{Place, Staged};
-use crate::locks::{Effective, PathRules, Recipe, START_CPU};
+use crate::locks::{Effective, PathRules, Recipe, START_CPU, check_identity};
 use crate::process::{Child, Launch, Stdin, spawn};
 use crate::protocol::Start;
 
@@ -24,6 +24,7 @@ impl Setup {
     ///
     /// Errors: in one line, for `not_started`.
     pub(super) fn new(start: Start) -> Result<Self, String> {
+        start.identity.map_or(Ok(()), check_identity)?;
         let limits = Effective::of_start(&start.limits);
         let place = Place::make(&start.directory, start.identity)?;
         Ok(Self {

@@ -1,6 +1,10 @@
 //! The runner as its owner sees it: every test starts the binary and speaks frames.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-#![allow(missing_docs, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
+mod conversation;
+mod limits;
+mod locks;
 mod program;
+mod results;
 mod support;

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use knack_runner::protocol::{
     Ack, Area, Claim, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Identity, Interpreter, Landlock,
@@ -70,6 +73,33 @@ impl Runner {
         Self::boot_with(command)
     }
 
+    /// Boots under a seccomp filter that fails one syscall, as an older or stricter kernel does.
+    pub(crate) fn boot_without(syscall: i64, errno: i32) -> Self {
+        let rules = BTreeMap::from([(syscall, Vec::new())]);
+        let fails = SeccompAction::Errno(errno.unsigned_abs());
+        let architecture = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, fails, architecture).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_knack-runner"));
+        before_exec(&mut command, program);
+        Self::boot_with(command)
+    }
+
+    /// Boots as a user without rights, with a copy of the binary that this user can reach.
+    pub(crate) fn boot_as(uid: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        let binary = directory.path().join("knack-runner");
+        std::fs::copy(env!("CARGO_BIN_EXE_knack-runner"), &binary).unwrap();
+        let mut command = Command::new(&binary);
+        command.uid(uid).gid(uid);
+        let runner = Self::boot_with(command);
+        std::os::unix::fs::chown(runner.directory.path(), Some(uid), Some(uid)).unwrap();
+        // The claim is answered by now or later, but the exec is over: `spawn` waits for it.
+        drop(directory);
+        runner
+    }
+
     pub(crate) fn boot_with(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -91,10 +121,6 @@ impl Runner {
             nonce: NONCE.to_owned(),
         }));
         runner
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     pub(crate) fn work(&self) -> PathBuf {
@@ -256,6 +282,27 @@ impl Drop for Runner {
         self.stdin = None;
         let _ = self.child.wait();
     }
+}
+
+#[expect(unsafe_code, reason = "a test plays an older kernel")]
+fn before_exec(command: &mut Command, program: BpfProgram) {
+    // SAFETY: the closure calls prctl and seccomp on its own memory and nothing else.
+    unsafe {
+        command.pre_exec(move || seccompiler::apply_filter(&program).map_err(std::io::Error::other));
+    }
+}
+
+/// How many processes carry this name (at most 15 bytes).
+pub(crate) fn processes_named(name: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|entry| std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
+        .count()
+}
+
+/// Gives the calling Python process and its forks a name.
+pub(crate) fn named(name: &str) -> String {
+    format!("import ctypes; ctypes.CDLL(None).prctl(15, b'{name}')\n")
 }
 
 pub(crate) fn python() -> Option<Interpreter> {

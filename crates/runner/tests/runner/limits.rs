@@ -1,0 +1,203 @@
+//! Deadlines, caps and the end of everything that is left.
+
+use std::time::{Duration, Instant};
+
+use knack_runner::protocol::{Cancel, Exit, Limits, Start, StreamReport, ToRunner, Watch};
+
+use crate::support::{
+    NONCE, Runner, Told, code, named, processes_named, python, run_command, run_python, run_python_with,
+};
+
+fn limits(change: impl FnOnce(&mut Limits)) -> impl FnOnce(&mut Start) {
+    |start| change(&mut start.limits)
+}
+
+#[test]
+fn the_deadline_ends_a_sleep_and_keeps_what_was_printed() {
+    let told = run_python_with(
+        "import time\nprint('before')\ntime.sleep(60)",
+        limits(|limits| limits.timeout_ms = Some(700)),
+    );
+    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Timeout, "before\n"));
+    let wall = told.result().wall_us;
+    assert!((700_000..3_000_000).contains(&wall), "{wall}");
+}
+
+#[test]
+fn endless_output_is_cut_exactly() {
+    let told = run_command(&["yes"]);
+    assert_eq!(told.exit(), &Exit::OutputLimit);
+    assert_eq!(told.stdout.len(), 1_000_000);
+    assert_eq!(
+        told.result().stdout,
+        StreamReport {
+            bytes: 1_000_000,
+            truncated: true
+        }
+    );
+    let told = run_python_with(
+        "import sys\nsys.stderr.write('e' * 1000)\nsys.stdout.write('o' * 100)",
+        limits(|limits| limits.output_bytes = Some(100)),
+    );
+    assert_eq!((told.stdout.len(), told.stderr.len()), (100, 100));
+    assert_eq!(told.exit(), &Exit::OutputLimit);
+    assert!(!told.result().stdout.truncated && told.result().stderr.truncated);
+}
+
+#[test]
+fn rlimits_hold() {
+    let told = run_python_with("while True: pass", limits(|limits| limits.cpu_seconds = Some(1)));
+    assert_eq!(told.exit(), &Exit::CpuLimit);
+    let told = run_python_with(
+        "f = open('f', 'wb', buffering=0)\ntry:\n    while True: f.write(b'x' * 600)\nexcept OSError as error: print(error.errno)",
+        limits(|limits| limits.file_bytes = Some(1000)),
+    );
+    assert_eq!(told.out(), "27\n");
+    let told = run_python_with(
+        "try: x = bytearray(400 << 20)\nexcept MemoryError: print('MemoryError')",
+        limits(|limits| limits.address_space_bytes = Some(256 << 20)),
+    );
+    assert_eq!(told.out(), "MemoryError\n");
+    let told = run_python("import os\nn = 0\ntry:\n    while True: os.dup(1); n += 1\nexcept OSError: print(n)");
+    assert_eq!(told.out(), "253\n");
+}
+
+#[test]
+fn memory_processes_and_files_are_watched() {
+    let watch = |watch: Watch| move |start: &mut Start| start.watch = watch;
+    let source = "import time\nx = bytearray(300 << 20)\ntime.sleep(30)";
+    let told = run_python_with(
+        source,
+        watch(Watch {
+            memory_bytes: Some(150 << 20),
+            ..Watch::default()
+        }),
+    );
+    assert_eq!(told.exit(), &Exit::OutOfMemory);
+    let source =
+        "import mmap, time\nm = mmap.mmap(-1, 300 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(30)";
+    let told = run_python_with(
+        source,
+        watch(Watch {
+            memory_bytes: Some(150 << 20),
+            ..Watch::default()
+        }),
+    );
+    assert_eq!(told.exit(), &Exit::OutOfMemory, "shared memory counts");
+    let source = "import os, time\nfor i in range(40):\n    if os.fork() == 0: time.sleep(30)\ntime.sleep(30)";
+    let told = run_python_with(
+        source,
+        watch(Watch {
+            processes: Some(20),
+            ..Watch::default()
+        }),
+    );
+    assert_eq!(told.exit(), &Exit::ProcessLimit);
+    let source = "import time\nfor i in range(500): open('f%d' % i, 'w')\ntime.sleep(30)";
+    let told = run_python_with(
+        source,
+        watch(Watch {
+            work_files: Some(300),
+            ..Watch::default()
+        }),
+    );
+    assert_eq!(told.exit(), &Exit::FileLimit);
+    let source = "import time\nfor i in range(20): open('f%d' % i, 'wb').write(bytes([7]) * (1 << 20))\ntime.sleep(30)";
+    let told = run_python_with(
+        source,
+        watch(Watch {
+            work_bytes: Some(8 << 20),
+            ..Watch::default()
+        }),
+    );
+    assert_eq!(told.exit(), &Exit::FileLimit);
+}
+
+#[test]
+fn nobody_waits_for_a_daemon_that_holds_the_pipe() {
+    let began = Instant::now();
+    let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
+    let told = run_python(&format!("{}{source}", named("knackdaemon")));
+    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Code { code: 0 }, "done\n"));
+    assert!(began.elapsed() < Duration::from_secs(15));
+    assert_eq!(processes_named("knackdaemon"), 0);
+}
+
+#[test]
+fn a_hydra_of_300_leaves_no_survivor() {
+    let source = r#"
+import os, time
+print("out", flush=True)
+for head in range(300):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            if os.fork():
+                os._exit(0)
+time.sleep(60)
+"#;
+    let told = run_python_with(
+        &format!("{}{source}", named("knackhydra")),
+        limits(|limits| limits.timeout_ms = Some(4000)),
+    );
+    assert_eq!(told.exit(), &Exit::Timeout);
+    assert_eq!(told.out(), "out\n");
+    assert!(told.result().killed >= 100, "{}", told.result().killed);
+    assert_eq!(processes_named("knackhydra"), 0);
+}
+
+#[test]
+fn a_fork_bomb_ends_with_the_run() {
+    let source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n";
+    let told = run_python_with(&format!("{}{source}", named("knackbomb")), |start| {
+        start.limits.timeout_ms = Some(5000);
+        start.watch.processes = Some(60);
+        start.limits.processes = Some(400);
+        start.identity = start.identity.map(|_| knack_runner::protocol::Identity {
+            uid: 64_130,
+            gid: 64_130,
+        });
+    });
+    assert!(
+        matches!(told.exit(), Exit::ProcessLimit | Exit::Timeout),
+        "{:?}",
+        told.exit()
+    );
+    assert_eq!(processes_named("knackbomb"), 0);
+}
+
+#[test]
+fn cancel_and_the_end_of_stdin_kill() {
+    let source = format!("{}import time\nprint('on')\ntime.sleep(60)", named("knackcancel"));
+    let mut runner = Runner::boot();
+    let start = runner.start_frame(python());
+    runner.start(start);
+    runner.run(code(&source));
+    let mut told = Told::default();
+    runner.read_until(&mut told, |frame| {
+        matches!(frame, knack_runner::protocol::FromRunner::Output(_))
+    });
+    runner.send(&ToRunner::Cancel(Cancel {
+        nonce: NONCE.to_owned(),
+    }));
+    runner.finish_into(&mut told);
+    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Cancelled, "on\n"));
+
+    for grace in [0, 500] {
+        let mut runner = Runner::boot();
+        let mut start = runner.start_frame(python());
+        start.eof_grace_ms = grace;
+        runner.start(start);
+        runner.run(code(&source));
+        let mut told = Told::default();
+        runner.read_until(&mut told, |frame| {
+            matches!(frame, knack_runner::protocol::FromRunner::Output(_))
+        });
+        let closed = Instant::now();
+        runner.close_stdin();
+        runner.finish_into(&mut told);
+        assert_eq!(told.exit(), &Exit::Cancelled);
+        assert!(closed.elapsed() >= Duration::from_millis(grace));
+    }
+    assert_eq!(processes_named("knackcancel"), 0);
+}

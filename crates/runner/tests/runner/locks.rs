@@ -1,0 +1,291 @@
+//! Every lock, seen from inside, and what happens where one is missing.
+
+use knack_runner::protocol::{Exit, Landlock, LandlockState, Program};
+
+use crate::support::{NONCE, Runner, code, is_root, python, run_python, run_python_with};
+
+/// Python: `show(name, action)` prints the error of an action, or OPEN.
+const SHOW: &str = r#"
+import os, errno, ctypes, socket, resource, signal
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+def show(name, action):
+    try:
+        action()
+        print(name, "OPEN")
+    except OSError as error:
+        print(name, errno.errorcode[error.errno])
+"#;
+
+#[track_caller]
+fn check(source: &str, expected: &[&str]) {
+    let told = run_python(&format!("{SHOW}{source}"));
+    assert_eq!(
+        told.out().lines().collect::<Vec<_>>(),
+        expected,
+        "{}{:?}",
+        told.err(),
+        told.exit()
+    );
+}
+
+#[test]
+fn there_is_no_socket_of_any_family() {
+    check(
+        r#"
+seen = set()
+for family in range(47):
+    for kind in (1, 2, 3, 5):
+        try: socket.socket(family, kind); seen.add("OPEN %d" % family)
+        except OSError as error: seen.add(errno.errorcode[error.errno])
+print(*sorted(seen))
+show("datagram pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+show("io_uring", lambda: call(425, 8, ctypes.create_string_buffer(256)))
+"#,
+        &["EPERM", "datagram pair EPERM", "io_uring EPERM"],
+    );
+}
+
+#[test]
+fn files_outside_are_out_of_reach() {
+    check(
+        r#"
+show("passwd", lambda: open("/etc/passwd"))
+show("list /", lambda: os.listdir("/"))
+show("proc", lambda: open("/proc/self/status"))
+show("parent", lambda: open("/proc/%d/environ" % os.getppid()))
+show("run directory", lambda: os.listdir(".."))
+os.symlink("/etc/passwd", "link")
+show("link", lambda: open("link"))
+show("write skills", lambda: open("skills/x", "w"))
+show("write outside", lambda: open("/tmp/x-of-knack-runner-test", "w"))
+show("device", lambda: os.mknod("null", 0o20666, 0x103))
+show("xattr", lambda: os.setxattr(".", "user.x", b"1"))
+open("binary", "wb").write(open("/usr/bin/env", "rb").read()); os.chmod("binary", 0o755)
+show("dropped binary", lambda: os.execv("./binary", ["binary"]))
+"#,
+        &[
+            "passwd EACCES",
+            "list / EACCES",
+            "proc EACCES",
+            "parent EACCES",
+            "run directory EACCES",
+            "link EACCES",
+            "write skills EACCES",
+            "write outside EACCES",
+            "device EPERM",
+            "xattr EPERM",
+            "dropped binary EACCES",
+        ],
+    );
+}
+
+#[test]
+fn the_runner_and_others_are_out_of_reach() {
+    check(
+        r#"
+parent = os.getppid()
+show("kill parent", lambda: os.kill(parent, signal.SIGKILL))
+os.kill(-1, signal.SIGKILL) # Succeeds with nobody reached: the result still comes.
+show("prlimit", lambda: resource.prlimit(parent, resource.RLIMIT_CPU, (1, 1)))
+show("renice user", lambda: os.setpriority(os.PRIO_USER, 0, 5))
+show("affinity", lambda: os.sched_setaffinity(parent, {0}))
+show("ptrace", lambda: call(101, 16, parent, 0, 0))
+show("process_vm_readv", lambda: call(310, parent, 0, 0, 0, 0, 0))
+show("pidfd_getfd", lambda: call(438, os.pidfd_open(parent), 0, 0))
+show("group", lambda: os.getpgid(0) == os.getpid() or call(-1))
+"#,
+        &[
+            "kill parent EPERM",
+            "prlimit EPERM",
+            "renice user EPERM",
+            "affinity EPERM",
+            "ptrace EPERM",
+            "process_vm_readv EPERM",
+            "pidfd_getfd EPERM",
+            "group OPEN",
+        ],
+    );
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn dangerous_syscalls_are_denied() {
+    check(
+        r#"
+for name, number, *arguments in [("unshare", 272, 0x10000000), ("mount", 165, 0, 0, 0, 0, 0), ("setns", 308, 0, 0),
+        ("clone user", 56, 0x10000011, 0, 0, 0, 0), ("clone3", 435, 0, 0), ("memfd", 319, b"x", 0), ("bpf", 321, 0, 0, 0),
+        ("keyctl", 250, 0, 0), ("personality", 135, 0xffffffff), ("userfaultfd", 323, 0), ("perf", 298, 0, 0, -1, -1, 0),
+        ("seccomp", 317, 0, 0, 0), ("landlock", 444, 0, 0, 1), ("setuid", 105, 0), ("chroot", 161, b"."), ("shmget", 29, 0, 4096, 0o1600),
+        ("vmsplice", 278, 1, 0, 0, 0), ("x32 socket", 0x40000029, 2, 1, 0), ("dumpable", 157, 4, 1), ("sync", 162)]:
+    show(name, lambda: call(number, *arguments))
+"#,
+        &[
+            "unshare EPERM",
+            "mount EPERM",
+            "setns EPERM",
+            "clone user EPERM",
+            "clone3 ENOSYS",
+            "memfd EPERM",
+            "bpf EPERM",
+            "keyctl EPERM",
+            "personality EPERM",
+            "userfaultfd EPERM",
+            "perf EPERM",
+            "seccomp EPERM",
+            "landlock EPERM",
+            "setuid EPERM",
+            "chroot EPERM",
+            "shmget EPERM",
+            "vmsplice EPERM",
+            "x32 socket EPERM",
+            "dumpable EPERM",
+            "sync EPERM",
+        ],
+    );
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_i386_table_kills() {
+    // mov eax, 20 (getpid); int 0x80; ret
+    let told = run_python(
+        "import mmap, ctypes\nm = mmap.mmap(-1, 4096, prot=7)\nm.write(bytes([0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3]))\nctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()\nprint('OPEN')",
+    );
+    assert_eq!((told.out().as_str(), told.exit()), ("", &Exit::Signal { signal: 31 }));
+}
+
+#[test]
+fn identity_and_limits_hold() {
+    let expected = if is_root() {
+        "(64123, 64123, 64123) (64123, 64123, 64123) []"
+    } else {
+        ""
+    };
+    let told = run_python(
+        "import os, resource, ctypes\nprint(os.getresuid(), os.getresgid(), os.getgroups())\nprint(ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))\nfor name in ('CORE', 'NOFILE', 'FSIZE'):\n    print(name, *resource.getrlimit(getattr(resource, 'RLIMIT_' + name)))\nprint(sorted(os.environ)); print(open('/dev/null').fileno())",
+    );
+    let out = told.out();
+    let lines: Vec<&str> = out.lines().collect();
+    if is_root() {
+        assert_eq!(lines[0], expected);
+    }
+    assert_eq!(
+        lines[1..5],
+        ["1", "CORE 0 0", "NOFILE 256 256", "FSIZE 67108864 67108864"]
+    );
+    assert_eq!(lines[5], "['HOME', 'KNACK_WORK_DIR', 'LANG', 'PATH', 'TMPDIR']");
+    // No descriptor besides the three: the next one is 3.
+    assert_eq!(lines[6], "3");
+}
+
+#[test]
+fn descriptors_of_the_runner_are_not_inherited() {
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args([
+        "-c",
+        "exec 7</etc/hostname; exec \"$0\"",
+        env!("CARGO_BIN_EXE_knack-runner"),
+    ]);
+    let mut runner = Runner::boot_with(command);
+    let start = runner.start_frame(python());
+    runner.start(start);
+    runner.run(code(
+        "import os\nfor fd in range(3, 250):\n    try: os.fstat(fd); print(fd)\n    except OSError: pass",
+    ));
+    assert_eq!(runner.finish().out(), "");
+}
+
+#[test]
+fn a_filter_that_does_not_load_stops_the_run() {
+    let mut runner = Runner::boot_without(libc::SYS_seccomp, libc::EPERM);
+    let start = runner.start_frame(None);
+    runner.start(start);
+    runner.run(Program::Command {
+        argv: vec!["/usr/bin/touch".to_owned(), "marker".to_owned()],
+    });
+    let told = runner.finish();
+    let Exit::NotStarted { reason } = told.exit() else {
+        panic!("{:?}", told.exit())
+    };
+    assert!(reason.starts_with("a lock does not hold: seccomp filter A"), "{reason}");
+    assert!(!runner.work().join("marker").exists());
+    assert_eq!(told.result().locks, None);
+}
+
+#[test]
+fn a_kernel_without_landlock_is_refused_or_told() {
+    for requirement in [Landlock::Required, Landlock::BestEffort] {
+        let mut runner = Runner::boot_without(libc::SYS_landlock_create_ruleset, libc::ENOSYS);
+        let mut start = runner.start_frame(python());
+        start.landlock = requirement;
+        start.identity = None;
+        runner.start(start);
+        runner.run(code(&format!(
+            "{SHOW}show('parent', lambda: os.kill(os.getppid(), 0))\nshow('self', lambda: os.kill(os.getpid(), 0))\n"
+        )));
+        let told = runner.finish();
+        if requirement == Landlock::Required {
+            let Exit::NotStarted { reason } = told.exit() else {
+                panic!("{:?}", told.exit())
+            };
+            assert!(reason.contains("no Landlock"), "{reason}");
+        } else {
+            let locks = told.result().locks.unwrap();
+            assert_eq!(
+                (locks.seccomp, locks.landlock, locks.landlock_abi),
+                (true, LandlockState::NotEnforced, 0)
+            );
+            // Signals to others are denied by the filter then.
+            assert_eq!(told.out(), "parent EPERM\nself OPEN\n", "{}", told.err());
+        }
+    }
+}
+
+#[test]
+fn the_same_holds_without_root() {
+    if !is_root() {
+        // The other tests of this file run without root then.
+        return;
+    }
+    let mut runner = Runner::boot_as(64_124);
+    let mut start = runner.start_frame(python());
+    start.identity = None;
+    runner.start(start);
+    runner.run(code(&format!(
+        "{SHOW}print(os.getuid())\nshow('kill parent', lambda: os.kill(os.getppid(), 9))\nshow('prlimit', lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1)))\nshow('passwd', lambda: open('/etc/passwd'))\nshow('socket', socket.socket)\nopen('o', 'w').write('1')\n"
+    )));
+    let told = runner.finish();
+    assert_eq!(
+        told.out(),
+        "64124\nkill parent EPERM\nprlimit EPERM\npasswd EACCES\nsocket EPERM\n",
+        "{} {:?}",
+        told.err(),
+        told.exit()
+    );
+    assert_eq!(told.files["o"], b"1");
+
+    let mut runner = Runner::boot_as(64_124);
+    let mut start = runner.start_frame(python());
+    start.identity = Some(knack_runner::protocol::Identity {
+        uid: 64_125,
+        gid: 64_125,
+    });
+    runner.start(start);
+    let told = runner.finish();
+    let Exit::NotStarted { reason } = told.exit() else {
+        panic!("{:?}", told.exit())
+    };
+    assert!(reason.contains("only a runner that is root"), "{reason}");
+    assert_eq!(told.result().nonce, NONCE);
+}
+
+#[test]
+fn root_is_not_kept_by_a_wrong_identity() {
+    let told = run_python_with("print(1)", |start| {
+        start.identity = Some(knack_runner::protocol::Identity { uid: 0, gid: 0 });
+    });
+    assert!(matches!(told.exit(), Exit::NotStarted { .. }), "{:?}", told.exit());
+}
