@@ -161,6 +161,7 @@ pub(crate) mod simulate {
         RETURN,
     };
 
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel loads the low word")]
     pub(crate) fn run(program: &Program, architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
         let (mut accumulator, mut at) = (0_u32, 0_usize);
         loop {

@@ -176,7 +176,7 @@ mod tests {
             0x2000_0000,
             0x4000_0000,
         ] {
-            check(inside, libc::SYS_clone, [namespace | 17, 0, 0, 0, 0, 0], EPERM);
+            check(inside, libc::SYS_clone, [namespace | 0x11, 0, 0, 0, 0, 0], EPERM);
         }
         check(inside, libc::SYS_prlimit64, [0, 7, 0, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_prlimit64, [9, 7, 0, 0, 0, 0], EPERM);

@@ -124,7 +124,7 @@ pub(crate) fn spawn(launch: Launch, mut recipe: Recipe) -> Result<Child, String>
 }
 
 #[expect(unsafe_code, reason = "pre_exec is the hook between fork and exec")]
-fn before_exec(command: &mut Command, locked: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static) {
+pub(crate) fn before_exec(command: &mut Command, locked: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static) {
     // SAFETY: the runner has one thread, so no lock of another thread can be held at the fork, and the closure may
     // allocate and write. It touches only its own data.
     unsafe {

@@ -73,6 +73,18 @@ impl Runner {
         Self::boot_with(command)
     }
 
+    /// Boots with its directory in the first of these places that takes one.
+    pub(crate) fn boot_in(places: &[&str]) -> Self {
+        let mut runner = Self::boot();
+        let directory = places
+            .iter()
+            .find_map(|place| tempfile::tempdir_in(place).ok())
+            .unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        runner.directory = directory;
+        runner
+    }
+
     /// Boots under a seccomp filter that fails one syscall, as an older or stricter kernel does.
     pub(crate) fn boot_without(syscall: i64, errno: i32) -> Self {
         let rules = BTreeMap::from([(syscall, Vec::new())]);
@@ -305,6 +317,7 @@ pub(crate) fn named(name: &str) -> String {
     format!("import ctypes; ctypes.CDLL(None).prctl(15, b'{name}')\n")
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as `start_frame` takes it")]
 pub(crate) fn python() -> Option<Interpreter> {
     Some(Interpreter {
         language: Language::Python,
