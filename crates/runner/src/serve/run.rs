@@ -13,6 +13,9 @@ use crate::locks::{Effective, lower_limits};
 use crate::process::Child;
 use crate::protocol::{Exit, Identity, Locks, OutputStream};
 
+/// More orphans than this in one look are a program that forks without end; honest ones make a few.
+const BUSY_ORPHANS: u32 = 8;
+
 /// The child and its pipes.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -23,6 +26,8 @@ pub(super) struct Process {
     pub(super) stderr: Capture,
     pub(super) payload: Payload,
     pub(super) readiness: Readiness,
+    /// Many orphans ended since the last look: look again soon.
+    pub(super) makes_orphans: bool,
     /// Set once the main process was reaped.
     pub(super) status: Option<WaitStatus>,
 }
@@ -95,6 +100,7 @@ impl Process {
                 ..Payload::default()
             },
             readiness,
+            makes_orphans: false,
             status: None,
         }
     }
@@ -112,13 +118,16 @@ impl Process {
 
     /// Reaps everything that has ended: the main process and orphans, whose zombies would fill the pids limit.
     pub(super) fn reap(&mut self) {
+        let mut orphans = 0;
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.pid => self.status = Some(status),
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                Ok(None) | Err(_) => return,
+                Ok(Some(_)) => orphans += 1,
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(None) | Err(_) => break,
             }
         }
+        self.makes_orphans = orphans > BUSY_ORPHANS;
     }
 
     /// Lowers the limits that depend on the request, from outside.

@@ -17,6 +17,8 @@ const READ_BYTES: usize = 64 << 10;
 /// While a child lives the loop turns at least this often: orphans are reaped, and kernels whose pidfds do not fire
 /// (gVisor) are asked.
 const TICK: Duration = Duration::from_millis(100);
+/// The same while the run makes orphans without end: each is a zombie until it is reaped.
+const BUSY_TICK: Duration = Duration::from_millis(5);
 /// How long the runner waits for `ack` after the result.
 const ACK_GRACE: Duration = Duration::from_secs(2);
 
@@ -134,7 +136,7 @@ fn timeout(session: &Session, now: Instant) -> Option<Timespec> {
     if let Some(process) = &session.process {
         due.extend([process.stdout.due(), process.stderr.due()].into_iter().flatten());
         if session.has_run() || process.pidfd.is_none() {
-            due.push(now + TICK);
+            due.push(now + if process.makes_orphans { BUSY_TICK } else { TICK });
         }
         if let Readiness::Starting(since) = process.readiness {
             due.push(since + START_BOUND);
