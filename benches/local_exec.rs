@@ -14,7 +14,7 @@ mod runner;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use knack::execution::local::LocalExecutor;
+use knack::execution::local::{LocalExecutor, LocalSettings};
 use knack::execution::{Executor as _, Exit, Language, StartKind};
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,11 @@ fn main() -> ExitCode {
 }
 
 async fn bench() -> ExitCode {
-    let executor = runner::executor(2).await;
+    let settings = LocalSettings {
+        warm: LocalSettings::DEFAULT_WARM,
+        ..runner::settings()
+    };
+    let executor = LocalExecutor::open(settings).await.unwrap();
     let mut verdict = "over";
     let mut value = 0.0;
     for round in 0..ROUNDS {

@@ -9,6 +9,7 @@ fn id(call: &str) -> ExecutionId {
     ExecutionId::new(START, "request", 0, call)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the callers want an outcome")]
 fn result(id: ExecutionId, exit: Exit, output: usize) -> Outcome {
     Outcome::Ok(Arc::new(ExecutionResult {
         id,

@@ -10,7 +10,7 @@ use knack::execution::local::{LocalExecutor, LocalSettings, find_runner};
 use knack::execution::{ExecutionId, ExecutionRequest, Language, Limits, Program, WorkingDirectory};
 
 /// The runner, built once if this is a cargo run and nothing names another.
-pub fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY
         .get_or_init(|| {
@@ -28,7 +28,7 @@ pub fn binary() -> PathBuf {
 }
 
 /// Settings around the built runner. `/usr/bin` is looked at first: asking a version manager's shim takes a second.
-pub fn settings() -> LocalSettings {
+pub(crate) fn settings() -> LocalSettings {
     let mut search = Search::of_host(Reach::SameUser);
     search.path.insert(0, PathBuf::from("/usr/bin"));
     LocalSettings {
@@ -38,7 +38,7 @@ pub fn settings() -> LocalSettings {
 }
 
 /// An executor with `warm` sandboxes started ahead.
-pub async fn executor(warm: usize) -> LocalExecutor {
+pub(crate) async fn executor(warm: usize) -> LocalExecutor {
     let settings = LocalSettings {
         warm,
         ..LocalSettings::new(binary())
@@ -49,12 +49,12 @@ pub async fn executor(warm: usize) -> LocalExecutor {
 }
 
 /// Time since the Unix epoch.
-pub fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
 /// A request to run python code; `call` makes its id.
-pub fn python(call: &str, source: &str) -> ExecutionRequest {
+pub(crate) fn python(call: &str, source: &str) -> ExecutionRequest {
     ExecutionRequest {
         id: ExecutionId::new(now(), "test", 0, call),
         caller: "tester".to_owned(),
