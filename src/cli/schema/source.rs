@@ -102,10 +102,8 @@ impl<'t> Module<'t> {
             .into_iter()
             .filter(|child| child.kind() == "decorator")
             .filter_map(|decorator| parts(decorator).first().copied())
-            .find_map(|expression| decorator_arguments(expression, self.text, names));
-        if let Some(arguments) = found {
-            self.functions.push(Decorated { arguments, function });
-        }
+            .find_map(|expression| declared(expression, function, self.text, names));
+        self.functions.extend(found);
     }
 
     fn add_constant(&mut self, assignment: Node<'t>) {
@@ -121,8 +119,13 @@ impl<'t> Module<'t> {
     }
 }
 
-/// `Some(None)` for `@skill`, `Some(Some(arguments))` for `@skill(...)`, also behind a module name.
-fn decorator_arguments<'t>(expression: Node<'t>, text: &'t str, names: &BTreeSet<&'t str>) -> Option<Option<Node<'t>>> {
+/// The function if its decorator is `@skill` or `@skill(...)`, also behind a module name.
+fn declared<'t>(
+    expression: Node<'t>,
+    function: Node<'t>,
+    text: &'t str,
+    names: &BTreeSet<&'t str>,
+) -> Option<Decorated<'t>> {
     let (callee, arguments) = if expression.kind() == "call" {
         (
             expression.child_by_field_name("function")?,
@@ -136,7 +139,7 @@ fn decorator_arguments<'t>(expression: Node<'t>, text: &'t str, names: &BTreeSet
         "attribute" => DECORATORS.contains(&text_of(callee.child_by_field_name("attribute")?, text)),
         _ => false,
     };
-    found.then_some(arguments)
+    found.then_some(Decorated { arguments, function })
 }
 
 /// The decorators' names, with those that `from x import skill as y` gives them here.

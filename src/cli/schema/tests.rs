@@ -131,7 +131,7 @@ fn models_keep_their_fields_constraints_and_references() {
                 "Color": {"enum": ["red", "blue"], "title": "Color", "type": "string"},
                 "Inner": {"properties": {"n": {"default": 1.5, "title": "N", "type": "number"}}, "title": "Inner", "type": "object"},
             },
-            "description": "A model.\n\n  Of two lines.",
+            "description": "A model.\n\nOf two lines.",
             "properties": {
                 "id": {"title": "Id", "type": "integer"},
                 "user_name": {"description": "Who", "minLength": 1, "title": "User Name", "type": "string"},
@@ -269,10 +269,7 @@ fn odd_files_give_a_report_and_no_crash() {
 fn nothing_of_the_file_is_run() {
     let folder = tempfile::tempdir().unwrap();
     let marker = folder.path().join("ran");
-    let source = format!(
-        "open({:?}, 'w').write('x')\n@skill\ndef f(x=open({0:?}, 'w')): pass\n",
-        marker
-    );
+    let source = format!("open({marker:?}, 'w').write('x')\n@skill\ndef f(x=open({marker:?}, 'w')): pass\n");
     assert_eq!(generate(&source).tools.len(), 1);
     assert!(!marker.exists());
 }
