@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 /// How long the killing may take. 300 processes that fork again and again are gone after 60 ms (measured); the bound is
 /// there because a loop without one is a way to hang the runner.
-const KILL_BOUND: Duration = Duration::from_secs(10);
+const KILL_BOUND: Duration = Duration::from_secs(30);
 
 /// What the tree holds at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -138,6 +138,8 @@ for head in range(300):
     if fork() == 0:
         os.setsid()
         while True:
+            # Slow enough to leave the machine to the other tests, fast enough to fork between any two looks.
+            time.sleep(0.2)
             if fork():
                 os._exit(0)
 time.sleep(60)
