@@ -4,6 +4,7 @@
 //! ([`Injection`]), then [`Drive`] until [`drive::Out::Finish`]. Nothing here knows clocks, sockets or skills.
 
 pub mod drive;
+pub mod extract;
 pub mod fault;
 mod format;
 pub mod frame;

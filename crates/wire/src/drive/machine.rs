@@ -33,7 +33,7 @@ const RETRIES: u32 = 2;
 /// The longest `retry-after` that is obeyed; a longer one ends the loop.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Waiting before a retry when upstream does not say how long.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// Where the loop stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod agent_flow;
 mod args;
 mod at_skill;
 mod autoscore;
+mod exchange;
 mod husk;
 mod injection;
 mod omniroute;

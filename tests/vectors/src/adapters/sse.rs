@@ -1,6 +1,117 @@
-//! Adapters of `sse.json`: event streams.
+//! Adapters of `sse.json`: frames of event streams.
 
-use crate::registry::Op;
+use std::time::Duration;
+
+use knack_wire::drive::{Drive, Head, Out, Settings};
+use knack_wire::frame::{SseDecoder, push_event};
+use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
+use serde_json::Value;
+
+use super::omniroute::text;
+use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
-pub(crate) const OPS: &[Op] = &[];
+pub(crate) const OPS: &[Op] = &[
+    Op::new("sse", "format", format).compared(Compare::Custom(same_event)),
+    Op::new("sse", "heartbeat", heartbeat).compared(Compare::Custom(same_comment)),
+];
+
+fn format(input: &Value) -> Outcome {
+    let mut out = Vec::new();
+    push_event(
+        &mut out,
+        text(input, "event").as_bytes(),
+        input["data"].to_string().as_bytes(),
+    );
+    String::from_utf8(out)
+        .map(Value::from)
+        .map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Frames are equal line by line; their data is compared as JSON, as the cases' notes say.
+fn same_event(expected: &Value, actual: &Value) -> Result<(), String> {
+    let (expected, actual) = (
+        expected.as_str().unwrap_or_default(),
+        actual.as_str().unwrap_or_default(),
+    );
+    if expected.lines().count() != actual.lines().count() || !actual.ends_with("\n\n") {
+        return Err(format!("{actual:?} has other lines"));
+    }
+    for (expected, actual) in expected.lines().zip(actual.lines()) {
+        let same = match (expected.strip_prefix("data: "), actual.strip_prefix("data: ")) {
+            (Some(expected), Some(actual)) => {
+                serde_json::from_str::<Value>(expected).ok() == serde_json::from_str(actual).ok()
+            }
+            _ => expected == actual,
+        };
+        if !same {
+            return Err(format!("expected {expected:?}, got {actual:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// What a client gets of a stream while a skill runs and nothing else happens.
+fn heartbeat(input: &Value) -> Outcome {
+    let route = ModelRoute {
+        format: Format::Chat,
+        kind: Kind::Generate,
+        model: None,
+        stream: false,
+    };
+    let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
+    let request = Request::parse(route, br#"{"messages":[],"stream":true}"#.to_vec().into()).map_err(fault)?;
+    let tool = Tool {
+        name: "t".to_owned(),
+        description: String::new(),
+        schema: "{}".to_owned(),
+    };
+    let injection = Injection {
+        tools: vec![tool],
+        ..Injection::default()
+    };
+    let mut drive = Drive::new(request, injection, Settings::default()).map_err(fault)?;
+    let (now, mut out) = (Duration::ZERO, Vec::new());
+    drive.start(now, &mut out);
+    drive.feed(
+        In::Head(Head {
+            status: 200,
+            stream: true,
+            retry_after: None,
+        }),
+        now,
+        &mut out,
+    );
+    let turn = concat!(
+        "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"t\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n",
+        "data: [DONE]\n\n"
+    );
+    drive.feed(In::Body(turn.into()), now, &mut out);
+    out.clear();
+    drive.feed(
+        In::Tick,
+        Duration::from_secs(input["idle_seconds"].as_u64().unwrap_or_default()),
+        &mut out,
+    );
+    let shown = out.iter().filter_map(|out| {
+        if let Out::ClientBytes(bytes) = out {
+            std::str::from_utf8(bytes).ok()
+        } else {
+            None
+        }
+    });
+    Ok(Value::from(shown.collect::<String>()))
+}
+
+/// Both are one comment: a reader of events sees nothing. The words of a comment mean nothing.
+fn same_comment(expected: &Value, actual: &Value) -> Result<(), String> {
+    for frame in [expected, actual] {
+        let frame = frame.as_str().unwrap_or_default();
+        let mut events = Vec::new();
+        let read = SseDecoder::new().push(frame.as_bytes(), &mut events);
+        if read.is_err() || !events.is_empty() || !frame.starts_with(':') || !frame.ends_with("\n\n") {
+            return Err(format!("{frame:?} is not one comment"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Tool calls of a whole response whose shape is told by a model id only: what providers and the servers that imitate
+//! them send. The loop itself reads responses by their route's format and does not guess.
+
+use crate::json::{self, Kind, Span};
+
+/// A family of providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Chat Completions and Responses.
+    OpenAi,
+    /// Messages.
+    Anthropic,
+    /// generateContent.
+    Google,
+    /// Unknown: nothing is extracted.
+    Other,
+}
+
+impl Family {
+    /// The family that a model id names, by its words, in any case.
+    pub fn of_model(model: &str) -> Self {
+        let model = model.to_ascii_lowercase();
+        let names = |words: &[&str]| words.iter().any(|word| model.contains(word));
+        if names(&["gpt", "openai"]) {
+            Self::OpenAi
+        } else if names(&["claude", "anthropic"]) {
+            Self::Anthropic
+        } else if names(&["gemini", "google"]) {
+            Self::Google
+        } else {
+            Self::Other
+        }
+    }
+
+    /// The family's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Google => "google",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A call found in a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extracted {
+    /// The provider's id; made up (`call_1`, `call_2`, …) where it sent none.
+    pub id: String,
+    /// The name; empty if the provider sent none.
+    pub name: String,
+    /// The arguments: the text of a JSON object; `{}` for anything else.
+    pub arguments: String,
+}
+
+/// The calls of a response, in order. A response that is not an object has none.
+pub fn calls(family: Family, response: &[u8]) -> Vec<Extracted> {
+    let Ok(root) = json::document(response) else {
+        return Vec::new();
+    };
+    match family {
+        Family::OpenAi => openai(response, root),
+        Family::Anthropic => list(response, json::get(response, root, "content"), |block| {
+            is_type(response, block, "tool_use").then(|| call(response, block, &["id"], block, "input"))
+        }),
+        Family::Google => google(response, root),
+        Family::Other => Vec::new(),
+    }
+}
+
+fn openai(src: &[u8], root: Span) -> Vec<Extracted> {
+    let function = |element: Span| {
+        let inner = json::get(src, element, "function").unwrap_or_default();
+        Some(call(src, element, &["id"], inner, "arguments"))
+    };
+    let at_root = list(src, json::get(src, root, "tool_calls"), function);
+    if !at_root.is_empty() {
+        return at_root;
+    }
+    let choice = elements(src, json::get(src, root, "choices")).into_iter().next();
+    let in_choice = list(
+        src,
+        choice.and_then(|choice| json::path(src, choice, &["message", "tool_calls"])),
+        function,
+    );
+    if !in_choice.is_empty() {
+        return in_choice;
+    }
+    list(src, json::get(src, root, "output"), |item| {
+        is_type(src, item, "function_call").then(|| call(src, item, &["call_id", "id"], item, "arguments"))
+    })
+}
+
+fn google(src: &[u8], root: Span) -> Vec<Extracted> {
+    let listed = list(src, json::get(src, root, "functionCalls"), |item| {
+        Some(call(src, item, &["id"], item, "args"))
+    });
+    if !listed.is_empty() {
+        return listed;
+    }
+    let candidate = elements(src, json::get(src, root, "candidates")).into_iter().next();
+    list(
+        src,
+        candidate.and_then(|candidate| json::path(src, candidate, &["content", "parts"])),
+        |part| {
+            let inner = json::get(src, part, "functionCall")?;
+            Some(call(src, inner, &["id"], inner, "args"))
+        },
+    )
+}
+
+fn elements(src: &[u8], span: Option<Span>) -> Vec<Span> {
+    span.and_then(|span| json::elements(src, span).ok()).unwrap_or_default()
+}
+
+/// Calls of the elements of a list; missing ids are made up by position.
+fn list(src: &[u8], span: Option<Span>, one: impl Fn(Span) -> Option<Extracted>) -> Vec<Extracted> {
+    let mut found: Vec<Extracted> = elements(src, span).into_iter().filter_map(one).collect();
+    for (at, call) in found.iter_mut().enumerate().filter(|(_, call)| call.id.is_empty()) {
+        call.id = format!("call_{}", at + 1);
+    }
+    found
+}
+
+fn is_type(src: &[u8], span: Span, kind: &str) -> bool {
+    json::get_text(src, span, "type").is_some_and(|found| found == kind)
+}
+
+fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) -> Extracted {
+    let id = ids
+        .iter()
+        .find_map(|key| json::get_text(src, holder, key).filter(|id| !id.is_empty()));
+    let name = json::get_text(src, inner, "name").unwrap_or_default().into_owned();
+    let written = json::get(src, inner, arguments);
+    let text = written.map(|span| json::text(src, span).unwrap_or_else(|| String::from_utf8_lossy(span.of(src))));
+    let object = text.filter(|text| {
+        json::document(text.as_bytes()).is_ok_and(|span| json::kind(text.as_bytes(), span) == Some(Kind::Object))
+    });
+    Extracted {
+        id: id.unwrap_or_default().into_owned(),
+        name,
+        arguments: object.map_or_else(|| "{}".to_owned(), |text| text.into_owned()),
+    }
+}

@@ -1,0 +1,120 @@
+//! Plays one exchange through the gateway's loop, for adapters that ask what it does with a response.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use knack_wire::drive::{CallOutcome, Drive, GeneratedFile, Head, Out, Settings, Summary};
+use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Tool};
+use serde_json::Value;
+
+use crate::registry::Failure;
+
+/// What an exchange came to.
+#[derive(Debug, Default)]
+pub(crate) struct Played {
+    /// Waits before each upstream request.
+    pub(crate) delays: Vec<Duration>,
+    /// Calls that ran here.
+    pub(crate) calls: Vec<Call>,
+    /// Status of the client's answer.
+    pub(crate) status: u16,
+    /// Body of the client's answer.
+    pub(crate) body: Vec<u8>,
+    /// How it ended.
+    pub(crate) summary: Option<Summary>,
+}
+
+impl Played {
+    /// The client's answer as a value.
+    pub(crate) fn answer(&self) -> Result<Value, Failure> {
+        serde_json::from_slice(&self.body).map_err(|error| Failure::new(error.to_string()))
+    }
+}
+
+/// Answers the loop with `answers`, the last one again and again, and each call with `files`. Not streamed.
+pub(crate) fn play(
+    format: Format,
+    tools: &[String],
+    answers: &[(u16, Value)],
+    files: &[GeneratedFile],
+) -> Result<Played, Failure> {
+    let route = ModelRoute {
+        format,
+        kind: Kind::Generate,
+        model: None,
+        stream: false,
+    };
+    let body = br#"{"model":"m","max_tokens":1024,"messages":[{"role":"user","content":"x"}]}"#;
+    let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
+    let request = Request::parse(route, body.to_vec().into()).map_err(fault)?;
+    let tool = |name: &String| Tool {
+        name: name.clone(),
+        description: String::new(),
+        schema: r#"{"type":"object"}"#.to_owned(),
+    };
+    let injection = Injection {
+        tools: tools.iter().map(tool).collect(),
+        ..Injection::default()
+    };
+    let settings = Settings {
+        litellm: true,
+        ..Settings::default()
+    };
+    let mut drive = Drive::new(request, injection, settings).map_err(fault)?;
+    let mut played = Played::default();
+    let mut answers: VecDeque<&(u16, Value)> = answers.iter().collect();
+    let (now, mut out) = (Duration::ZERO, Vec::new());
+    drive.start(now, &mut out);
+    while !drive.finished() {
+        for one in std::mem::take(&mut out) {
+            match one {
+                Out::Send { delay, .. } => {
+                    played.delays.push(delay);
+                    let answer = if answers.len() > 1 {
+                        answers.pop_front()
+                    } else {
+                        answers.front().copied()
+                    };
+                    let Some((status, body)) = answer else {
+                        return Err(Failure::new("no answer is scripted"));
+                    };
+                    drive.feed(
+                        In::Head(Head {
+                            status: *status,
+                            stream: false,
+                            retry_after: None,
+                        }),
+                        now,
+                        &mut out,
+                    );
+                    drive.feed(In::Body(body.to_string().into()), now, &mut out);
+                    drive.feed(In::End, now, &mut out);
+                }
+                Out::Run(call) => {
+                    let outcome = CallOutcome {
+                        token: call.token,
+                        text: "done".to_owned(),
+                        files: files.to_vec(),
+                        ..CallOutcome::default()
+                    };
+                    played.calls.push(call);
+                    drive.feed(In::Result(outcome), now, &mut out);
+                }
+                other => take(&mut played, other),
+            }
+        }
+    }
+    for one in out {
+        take(&mut played, one);
+    }
+    Ok(played)
+}
+
+fn take(played: &mut Played, out: Out) {
+    match out {
+        Out::ClientHead(head) => played.status = head.status,
+        Out::ClientBytes(bytes) => played.body.extend_from_slice(&bytes),
+        Out::Finish(summary) => played.summary = Some(summary),
+        _ => {}
+    }
+}
