@@ -88,11 +88,6 @@ fn system_text_in_every_form() {
             value!({"role":"system","content":"# Skills\nUse \"them\"."}),
         ),
         (
-            r#"[]"#,
-            0,
-            value!({"role":"system","content":"# Skills\nUse \"them\"."}),
-        ),
-        (
             r#"[{"role":"developer","content":""}]"#,
             0,
             value!({"role":"developer","content":"# Skills\nUse \"them\"."}),
