@@ -1,0 +1,103 @@
+//! What is injected, into which requests, and what the client is told of it.
+
+use serde_json::{Value, json};
+
+use super::support::{Start, start, with_script};
+
+const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: \"You said: {{user}}\"}\n";
+
+fn chat(text: &str) -> Value {
+    json!({"model": "gpt-x", "messages": [{"role": "user", "content": text}]})
+}
+
+fn messages(text: &str) -> Value {
+    json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": text}]})
+}
+
+#[tokio::test]
+async fn system_text_and_tools_reach_the_provider_in_both_formats() {
+    let knack = with_script(ECHO).await;
+    let answer = knack.send(knack.chat(&chat("hi"))).await;
+    assert_eq!((answer.status, answer.said().as_str()), (200, "You said: hi"));
+    let sent = knack.upstream();
+    let system = sent["messages"][0]["content"].as_str().unwrap();
+    assert!(system.contains("<skill name=\"listed\">Adds numbers.") && system.contains("The word is plover."), "{system}");
+    assert_eq!(sent["tools"][0]["function"]["name"], "load_skill");
+    let answer = knack.send(knack.messages(&messages("hi"))).await;
+    assert_eq!((answer.status, answer.said().as_str()), (200, "You said: hi"));
+    let sent = knack.upstream();
+    assert!(sent["system"].to_string().contains("plover"));
+    assert_eq!(sent["tools"][0]["name"], "load_skill");
+    assert!(answer.headers["x-knack"].to_str().unwrap().contains("skills=always"));
+}
+
+#[tokio::test]
+async fn no_skill_active_is_byte_equal_upstream() {
+    let knack = start(Start { skills: vec![], ..Start::default() }).await;
+    let odd = "{ \"model\" : \"gpt-x\",\"n\":1, \"messages\":[ {\"role\":\"user\", \"content\":\"h\\u0069\"} ],\"x\":1.0e2 }";
+    let request = knack.chat(&json!({})).body(odd);
+    assert_eq!(knack.send(request).await.status, 200);
+    let received = knack.mock.handle.requests();
+    assert_eq!(received.last().unwrap().body.as_ref(), odd.as_bytes());
+}
+
+#[tokio::test]
+async fn the_header_none_switches_injection_off_and_stays_here() {
+    let knack = with_script(ECHO).await;
+    let body = chat("hi");
+    assert_eq!(knack.send(knack.chat(&body).header("x-knack-skills", "none")).await.status, 200);
+    let received = knack.mock.handle.requests();
+    assert_eq!(received.last().unwrap().body.as_ref(), body.to_string().as_bytes());
+    assert!(received.last().unwrap().header("x-knack-skills").is_none());
+}
+
+#[tokio::test]
+async fn a_skill_named_by_header_or_mention_is_active_and_an_unknown_one_is_404_in_the_clients_shape() {
+    let skills = vec![("quiet/SKILL.md", "---\nname: quiet\ndescription: d\nactivation: OnRequest\n---\nThe quiet word.\n")];
+    let knack = start(Start { skills, ..Start::default() }).await;
+    knack.send(knack.chat(&chat("hi"))).await;
+    assert!(!knack.upstream().to_string().contains("quiet word"));
+    knack.send(knack.chat(&chat("hi")).header("x-knack-skills", "quiet")).await;
+    assert!(knack.upstream().to_string().contains("quiet word"));
+    knack.send(knack.messages(&messages("@quiet do it"))).await;
+    assert!(knack.upstream().to_string().contains("quiet word"));
+    let refused = knack.send(knack.chat(&chat("hi")).header("x-knack-skills", "nobody")).await;
+    assert_eq!(refused.status, 404);
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("nobody"));
+    let mut body = messages("hi");
+    body["container"] = json!({"skills": [{"type": "custom", "skill_id": "litellm:nobody"}]});
+    let refused = knack.send(knack.messages(&body)).await;
+    assert_eq!((refused.status, refused.json()["type"].as_str().unwrap().to_owned()), (404, "error".to_owned()));
+    assert!(refused.text.contains("nobody"));
+}
+
+#[tokio::test]
+async fn several_answers_at_once_are_refused_while_skills_are_active() {
+    let knack = with_script(ECHO).await;
+    let mut body = chat("hi");
+    body["n"] = json!(2);
+    let refused = knack.send(knack.chat(&body)).await;
+    assert_eq!((refused.status, refused.json()["error"]["param"].clone()), (400, json!("n")));
+}
+
+#[tokio::test]
+async fn token_counts_count_the_injected_text() {
+    let knack = with_script(ECHO).await;
+    let count = |url: String, body: Value| async move {
+        let request = super::support::client().post(url).header("x-api-key", "k").header("anthropic-version", "2023-06-01").body(body.to_string());
+        super::support::read(request.send().await.unwrap()).await.json()["input_tokens"].as_u64().unwrap()
+    };
+    let body = json!({"model": "claude-x", "messages": [{"role": "user", "content": "hi"}]});
+    let with = count(format!("{}/v1/messages/count_tokens", knack.url), body.clone()).await;
+    let without = count(format!("{}/v1/messages/count_tokens", knack.mock.url), body).await;
+    assert!(with > without + 50, "{with} against {without}");
+}
+
+#[tokio::test]
+async fn a_path_prefix_and_unknown_paths_pass() {
+    let knack = with_script(ECHO).await;
+    let request = super::support::client().post(format!("{}/gw/v1/chat/completions", knack.url)).bearer_auth("k").body(chat("hi").to_string());
+    assert_eq!(knack.send(request).await.status, 200);
+    let models = knack.send(super::support::client().get(format!("{}/v1/models", knack.url)).bearer_auth("k")).await;
+    assert_eq!((models.status, models.json()["object"].clone()), (200, json!("list")));
+}

@@ -1,0 +1,205 @@
+//! A gateway in this process, its skills in a folder of its own, a mock behind it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use knack::catalog::LiveCatalog;
+use knack::execution::{Disabled, Executor};
+use knack::gateway::budget::BodyBudget;
+use knack::gateway::files::FileStore;
+use knack::gateway::grants::Grants;
+use knack::gateway::metrics::Metrics;
+use knack::gateway::observe::Console;
+use knack::gateway::records::RecordStore;
+use knack::gateway::upstream::{Api, Base, Upstreams};
+use knack::gateway::{Gateway, HostPolicy, server};
+use knack::mock::{MockServer, Script, spawn};
+use knack_skill::catalog::Node;
+use knack_wire::history::HistorySecret;
+use reqwest::{RequestBuilder, Response};
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+/// A skill that is always active and tells a secret word, so that a mock can see it.
+pub const ALWAYS: &str = "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
+/// A listed skill with a script.
+pub const LISTED: &str = "---\nname: listed\ndescription: Adds numbers. Use when somebody adds.\n---\nRun python3 skills/listed/add.py A B.\n";
+
+/// Console lines, for assertions.
+#[derive(Debug, Default)]
+pub struct Lines(Mutex<Vec<String>>);
+
+impl Console for Lines {
+    fn line(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
+}
+
+impl Lines {
+    /// The lines so far, joined.
+    pub fn text(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+}
+
+/// A running gateway.
+pub struct Running {
+    pub url: String,
+    pub gateway: Arc<Gateway>,
+    pub mock: MockServer,
+    pub folder: tempfile::TempDir,
+    pub lines: Arc<Lines>,
+    pub stop: Option<tokio::sync::oneshot::Sender<()>>,
+    pub server: tokio::task::JoinHandle<std::io::Result<()>>,
+    _watching: Box<dyn std::any::Any + Send>,
+}
+
+/// How a gateway is started.
+pub struct Start {
+    pub skills: Vec<(&'static str, &'static str)>,
+    pub script: String,
+    pub executor: Arc<dyn Executor>,
+    pub upstream: Option<String>,
+    pub grants: Grants,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self {
+            skills: vec![("always/SKILL.md", ALWAYS), ("listed/SKILL.md", LISTED), ("listed/add.py", "import sys\nprint(int(sys.argv[1]) + int(sys.argv[2]))\n")],
+            script: "turns:\n  - rounds:\n      - reply: {text: \"You said: {{user}}\"}\n".to_owned(),
+            executor: Arc::new(Disabled::by_flag()),
+            upstream: None,
+            grants: Grants::default(),
+        }
+    }
+}
+
+/// A gateway with this script and the default skills.
+pub async fn with_script(script: &str) -> Running {
+    start(Start { script: script.to_owned(), ..Start::default() }).await
+}
+
+/// A gateway with this script, the default skills and the real sandbox.
+pub async fn with_sandbox(script: &str) -> Running {
+    start(Start { script: script.to_owned(), executor: Arc::new(super::runner::executor(1).await), ..Start::default() }).await
+}
+
+/// Writes files below a folder.
+pub fn write(folder: &Path, path: &str, text: &str) {
+    let path = folder.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+pub async fn start(options: Start) -> Running {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("skills")).unwrap();
+    for (path, text) in &options.skills {
+        write(&folder.path().join("skills"), path, text);
+    }
+    let script = Script::parse(&options.script).unwrap_or_else(|error| panic!("{error}"));
+    let mock = spawn(script).await.unwrap();
+    let url = options.upstream.unwrap_or_else(|| mock.url.clone());
+    let bases: BTreeMap<Api, Base> = [Api::OpenAi, Api::Anthropic, Api::Gemini].into_iter().map(|api| (api, Base { url: url.clone(), key: None })).collect();
+    let lines = Arc::new(Lines::default());
+    let (catalog, watching) = LiveCatalog::watch(vec![folder.path().join("skills")], Node::Absent, |_| {}).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let gateway = Arc::new(Gateway {
+        catalog,
+        upstreams: Upstreams::new(&bases).unwrap(),
+        executor: options.executor,
+        grants: Arc::new(options.grants),
+        files: Arc::new(FileStore::new(64 << 20).unwrap()),
+        files_folder: Some(folder.path().join("knack-files")),
+        records: RecordStore::new(4 << 20),
+        secret: HistorySecret::new([9; 32]),
+        bodies: BodyBudget::default(),
+        metrics: Metrics::default(),
+        console: Arc::clone(&lines) as Arc<dyn Console>,
+        recorder: None,
+        host_policy: HostPolicy::LocalOnly,
+        public_url: Some(format!("http://{address}")),
+        draining: AtomicBool::new(false),
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let serving = Arc::clone(&gateway);
+    let server = tokio::spawn(server::serve(serving, listener, async {
+        let _ = stopped.await;
+    }));
+    Running { url: format!("http://{address}"), gateway, mock, folder, lines, stop: Some(stop), server, _watching: Box::new(watching) }
+}
+
+/// A client that uses no proxy and never retries.
+pub fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+/// An answer with its JSON body.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// The text of a Chat or Messages answer.
+    pub fn said(&self) -> String {
+        let value = self.json();
+        let chat = value["choices"][0]["message"]["content"].as_str().map(str::to_owned);
+        chat.unwrap_or_else(|| value["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("|"))
+    }
+}
+
+pub async fn read(response: Response) -> Answer {
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    Answer { status, headers, text: response.text().await.unwrap_or_default() }
+}
+
+impl Running {
+    /// A Chat Completions request.
+    pub fn chat(&self, body: &Value) -> RequestBuilder {
+        client().post(format!("{}/v1/chat/completions", self.url)).bearer_auth("key-a").header("content-type", "application/json").body(body.to_string())
+    }
+
+    /// A Messages request.
+    pub fn messages(&self, body: &Value) -> RequestBuilder {
+        client()
+            .post(format!("{}/v1/messages", self.url))
+            .header("x-api-key", "key-a")
+            .header("anthropic-version", "2023-06-01")
+            .header("content-type", "application/json")
+            .body(body.to_string())
+    }
+
+    pub async fn send(&self, request: RequestBuilder) -> Answer {
+        read(request.send().await.unwrap()).await
+    }
+
+    /// What the provider received last, as JSON.
+    pub fn upstream(&self) -> Value {
+        self.mock.handle.requests().last().expect("the provider was asked").json()
+    }
+
+    /// Waits until the console has a line with this text: requests are told when their answer has ended.
+    pub async fn told(&self, text: &str) -> String {
+        for _ in 0..500 {
+            if self.lines.text().contains(text) {
+                return self.lines.text();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("no console line has {text:?}:\n{}", self.lines.text());
+    }
+}
