@@ -98,10 +98,12 @@ impl Discovered {
     }
 
     /// A YAML file that was found by searching counts only if it speaks of knack.dev: it may be anybody's.
+    /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
     fn searched_yaml(&mut self, path: &Path) {
-        let ours = read_bounded(path).is_ok_and(|text| text.contains("knack.dev/"));
-        if ours {
-            self.manifest_file(path);
+        match read_bounded(path) {
+            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path),
+            Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
+            Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
         }
     }
 

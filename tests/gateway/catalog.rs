@@ -30,7 +30,7 @@ async fn a_saved_change_is_live_for_the_next_request() {
 async fn a_broken_edit_keeps_the_last_good_one_and_says_why() {
     let knack = with_script(ECHO).await;
     let skills = knack.folder.path().join("skills");
-    for broken in ["---\nname: [\n---\nx\n", "---\nname: always\ndescription: d\n", "\u{1}"] {
+    for broken in ["---\nname: [\n---\nx\n", "---\nname: always\ndescription: d\n", ""] {
         write(&skills, "always/SKILL.md", broken);
         knack.send(knack.chat(&chat())).await;
         assert!(knack.upstream().to_string().contains("plover"), "{broken:?}");

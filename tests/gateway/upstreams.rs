@@ -12,7 +12,7 @@ turns:
         reply: {text: x}
   - user: dies
     rounds:
-      - reply: {text: You will not read this to its end, since the connection breaks before it.}
+      - reply: {text: "You will not read this to its end, since the connection breaks before it."}
         stream: {die_after_bytes: 700}
   - user: garbage
     rounds:
