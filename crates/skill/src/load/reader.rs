@@ -110,7 +110,15 @@ impl Fields<'_> {
             let help = "move long material to other files of the skill and refer to them";
             self.tell(Finding::warned(ProblemKind::FileTooLarge, "", message, help));
         }
-        if self.document.body.is_empty() {
+        if self.document.text.trim().is_empty() {
+            // An editor that truncates before it writes must not empty a skill that is in service.
+            self.tell(Finding::refused(
+                ProblemKind::BodyEmpty,
+                "",
+                "the file is empty",
+                "write name and description between --- lines, and instructions after them",
+            ));
+        } else if self.document.body.is_empty() {
             let message = "the body is empty, so the model gets no instructions";
             self.tell(Finding::warned(
                 ProblemKind::BodyEmpty,
