@@ -14,11 +14,19 @@ fn chat() -> Value {
 async fn a_saved_change_is_live_for_the_next_request() {
     let knack = with_script(ECHO).await;
     for word in ["dunlin", "curlew", "whimbrel"] {
-        write(&knack.folder.path().join("skills"), "always/SKILL.md", &ALWAYS.replace("plover", word));
+        write(
+            &knack.folder.path().join("skills"),
+            "always/SKILL.md",
+            &ALWAYS.replace("plover", word),
+        );
         knack.send(knack.chat(&chat())).await;
         assert!(knack.upstream().to_string().contains(word), "{word}");
     }
-    write(&knack.folder.path().join("skills"), "new/SKILL.md", &ALWAYS.replace("always", "new").replace("plover", "godwit"));
+    write(
+        &knack.folder.path().join("skills"),
+        "new/SKILL.md",
+        &ALWAYS.replace("always", "new").replace("plover", "godwit"),
+    );
     knack.send(knack.chat(&chat())).await;
     assert!(knack.upstream().to_string().contains("godwit"));
     std::fs::remove_dir_all(knack.folder.path().join("skills/new")).unwrap();
@@ -35,7 +43,10 @@ async fn a_broken_edit_keeps_the_last_good_one_and_says_why() {
         knack.send(knack.chat(&chat())).await;
         assert!(knack.upstream().to_string().contains("plover"), "{broken:?}");
         let reports = &knack.gateway.catalog.current().reports;
-        assert!(reports.iter().any(|report| report.text.contains("last good")), "{broken:?}: {reports:?}");
+        assert!(
+            reports.iter().any(|report| report.text.contains("last good")),
+            "{broken:?}: {reports:?}"
+        );
     }
     std::fs::write(skills.join("always/SKILL.md"), [0xff, 0xfe, b'x']).unwrap();
     knack.send(knack.chat(&chat())).await;
@@ -45,12 +56,27 @@ async fn a_broken_edit_keeps_the_last_good_one_and_says_why() {
 #[tokio::test]
 async fn a_broken_manifest_beside_good_ones_spoils_none_of_them() {
     let good = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  activation: {mode: Always}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nThe good word.\\n\"}}}\n";
-    let skills = vec![("a.yaml", "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: bad}\nspec: {sauce: {}}\n"), ("b.yaml", good)];
-    let knack = start(Start { skills, ..Start::default() }).await;
+    let skills = vec![
+        (
+            "a.yaml",
+            "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: bad}\nspec: {sauce: {}}\n",
+        ),
+        ("b.yaml", good),
+    ];
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
     knack.send(knack.chat(&chat())).await;
     assert!(knack.upstream().to_string().contains("The good word."));
     let reports = &knack.gateway.catalog.current().reports;
-    assert!(reports.iter().any(|report| report.text.contains("spec.sauce") || report.text.contains("`sauce`")), "{reports:?}");
+    assert!(
+        reports
+            .iter()
+            .any(|report| report.text.contains("spec.sauce") || report.text.contains("`sauce`")),
+        "{reports:?}"
+    );
     // The good one breaks: what it gave stays.
     write(&knack.folder.path().join("skills"), "b.yaml", "apiVersion: [");
     knack.send(knack.chat(&chat())).await;
@@ -60,27 +86,50 @@ async fn a_broken_manifest_beside_good_ones_spoils_none_of_them() {
 #[tokio::test]
 async fn a_duplicate_name_is_told_with_both_places() {
     let skills = vec![("one/always/SKILL.md", ALWAYS), ("two/always/SKILL.md", ALWAYS)];
-    let knack = start(Start { skills, ..Start::default() }).await;
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
     let snapshot = knack.gateway.catalog.current();
     assert_eq!(snapshot.skills.len(), 1);
-    assert!(snapshot.reports.iter().any(|report| report.text.contains("already defined") && report.text.contains("one/always")), "{:?}", snapshot.reports);
+    assert!(
+        snapshot
+            .reports
+            .iter()
+            .any(|report| report.text.contains("already defined") && report.text.contains("one/always")),
+        "{:?}",
+        snapshot.reports
+    );
 }
 
 #[tokio::test]
 async fn a_suspended_runtime_injects_nothing() {
     let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {suspend: true}\n";
     let skills = vec![("runtime.yaml", runtime), ("always/SKILL.md", ALWAYS)];
-    let knack = start(Start { skills, ..Start::default() }).await;
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
     knack.send(knack.chat(&chat())).await;
-    assert_eq!(knack.mock.handle.requests().last().unwrap().body.as_ref(), chat().to_string().as_bytes());
+    assert_eq!(
+        knack.mock.handle.requests().last().unwrap().body.as_ref(),
+        chat().to_string().as_bytes()
+    );
     knack.told("suspended").await;
 }
 
 #[tokio::test]
 async fn a_runtime_caps_activation_and_the_console_says_so() {
-    let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {maxActivation: Listed}\n";
+    let runtime =
+        "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {maxActivation: Listed}\n";
     let skills = vec![("runtime.yaml", runtime), ("always/SKILL.md", ALWAYS)];
-    let knack = start(Start { skills, ..Start::default() }).await;
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
     knack.send(knack.chat(&chat())).await;
     let sent = knack.upstream().to_string();
     assert!(!sent.contains("plover") && sent.contains("Says the word."), "{sent}");

@@ -37,5 +37,9 @@ async fn a_stop_finishes_running_streams_and_turns_new_traffic_away() {
     }
     assert!(text.contains("[DONE]"), "{text}");
     assert!(knack.gateway.is_draining());
-    tokio::time::timeout(Duration::from_secs(10), &mut knack.server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(10), &mut knack.server)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
 }

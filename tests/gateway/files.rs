@@ -37,16 +37,28 @@ async fn a_client_that_asked_for_code_execution_sees_the_run_in_the_native_form_
     let answer = knack.send(knack.messages(&body)).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let content = answer.json()["content"].as_array().unwrap().clone();
-    let use_block = content.iter().find(|block| block["type"] == "server_tool_use").unwrap_or_else(|| panic!("{}", answer.text));
+    let use_block = content
+        .iter()
+        .find(|block| block["type"] == "server_tool_use")
+        .unwrap_or_else(|| panic!("{}", answer.text));
     assert!(use_block["id"].as_str().unwrap().starts_with("srvtoolu_knack_"));
-    let result = content.iter().find(|block| block["type"] == "bash_code_execution_tool_result").unwrap();
+    let result = content
+        .iter()
+        .find(|block| block["type"] == "bash_code_execution_tool_result")
+        .unwrap();
     assert_eq!(result["content"]["stdout"], "shown output\n");
     let file = result["content"]["content"][0]["file_id"].as_str().unwrap().to_owned();
     let get = |path: String, key: &'static str| {
-        let request = super::support::client().get(format!("{}{path}", knack.url)).header("x-api-key", key).header("anthropic-version", "2023-06-01");
+        let request = super::support::client()
+            .get(format!("{}{path}", knack.url))
+            .header("x-api-key", key)
+            .header("anthropic-version", "2023-06-01");
         knack.send(request)
     };
-    assert_eq!(get(format!("/v1/files/{file}"), "key-a").await.json()["filename"], "a.png");
+    assert_eq!(
+        get(format!("/v1/files/{file}"), "key-a").await.json()["filename"],
+        "a.png"
+    );
     assert_eq!(get(format!("/v1/files/{file}/content"), "key-a").await.text, "x");
     assert_eq!(get(format!("/v1/files/{file}/content"), "key-b").await.status, 404);
 }

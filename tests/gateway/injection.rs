@@ -21,7 +21,10 @@ async fn system_text_and_tools_reach_the_provider_in_both_formats() {
     assert_eq!((answer.status, answer.said().as_str()), (200, "You said: hi"));
     let sent = knack.upstream();
     let system = sent["messages"][0]["content"].as_str().unwrap();
-    assert!(system.contains("<skill name=\"listed\">Adds numbers.") && system.contains("The word is plover."), "{system}");
+    assert!(
+        system.contains("<skill name=\"listed\">Adds numbers.") && system.contains("The word is plover."),
+        "{system}"
+    );
     assert_eq!(sent["tools"][0]["function"]["name"], "load_skill");
     let answer = knack.send(knack.messages(&messages("hi"))).await;
     assert_eq!((answer.status, answer.said().as_str()), (200, "You said: hi"));
@@ -33,8 +36,13 @@ async fn system_text_and_tools_reach_the_provider_in_both_formats() {
 
 #[tokio::test]
 async fn no_skill_active_is_byte_equal_upstream() {
-    let knack = start(Start { skills: vec![], ..Start::default() }).await;
-    let odd = "{ \"model\" : \"gpt-x\",\"n\":1, \"messages\":[ {\"role\":\"user\", \"content\":\"h\\u0069\"} ],\"x\":1.0e2 }";
+    let knack = start(Start {
+        skills: vec![],
+        ..Start::default()
+    })
+    .await;
+    let odd =
+        "{ \"model\" : \"gpt-x\",\"n\":1, \"messages\":[ {\"role\":\"user\", \"content\":\"h\\u0069\"} ],\"x\":1.0e2 }";
     let request = knack.chat(&json!({})).body(odd);
     assert_eq!(knack.send(request).await.status, 200);
     let received = knack.mock.handle.requests();
@@ -45,7 +53,13 @@ async fn no_skill_active_is_byte_equal_upstream() {
 async fn the_header_none_switches_injection_off_and_stays_here() {
     let knack = with_script(ECHO).await;
     let body = chat("hi");
-    assert_eq!(knack.send(knack.chat(&body).header("x-knack-skills", "none")).await.status, 200);
+    assert_eq!(
+        knack
+            .send(knack.chat(&body).header("x-knack-skills", "none"))
+            .await
+            .status,
+        200
+    );
     let received = knack.mock.handle.requests();
     assert_eq!(received.last().unwrap().body.as_ref(), body.to_string().as_bytes());
     assert!(received.last().unwrap().header("x-knack-skills").is_none());
@@ -53,21 +67,35 @@ async fn the_header_none_switches_injection_off_and_stays_here() {
 
 #[tokio::test]
 async fn a_skill_named_by_header_or_mention_is_active_and_an_unknown_one_is_404_in_the_clients_shape() {
-    let skills = vec![("quiet/SKILL.md", "---\nname: quiet\ndescription: d\nactivation: OnRequest\n---\nThe quiet word.\n")];
-    let knack = start(Start { skills, ..Start::default() }).await;
+    let skills = vec![(
+        "quiet/SKILL.md",
+        "---\nname: quiet\ndescription: d\nactivation: OnRequest\n---\nThe quiet word.\n",
+    )];
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
     knack.send(knack.chat(&chat("hi"))).await;
     assert!(!knack.upstream().to_string().contains("quiet word"));
-    knack.send(knack.chat(&chat("hi")).header("x-knack-skills", "quiet")).await;
+    knack
+        .send(knack.chat(&chat("hi")).header("x-knack-skills", "quiet"))
+        .await;
     assert!(knack.upstream().to_string().contains("quiet word"));
     knack.send(knack.messages(&messages("@quiet do it"))).await;
     assert!(knack.upstream().to_string().contains("quiet word"));
-    let refused = knack.send(knack.chat(&chat("hi")).header("x-knack-skills", "nobody")).await;
+    let refused = knack
+        .send(knack.chat(&chat("hi")).header("x-knack-skills", "nobody"))
+        .await;
     assert_eq!(refused.status, 404);
     assert!(refused.json()["error"]["message"].as_str().unwrap().contains("nobody"));
     let mut body = messages("hi");
     body["container"] = json!({"skills": [{"type": "custom", "skill_id": "litellm:nobody"}]});
     let refused = knack.send(knack.messages(&body)).await;
-    assert_eq!((refused.status, refused.json()["type"].as_str().unwrap().to_owned()), (404, "error".to_owned()));
+    assert_eq!(
+        (refused.status, refused.json()["type"].as_str().unwrap().to_owned()),
+        (404, "error".to_owned())
+    );
     assert!(refused.text.contains("nobody"));
 }
 
@@ -77,15 +105,24 @@ async fn several_answers_at_once_are_refused_while_skills_are_active() {
     let mut body = chat("hi");
     body["n"] = json!(2);
     let refused = knack.send(knack.chat(&body)).await;
-    assert_eq!((refused.status, refused.json()["error"]["param"].clone()), (400, json!("n")));
+    assert_eq!(
+        (refused.status, refused.json()["error"]["param"].clone()),
+        (400, json!("n"))
+    );
 }
 
 #[tokio::test]
 async fn token_counts_count_the_injected_text() {
     let knack = with_script(ECHO).await;
     let count = |url: String, body: Value| async move {
-        let request = super::support::client().post(url).header("x-api-key", "k").header("anthropic-version", "2023-06-01").body(body.to_string());
-        super::support::read(request.send().await.unwrap()).await.json()["input_tokens"].as_u64().unwrap()
+        let request = super::support::client()
+            .post(url)
+            .header("x-api-key", "k")
+            .header("anthropic-version", "2023-06-01")
+            .body(body.to_string());
+        super::support::read(request.send().await.unwrap()).await.json()["input_tokens"]
+            .as_u64()
+            .unwrap()
     };
     let body = json!({"model": "claude-x", "messages": [{"role": "user", "content": "hi"}]});
     let with = count(format!("{}/v1/messages/count_tokens", knack.url), body.clone()).await;
@@ -96,8 +133,17 @@ async fn token_counts_count_the_injected_text() {
 #[tokio::test]
 async fn a_path_prefix_and_unknown_paths_pass() {
     let knack = with_script(ECHO).await;
-    let request = super::support::client().post(format!("{}/gw/v1/chat/completions", knack.url)).bearer_auth("k").body(chat("hi").to_string());
+    let request = super::support::client()
+        .post(format!("{}/gw/v1/chat/completions", knack.url))
+        .bearer_auth("k")
+        .body(chat("hi").to_string());
     assert_eq!(knack.send(request).await.status, 200);
-    let models = knack.send(super::support::client().get(format!("{}/v1/models", knack.url)).bearer_auth("k")).await;
+    let models = knack
+        .send(
+            super::support::client()
+                .get(format!("{}/v1/models", knack.url))
+                .bearer_auth("k"),
+        )
+        .await;
     assert_eq!((models.status, models.json()["object"].clone()), (200, json!("list")));
 }

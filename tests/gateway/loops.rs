@@ -58,12 +58,24 @@ async fn load_and_run_in_both_formats_and_both_ways() {
         body["stream"] = json!(stream);
         let answer = knack.send(knack.chat(&body)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
-        assert!(answer.text.contains("The sum:") && answer.text.contains('5'), "{}", answer.text);
-        assert!(!answer.text.contains("load_skill") && !answer.text.contains("tool_calls\":["), "{}", answer.text);
+        assert!(
+            answer.text.contains("The sum:") && answer.text.contains('5'),
+            "{}",
+            answer.text
+        );
+        assert!(
+            !answer.text.contains("load_skill") && !answer.text.contains("tool_calls\":["),
+            "{}",
+            answer.text
+        );
         let body = json!({"model": "claude-x", "max_tokens": 1000, "stream": stream, "messages": [{"role": "user", "content": "please add"}]});
         let answer = knack.send(knack.messages(&body)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
-        assert!(answer.text.contains("The sum:") && !answer.text.contains("tool_use"), "{}", answer.text);
+        assert!(
+            answer.text.contains("The sum:") && !answer.text.contains("tool_use"),
+            "{}",
+            answer.text
+        );
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     knack.told("3 rounds").await;
@@ -78,13 +90,23 @@ async fn files_are_delivered_listed_read_and_staged_into_the_next_turn() {
     assert_eq!(answer.said(), "Written.");
     let id = answer.json()["id"].as_str().unwrap().to_owned();
     let url = format!("{}/knack/v1/responses/{id}/files", knack.url);
-    let get = |url: String, key: &'static str| async move { super::support::read(super::support::client().get(url).bearer_auth(key).send().await.unwrap()).await };
+    let get = |url: String, key: &'static str| async move {
+        super::support::read(super::support::client().get(url).bearer_auth(key).send().await.unwrap()).await
+    };
     let list = get(url.clone(), "key-a").await;
     assert_eq!(list.json()["files"][0]["name"], "out.txt");
     assert_eq!(get(format!("{url}/out.txt"), "key-a").await.text, "made here");
     assert_eq!(get(format!("{url}/out.txt"), "key-b").await.status, 404);
     assert_eq!(get(url, "key-b").await.status, 404);
-    assert!(knack.folder.path().join("knack-files").join(&id).join("out.txt").exists());
+    assert!(
+        knack
+            .folder
+            .path()
+            .join("knack-files")
+            .join(&id)
+            .join("out.txt")
+            .exists()
+    );
     // The next request of the same conversation: the hidden turn comes back, and with it the file.
     let follow = json!({"model": "gpt-x", "messages": [
         {"role": "user", "content": "make a file"}, {"role": "assistant", "content": "Written."}, {"role": "user", "content": "again please"}]});
@@ -102,14 +124,21 @@ async fn a_mixed_turn_runs_ours_returns_theirs_and_resumes_without_a_second_run(
     let first = knack.send(knack.chat(&body)).await;
     let message = first.json()["choices"][0]["message"].clone();
     let calls = message["tool_calls"].as_array().unwrap();
-    assert_eq!((calls.len(), calls[0]["function"]["name"].clone()), (1, json!("get_weather")));
+    assert_eq!(
+        (calls.len(), calls[0]["function"]["name"].clone()),
+        (1, json!("get_weather"))
+    );
     assert_eq!(first.json()["choices"][0]["finish_reason"], "tool_calls");
     let call = calls[0]["id"].clone();
     let messages = body["messages"].as_array_mut().unwrap();
     messages.push(message);
     messages.push(json!({"role": "tool", "tool_call_id": call, "content": "-3 C"}));
     let second = knack.send(knack.chat(&body)).await;
-    assert!(second.said().contains("42") && second.said().contains("-3 C"), "{}", second.text);
+    assert!(
+        second.said().contains("42") && second.said().contains("-3 C"),
+        "{}",
+        second.text
+    );
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     let lines = knack.told("run_code: success").await;
     assert_eq!(lines.matches("run_code: ").count(), 1, "{lines}");
@@ -119,7 +148,10 @@ async fn a_mixed_turn_runs_ours_returns_theirs_and_resumes_without_a_second_run(
 async fn a_tool_that_nobody_injected_is_the_clients() {
     let knack = with_sandbox(ADD).await;
     let answer = knack.send(knack.chat(&chat("unknown tool"))).await;
-    assert_eq!(answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "make_coffee");
+    assert_eq!(
+        answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
+        "make_coffee"
+    );
 }
 
 #[tokio::test]
@@ -134,8 +166,15 @@ async fn unparsable_arguments_run_nothing_and_are_told_to_the_model() {
 async fn a_model_that_never_stops_calling_is_ended_by_the_limit_in_the_formats_words() {
     let knack = with_script(ADD).await;
     let answer = knack.send(knack.chat(&chat("forever"))).await;
-    assert_eq!((answer.status, answer.json()["choices"][0]["finish_reason"].clone()), (200, json!("length")));
-    assert!(answer.json()["choices"][0]["message"].get("tool_calls").is_none_or(Value::is_null));
+    assert_eq!(
+        (answer.status, answer.json()["choices"][0]["finish_reason"].clone()),
+        (200, json!("length"))
+    );
+    assert!(
+        answer.json()["choices"][0]["message"]
+            .get("tool_calls")
+            .is_none_or(Value::is_null)
+    );
     let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "forever"}]});
     let answer = knack.send(knack.messages(&body)).await;
     assert_eq!(answer.json()["stop_reason"], "pause_turn");
@@ -154,13 +193,25 @@ async fn without_an_executor_the_model_is_told_what_to_do_in_one_line() {
 #[tokio::test]
 async fn two_skills_with_the_same_file_path_keep_their_own_files() {
     let skills = vec![
-        ("one/SKILL.md", "---\nname: one\ndescription: d\nactivation: Always\n---\nx\n"),
+        (
+            "one/SKILL.md",
+            "---\nname: one\ndescription: d\nactivation: Always\n---\nx\n",
+        ),
         ("one/data.txt", "first"),
-        ("two/SKILL.md", "---\nname: two\ndescription: d\nactivation: Always\n---\nx\n"),
+        (
+            "two/SKILL.md",
+            "---\nname: two\ndescription: d\nactivation: Always\n---\nx\n",
+        ),
         ("two/data.txt", "second"),
     ];
     let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: \"print(open('skills/one/data.txt').read(), open('skills/two/data.txt').read())\"}}]}\n      - reply: {text: \"{{results}}\"}\n";
-    let knack = start(Start { skills, script: script.to_owned(), executor: std::sync::Arc::new(super::runner::executor(1).await), ..Start::default() }).await;
+    let knack = start(Start {
+        skills,
+        script: script.to_owned(),
+        executor: std::sync::Arc::new(super::runner::executor(1).await),
+        ..Start::default()
+    })
+    .await;
     let answer = knack.send(knack.chat(&chat("read"))).await;
     assert!(answer.said().contains("first second"), "{}", answer.text);
 }
@@ -168,11 +219,27 @@ async fn two_skills_with_the_same_file_path_keep_their_own_files() {
 #[tokio::test]
 async fn a_secret_that_nobody_granted_is_not_there_and_a_granted_one_is() {
     let skill = "---\nname: Weather\ndescription: d\nmode: llm\nactivation: Always\ntool_env: [TOKEN, OTHER]\ntools:\n  - name: show\n    description: d\n    command: [python3, show.py]\n---\nx\n";
-    let skills = || vec![("weather/SKILL.md", skill), ("weather/show.py", "import os\nprint(os.environ.get('TOKEN'), os.environ.get('OTHER'))\n")];
+    let skills = || {
+        vec![
+            ("weather/SKILL.md", skill),
+            (
+                "weather/show.py",
+                "import os\nprint(os.environ.get('TOKEN'), os.environ.get('OTHER'))\n",
+            ),
+        ]
+    };
     let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: {suffix: show}, arguments: {}}]}\n      - reply: {text: \"{{results}}\"}\n";
-    let grants = knack::gateway::grants::Grants::parse(&["weather:TOKEN".to_owned()], |_| Some("granted".to_owned())).unwrap();
+    let grants =
+        knack::gateway::grants::Grants::parse(&["weather:TOKEN".to_owned()], |_| Some("granted".to_owned())).unwrap();
     let executor = std::sync::Arc::new(super::runner::executor(1).await);
-    let knack = start(Start { skills: skills(), script: script.to_owned(), executor, grants, ..Start::default() }).await;
+    let knack = start(Start {
+        skills: skills(),
+        script: script.to_owned(),
+        executor,
+        grants,
+        ..Start::default()
+    })
+    .await;
     let answer = knack.send(knack.chat(&chat("show"))).await;
     assert!(answer.said().contains("granted None"), "{}", answer.text);
 }
@@ -185,9 +252,20 @@ async fn a_hanging_sandbox_delays_nobody_else() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     for _ in 0..20 {
         let begun = Instant::now();
-        let health = super::support::read(super::support::client().get(format!("{}/healthz", knack.url)).send().await.unwrap()).await;
+        let health = super::support::read(
+            super::support::client()
+                .get(format!("{}/healthz", knack.url))
+                .send()
+                .await
+                .unwrap(),
+        )
+        .await;
         assert_eq!(health.status, 200);
-        assert!(begun.elapsed() < Duration::from_secs(2), "health took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "health took {:?}",
+            begun.elapsed()
+        );
         assert_eq!(knack.send(knack.chat(&chat("quick"))).await.said(), "hi");
     }
     hanging.abort();

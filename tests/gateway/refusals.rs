@@ -9,12 +9,24 @@ const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
 #[tokio::test]
 async fn bodies_that_are_no_json_or_say_a_thing_twice_are_400_in_both_shapes() {
     let knack = with_script(ECHO).await;
-    for body in ["", "{", "[]", "{\"messages\":[],\"messages\":[]}", "\u{0}", "{\"a\": \"\\ud800\"", "{\"messages\": 5, \"model\": \"m\""] {
+    for body in [
+        "",
+        "{",
+        "[]",
+        "{\"messages\":[],\"messages\":[]}",
+        "\u{0}",
+        "{\"a\": \"\\ud800\"",
+        "{\"messages\": 5, \"model\": \"m\"",
+    ] {
         let answer = knack.send(knack.chat(&json!({})).body(body)).await;
         assert_eq!(answer.status, 400, "{body:?}: {}", answer.text);
         assert!(answer.json()["error"]["message"].is_string());
         let answer = knack.send(knack.messages(&json!({})).body(body)).await;
-        assert_eq!((answer.status, answer.json()["type"].clone()), (400, json!("error")), "{body:?}");
+        assert_eq!(
+            (answer.status, answer.json()["type"].clone()),
+            (400, json!("error")),
+            "{body:?}"
+        );
     }
     assert!(knack.mock.handle.requests().is_empty(), "nothing of it went upstream");
     let deep = format!("{{\"messages\":{}{}}}", "[".repeat(500), "]".repeat(500));
@@ -24,19 +36,35 @@ async fn bodies_that_are_no_json_or_say_a_thing_twice_are_400_in_both_shapes() {
 #[tokio::test]
 async fn a_body_over_32_mib_is_413() {
     let knack = with_script(ECHO).await;
-    let answer = knack.send(knack.chat(&json!({})).body(vec![b' '; (32 << 20) + 1])).await;
-    assert_eq!((answer.status, answer.headers["x-should-retry"].to_str().unwrap()), (413, "false"));
+    let answer = knack
+        .send(knack.chat(&json!({})).body(vec![b' '; (32 << 20) + 1]))
+        .await;
+    assert_eq!(
+        (answer.status, answer.headers["x-should-retry"].to_str().unwrap()),
+        (413, "false")
+    );
 }
 
 #[tokio::test]
 async fn web_pages_and_foreign_hosts_are_refused_before_anything_is_read() {
     let knack = with_script(ECHO).await;
     let body = json!({"model": "m", "messages": []});
-    for (name, value) in [("host", "evil.example"), ("origin", "https://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")] {
+    for (name, value) in [
+        ("host", "evil.example"),
+        ("origin", "https://evil.example"),
+        ("origin", "null"),
+        ("sec-fetch-site", "cross-site"),
+    ] {
         let answer = knack.send(knack.chat(&body).header(name, value)).await;
         assert_eq!(answer.status, 403, "{name}: {value}");
     }
-    let health = knack.send(client().get(format!("{}/healthz", knack.url)).header("host", "evil.example")).await;
+    let health = knack
+        .send(
+            client()
+                .get(format!("{}/healthz", knack.url))
+                .header("host", "evil.example"),
+        )
+        .await;
     assert_eq!(health.status, 403);
     assert!(knack.mock.handle.requests().is_empty());
 }
@@ -44,9 +72,14 @@ async fn web_pages_and_foreign_hosts_are_refused_before_anything_is_read() {
 #[tokio::test]
 async fn websockets_and_unknown_endpoints_of_ours_are_refused_plainly() {
     let knack = with_script(ECHO).await;
-    let upgrade = client().get(format!("{}/v1/responses", knack.url)).header("connection", "upgrade").header("upgrade", "websocket");
+    let upgrade = client()
+        .get(format!("{}/v1/responses", knack.url))
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket");
     assert_eq!(knack.send(upgrade).await.status, 426);
-    let unknown = knack.send(client().get(format!("{}/knack/v1/nothing", knack.url))).await;
+    let unknown = knack
+        .send(client().get(format!("{}/knack/v1/nothing", knack.url)))
+        .await;
     assert_eq!(unknown.status, 404);
     assert!(unknown.text.contains("/knack/v1/nothing"));
 }

@@ -24,7 +24,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 /// A skill that is always active and tells a secret word, so that a mock can see it.
-pub const ALWAYS: &str = "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
+pub const ALWAYS: &str =
+    "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
 /// A listed skill with a script.
 pub const LISTED: &str = "---\nname: listed\ndescription: Adds numbers. Use when somebody adds.\n---\nRun python3 skills/listed/add.py A B.\n";
 
@@ -69,7 +70,14 @@ pub struct Start {
 impl Default for Start {
     fn default() -> Self {
         Self {
-            skills: vec![("always/SKILL.md", ALWAYS), ("listed/SKILL.md", LISTED), ("listed/add.py", "import sys\nprint(int(sys.argv[1]) + int(sys.argv[2]))\n")],
+            skills: vec![
+                ("always/SKILL.md", ALWAYS),
+                ("listed/SKILL.md", LISTED),
+                (
+                    "listed/add.py",
+                    "import sys\nprint(int(sys.argv[1]) + int(sys.argv[2]))\n",
+                ),
+            ],
             script: "turns:\n  - rounds:\n      - reply: {text: \"You said: {{user}}\"}\n".to_owned(),
             executor: Arc::new(Disabled::by_flag()),
             upstream: None,
@@ -80,12 +88,21 @@ impl Default for Start {
 
 /// A gateway with this script and the default skills.
 pub async fn with_script(script: &str) -> Running {
-    start(Start { script: script.to_owned(), ..Start::default() }).await
+    start(Start {
+        script: script.to_owned(),
+        ..Start::default()
+    })
+    .await
 }
 
 /// A gateway with this script, the default skills and the real sandbox.
 pub async fn with_sandbox(script: &str) -> Running {
-    start(Start { script: script.to_owned(), executor: Arc::new(super::runner::executor(1).await), ..Start::default() }).await
+    start(Start {
+        script: script.to_owned(),
+        executor: Arc::new(super::runner::executor(1).await),
+        ..Start::default()
+    })
+    .await
 }
 
 /// Writes files below a folder.
@@ -105,9 +122,22 @@ pub async fn start(options: Start) -> Running {
     let script = Script::parse(&options.script).unwrap_or_else(|error| panic!("{error}"));
     let mock = spawn(script).await.unwrap();
     let url = options.upstream.unwrap_or_else(|| mock.url.clone());
-    let bases: BTreeMap<Api, Base> = [Api::OpenAi, Api::Anthropic, Api::Gemini].into_iter().map(|api| (api, Base { url: url.clone(), key: None })).collect();
+    let bases: BTreeMap<Api, Base> = [Api::OpenAi, Api::Anthropic, Api::Gemini]
+        .into_iter()
+        .map(|api| {
+            (
+                api,
+                Base {
+                    url: url.clone(),
+                    key: None,
+                },
+            )
+        })
+        .collect();
     let lines = Arc::new(Lines::default());
-    let (catalog, watching) = LiveCatalog::watch(vec![folder.path().join("skills")], Node::Absent, |_| {}).await.unwrap();
+    let (catalog, watching) = LiveCatalog::watch(vec![folder.path().join("skills")], Node::Absent, |_| {})
+        .await
+        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let gateway = Arc::new(Gateway {
@@ -132,7 +162,16 @@ pub async fn start(options: Start) -> Running {
     let server = tokio::spawn(server::serve(serving, listener, async {
         let _ = stopped.await;
     }));
-    Running { url: format!("http://{address}"), gateway, mock, folder, lines, stop: Some(stop), server, _watching: Box::new(watching) }
+    Running {
+        url: format!("http://{address}"),
+        gateway,
+        mock,
+        folder,
+        lines,
+        stop: Some(stop),
+        server,
+        _watching: Box::new(watching),
+    }
 }
 
 /// A client that uses no proxy and never retries.
@@ -158,19 +197,35 @@ impl Answer {
     pub fn said(&self) -> String {
         let value = self.json();
         let chat = value["choices"][0]["message"]["content"].as_str().map(str::to_owned);
-        chat.unwrap_or_else(|| value["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("|"))
+        chat.unwrap_or_else(|| {
+            value["content"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|block| block["text"].as_str())
+                .collect::<Vec<_>>()
+                .join("|")
+        })
     }
 }
 
 pub async fn read(response: Response) -> Answer {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    Answer { status, headers, text: response.text().await.unwrap_or_default() }
+    Answer {
+        status,
+        headers,
+        text: response.text().await.unwrap_or_default(),
+    }
 }
 
 impl Running {
     /// A Chat Completions request.
     pub fn chat(&self, body: &Value) -> RequestBuilder {
-        client().post(format!("{}/v1/chat/completions", self.url)).bearer_auth("key-a").header("content-type", "application/json").body(body.to_string())
+        client()
+            .post(format!("{}/v1/chat/completions", self.url))
+            .bearer_auth("key-a")
+            .header("content-type", "application/json")
+            .body(body.to_string())
     }
 
     /// A Messages request.
@@ -189,7 +244,12 @@ impl Running {
 
     /// What the provider received last, as JSON.
     pub fn upstream(&self) -> Value {
-        self.mock.handle.requests().last().expect("the provider was asked").json()
+        self.mock
+            .handle
+            .requests()
+            .last()
+            .expect("the provider was asked")
+            .json()
     }
 
     /// Waits until the console has a line with this text: requests are told when their answer has ended.

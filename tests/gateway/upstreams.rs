@@ -42,7 +42,10 @@ fn messages(text: &str, stream: bool) -> Value {
 async fn an_error_of_round_one_passes_with_status_body_and_retry_after_and_is_not_retried() {
     let knack = with_script(FAILING).await;
     let answer = knack.send(knack.chat(&chat("busy", false))).await;
-    assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (429, "7"));
+    assert_eq!(
+        (answer.status, answer.headers["retry-after"].to_str().unwrap()),
+        (429, "7")
+    );
     assert!(answer.json()["error"]["message"].is_string());
     assert_eq!(knack.mock.handle.requests_with("busy").len(), 1);
     let answer = knack.send(knack.messages(&messages("busy", true))).await;
@@ -63,20 +66,37 @@ async fn a_stream_that_dies_or_turns_to_garbage_ends_as_an_error_never_as_a_norm
     let knack = with_script(FAILING).await;
     for text in ["dies", "garbage"] {
         let answer = knack.send(knack.chat(&chat(text, true))).await;
-        assert!(answer.text.contains("\"error\"") && !answer.text.contains("[DONE]"), "{text}: {}", answer.text);
+        assert!(
+            answer.text.contains("\"error\"") && !answer.text.contains("[DONE]"),
+            "{text}: {}",
+            answer.text
+        );
         let answer = knack.send(knack.messages(&messages(text, true))).await;
-        assert!(answer.text.contains("event: error") && !answer.text.contains("message_stop"), "{text}: {}", answer.text);
+        assert!(
+            answer.text.contains("event: error") && !answer.text.contains("message_stop"),
+            "{text}: {}",
+            answer.text
+        );
     }
 }
 
 #[tokio::test]
 async fn a_provider_that_is_not_there_is_an_error_without_its_address() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let knack = start(Start { upstream: Some(format!("http://{nobody}")), ..Start::default() }).await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let knack = start(Start {
+        upstream: Some(format!("http://{nobody}")),
+        ..Start::default()
+    })
+    .await;
     for answer in [
         knack.send(knack.chat(&chat("hi", false))).await,
         knack.send(knack.messages(&messages("hi", true))).await,
-        knack.send(super::support::client().get(format!("{}/v1/models", knack.url))).await,
+        knack
+            .send(super::support::client().get(format!("{}/v1/models", knack.url)))
+            .await,
     ] {
         assert_eq!(answer.status, 502, "{}", answer.text);
         assert!(!answer.text.contains(&nobody.port().to_string()), "{}", answer.text);
