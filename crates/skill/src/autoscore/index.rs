@@ -1,10 +1,8 @@
-//! What can be prepared before any request: postings of tokens, one automaton over names and tags, tie order.
+//! What can be prepared before any request: postings of tokens, sorted names and tags, tie order.
 
 use std::collections::HashMap;
 
-use aho_corasick::MatchKind;
-use aho_corasick::nfa::contiguous::NFA;
-
+use super::patterns::Patterns;
 use super::{name_tokens, tokens};
 
 /// One skill as scoring sees it.
@@ -33,8 +31,8 @@ pub struct ScoreIndex {
     /// Token to its place in `token_postings`.
     pub(super) tokens: HashMap<Box<str>, u32>,
     pub(super) token_postings: Postings,
-    /// Finds names and tags; `None` if there is none.
-    pub(super) patterns: Option<NFA>,
+    /// Finds names and tags.
+    pub(super) patterns: Patterns,
     pub(super) pattern_postings: Postings,
     pub(super) skills: Vec<Prepared>,
 }
@@ -145,13 +143,11 @@ impl ScoreIndex {
             });
         }
         rank(skills, &mut prepared);
-        let (automaton, pattern_postings) = automaton(&patterns);
-        let token_postings = Postings::of(&words.lists);
         Self {
+            token_postings: Postings::of(&words.lists),
             tokens: words.places,
-            token_postings,
-            patterns: automaton,
-            pattern_postings,
+            pattern_postings: Postings::of(&patterns.lists),
+            patterns: Patterns::build(patterns.places.iter().map(|(text, number)| (&**text, *number))),
             skills: prepared,
         }
     }
@@ -187,25 +183,6 @@ fn rank(skills: &[ScoredSkill<'_>], prepared: &mut [Prepared]) {
             skill.rank = small(rank);
         }
     }
-}
-
-/// Builds the automaton. Patterns that it refuses (over 4 GiB together) would leave names and tags unscored; no catalog is that large.
-fn automaton(patterns: &Collector) -> (Option<NFA>, Postings) {
-    let mut texts = vec![""; patterns.lists.len()];
-    for (text, place) in &patterns.places {
-        if let Some(slot) = texts.get_mut(*place as usize) {
-            *slot = text;
-        }
-    }
-    if texts.is_empty() {
-        return (None, Postings::default());
-    }
-    let automaton = NFA::builder()
-        .match_kind(MatchKind::Standard)
-        .prefilter(false)
-        .build(&texts)
-        .ok();
-    (automaton, Postings::of(&patterns.lists))
 }
 
 /// The provider that a tag names: bit 0 OpenAI, 1 Anthropic, 2 Google; 0 for every other tag.

@@ -13,6 +13,7 @@
 //! The skills' side is prepared once ([`ScoreIndex`]); a request costs one pass over its text.
 
 mod index;
+mod patterns;
 mod scorer;
 
 use std::collections::BTreeSet;

@@ -1,10 +1,11 @@
 //! One request's pass: texts go in as they stand in the conversation, selections come out after each user message.
 
-use aho_corasick::Anchored;
-use aho_corasick::automaton::{Automaton, StateID};
-
 use super::index::{ScoreIndex, hint_bits};
 use super::{AutoContext, MAX_SELECTED, MIN_SCORE, split};
+
+/// A name or tag that stands partly in one message and partly in the next is found up to this length; no real one is longer, and texts are
+/// read again by this much at each message.
+const MAX_SPAN_BYTES: usize = 256;
 
 /// Scores that grow as the conversation is read. Each byte is read once, however many selections are made.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ pub struct Scorer<'a> {
     scores: Vec<i32>,
     seen_tokens: Vec<bool>,
     seen_patterns: Vec<bool>,
-    state: Option<StateID>,
-    begun: bool,
+    /// The end of what was read, so that a name or tag that spans two texts is found.
+    tail: Vec<u8>,
 }
 
 impl<'a> Scorer<'a> {
@@ -28,11 +29,7 @@ impl<'a> Scorer<'a> {
             scores: vec![0; index.skills.len()],
             seen_tokens: vec![false; index.token_postings.len()],
             seen_patterns: vec![false; index.pattern_postings.len()],
-            state: index
-                .patterns
-                .as_ref()
-                .and_then(|automaton| automaton.start_state(Anchored::No).ok()),
-            begun: false,
+            tail: Vec::new(),
         };
         scorer.read_lower(&context.head());
         scorer.read_reason(&context.background_reason);
@@ -48,11 +45,13 @@ impl<'a> Scorer<'a> {
         for token in split(lower) {
             self.read_token(token);
         }
-        if self.begun {
-            self.step(b" ");
+        if !self.tail.is_empty() {
+            self.tail.push(b' ');
         }
-        self.begun = true;
-        self.step(lower.as_bytes());
+        self.tail.extend_from_slice(lower.as_bytes());
+        self.find_patterns();
+        let kept = self.index.patterns.longest().min(MAX_SPAN_BYTES);
+        self.tail.drain(..self.tail.len().saturating_sub(kept));
     }
 
     fn read_token(&mut self, token: &str) {
@@ -67,26 +66,16 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Walks the automaton; its state carries over, so names and tags that span two texts are found, as in one joined text.
-    fn step(&mut self, bytes: &[u8]) {
-        let (Some(automaton), Some(mut state)) = (&self.index.patterns, self.state) else {
-            return;
-        };
-        for byte in bytes {
-            state = automaton.next_state(Anchored::No, state, *byte);
-            if !automaton.is_match(state) {
-                continue;
+    fn find_patterns(&mut self) {
+        let (index, scores, seen) = (self.index, &mut self.scores, &mut self.seen_patterns);
+        index.patterns.find(&self.tail, |number| {
+            let place = number as usize;
+            let is_new = seen.get_mut(place).is_some_and(|seen| !std::mem::replace(seen, true));
+            if is_new {
+                add(scores, index.pattern_postings.get(place));
             }
-            for nth in 0..automaton.match_len(state) {
-                let place = automaton.match_pattern(state, nth).as_usize();
-                if let Some(seen) = self.seen_patterns.get_mut(place)
-                    && !std::mem::replace(seen, true)
-                {
-                    add(&mut self.scores, self.index.pattern_postings.get(place));
-                }
-            }
-        }
-        self.state = Some(state);
+            is_new
+        });
     }
 
     /// The background reason counts a second time, against names and tags directly.

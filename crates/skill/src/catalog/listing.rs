@@ -38,23 +38,30 @@ impl Listing {
 /// Fits lines into `max_tokens` for the whole block. Linear in the bytes of all descriptions.
 pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
     let frame = texts::listing_block("", texts::LOAD_SKILL).len();
-    let flat: Vec<String> = lines.iter().map(|line| one_line(line.description)).collect();
-    let mut text = String::new();
+    let flat: Vec<String> = lines
+        .iter()
+        .map(|line| escape(&one_line(line.description)).into_owned())
+        .collect();
+    let bare: usize = lines
+        .iter()
+        .map(|line| texts::listing_line(line.handle, "").len())
+        .sum();
     for limit in DESCRIPTION_BYTES {
-        text.clear();
-        for (line, description) in lines.iter().zip(&flat) {
-            text.push_str(&texts::listing_line(
-                line.handle,
-                &escape(cut_at_word(description, limit)),
-            ));
-        }
-        if texts::tokens(frame + text.len()) <= max_tokens {
+        let descriptions: usize = flat
+            .iter()
+            .map(|description| cut_at_word(description, limit).len())
+            .sum();
+        if texts::tokens(frame + bare + descriptions) <= max_tokens {
+            let shown = lines.iter().zip(&flat);
+            let text =
+                shown.map(|(line, description)| texts::listing_line(line.handle, cut_at_word(description, limit)));
             return Listing {
-                lines: text,
+                lines: text.collect(),
                 left_out: 0,
             };
         }
     }
+    let mut text: String = lines.iter().map(|line| texts::listing_line(line.handle, "")).collect();
     // Even bare names do not fit: the first ones by name, and room for the line that tells how many are missing.
     let more = texts::listing_more(lines.len(), texts::LOAD_SKILL).len();
     let room = max_tokens.saturating_mul(4).saturating_sub(frame + more);
@@ -91,7 +98,12 @@ fn cut_at_word(text: &str, limit: usize) -> &str {
     }
     let end = text.floor_char_boundary(limit);
     let head = &text[..end];
-    if text[end..].starts_with(' ') {
+    // An escape has no blank inside, so a cut at a word never splits one; inside a single long word it is dropped whole.
+    let head = head
+        .rfind('&')
+        .filter(|at| !head[*at..].contains(';'))
+        .map_or(head, |at| &head[..at]);
+    if text[head.len()..].starts_with(' ') {
         return head;
     }
     head.rfind(' ').map_or(head, |blank| &head[..blank])
