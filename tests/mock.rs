@@ -1,5 +1,7 @@
 //! The mock provider over loopback, with raw HTTP: the example of its reference, accidents, parallel conversations.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// One body and its name in the report.
 #[derive(Debug, Clone)]
-pub struct RequestBody {
+pub(crate) struct RequestBody {
     /// For the row's name.
     pub name: &'static str,
     /// Not streamed.
@@ -17,7 +17,7 @@ pub struct RequestBody {
 }
 
 /// All three.
-pub fn all() -> Vec<RequestBody> {
+pub(crate) fn all() -> Vec<RequestBody> {
     vec![small(), medium(), large()]
 }
 
@@ -26,7 +26,7 @@ fn small() -> RequestBody {
 }
 
 /// 64 KB with 40 messages and 20 tools.
-pub fn medium() -> RequestBody {
+pub(crate) fn medium() -> RequestBody {
     make("64k", 40, 20, 1_200, 150)
 }
 

@@ -4,6 +4,16 @@
 //! upstream is in this process and answers from memory. Pairs are interleaved, so that a machine that drifts drifts for
 //! all. CPU time is what the kernel counted for the process, memory its anonymous resident set.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a bench prints, and ends by panicking where it cannot measure; its numbers are small"
+)]
+
 mod bodies;
 mod measure;
 mod processes;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// CPU time that a process has used so far, all threads, living and ended.
-pub fn cpu_time(pid: u32) -> Duration {
+pub(crate) fn cpu_time(pid: u32) -> Duration {
     // `schedstat` counts nanoseconds per living thread; the servers here start theirs once and keep them.
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
     let total: u64 = tasks
@@ -24,7 +24,7 @@ fn first_number(path: &Path) -> Option<u64> {
 }
 
 /// Anonymous resident memory of a process, bytes.
-pub fn anonymous_memory(pid: u32) -> u64 {
+pub(crate) fn anonymous_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
     let line = status
         .lines()
@@ -39,7 +39,7 @@ pub fn anonymous_memory(pid: u32) -> u64 {
 }
 
 /// Median and spread (half the distance between the quartiles, over the median) of a sample.
-pub fn median_and_spread(mut values: Vec<f64>) -> (f64, f64) {
+pub(crate) fn median_and_spread(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
     let median = at(0.5);
@@ -54,7 +54,7 @@ pub fn median_and_spread(mut values: Vec<f64>) -> (f64, f64) {
 }
 
 /// Median of durations.
-pub fn median(mut values: Vec<Duration>) -> Duration {
+pub(crate) fn median(mut values: Vec<Duration>) -> Duration {
     values.sort();
     values[values.len() / 2]
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A server process; killed and reaped when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     _folder: tempfile::TempDir,
 }
@@ -20,7 +20,7 @@ impl Drop for Server {
 
 /// The floor proxy.
 #[derive(Debug)]
-pub struct Floor {
+pub(crate) struct Floor {
     /// Base URL.
     pub url: String,
     /// Process id.
@@ -30,7 +30,7 @@ pub struct Floor {
 
 /// `knack dev` with 100 skills.
 #[derive(Debug)]
-pub struct Knack {
+pub(crate) struct Knack {
     /// Base URL.
     pub url: String,
     /// Process id.
@@ -40,7 +40,7 @@ pub struct Knack {
 
 /// What the gateway's record store holds while it is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
+pub(crate) enum Records {
     /// Nothing: histories are not hashed.
     Empty,
     /// As much as a sidecar's store holds (4 MiB).
@@ -68,10 +68,10 @@ fn beside(name: &str) -> PathBuf {
 
 async fn wait_for_port(file: &Path) -> String {
     for _ in 0..1_000 {
-        if let Ok(text) = std::fs::read_to_string(file) {
-            if text.ends_with('\n') {
-                return format!("http://127.0.0.1:{}", text.trim());
-            }
+        if let Ok(text) = std::fs::read_to_string(file)
+            && text.ends_with('\n')
+        {
+            return format!("http://127.0.0.1:{}", text.trim());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -80,7 +80,7 @@ async fn wait_for_port(file: &Path) -> String {
 
 impl Floor {
     /// Starts it with the system text that it has to add.
-    pub async fn start(upstream: &str, system: &str) -> Self {
+    pub(crate) async fn start(upstream: &str, system: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (text, port) = (folder.path().join("system.txt"), folder.path().join("port"));
         std::fs::write(&text, system).expect("a writable folder");
@@ -101,7 +101,7 @@ impl Floor {
 
 impl Knack {
     /// Starts it with its skills in a folder of its own. Code is not run in these rows, so no sandbox is started.
-    pub async fn start(upstream: &str, records: Records) -> Self {
+    pub(crate) async fn start(upstream: &str, records: Records) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (skills, port) = (folder.path().join("skills"), folder.path().join("port"));
         for n in 0..SKILLS {

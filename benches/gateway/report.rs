@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// One measured value.
 #[derive(Debug, Clone, Copy)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Median over the pairs.
     pub value: f64,
     /// Relative spread of the pairs.
@@ -14,26 +14,26 @@ pub struct Measured {
 /// Spread above which a value says little.
 const NOISY: f64 = 0.10;
 /// How often a noisy row is measured before it counts as over.
-pub const TRIES: usize = 3;
+pub(crate) const TRIES: usize = 3;
 
 /// Collects rows; an `over` fails the bench.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     over: Vec<String>,
     table: String,
 }
 
 impl Report {
     /// An empty report.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             over: Vec::new(),
             table: String::new(),
         }
     }
 
-    /// Judges a row. `measured` holds every try; the last one counts, and a noisy last one within the limit is noisy.
-    pub fn budget(&mut self, name: &str, measured: Measured, limit: f64) -> bool {
+    /// Prints one try of a row; true if its pairs agree.
+    pub(crate) fn budget(name: &str, measured: Measured, limit: f64) -> bool {
         let noisy = measured.spread > NOISY;
         let verdict = match (measured.value <= limit, noisy) {
             (true, false) => "ok",
@@ -49,7 +49,7 @@ impl Report {
     }
 
     /// Settles a row after its last try.
-    pub fn settle(&mut self, name: &str, measured: Measured, limit: f64, steady: bool) {
+    pub(crate) fn settle(&mut self, name: &str, measured: Measured, limit: f64, steady: bool) {
         let ok = measured.value <= limit;
         // Three noisy tries: the machine cannot tell. Within the limit that is said; beyond it, it counts as over.
         let verdict = if ok && steady {
@@ -66,12 +66,12 @@ impl Report {
     }
 
     /// A line without a limit.
-    pub fn note(&mut self, text: &str) {
+    pub(crate) fn note(text: &str) {
         println!("{text}");
     }
 
     /// Writes the table for docs/benchmarks.md and fails if anything is over.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         if let Ok(path) = std::env::var("KNACK_BENCH_TABLE") {
             std::fs::write(&path, &self.table).expect("the table's file can be written");
         }

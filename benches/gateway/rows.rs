@@ -79,7 +79,7 @@ async fn steady<F: AsyncFnMut() -> Vec<f64>>(report: &mut Report, name: &str, li
     for attempt in 1..=TRIES {
         let (value, spread) = median_and_spread(sample().await);
         let measured = Measured { value, spread };
-        let calm = report.budget(name, measured, limit);
+        let calm = Report::budget(name, measured, limit);
         if calm || attempt == TRIES {
             report.settle(name, measured, limit, calm);
             return;
@@ -88,7 +88,7 @@ async fn steady<F: AsyncFnMut() -> Vec<f64>>(report: &mut Report, name: &str, li
 }
 
 /// CPU time per request and latency added over no proxy at all, both as ratios to the floor's.
-pub async fn request_cost(
+pub(crate) async fn request_cost(
     report: &mut Report,
     upstream: &Upstream,
     floor: &Floor,
@@ -137,11 +137,11 @@ pub async fn request_cost(
 async fn cpu_of(client: &Client, pid: u32, base: &str, body: &RequestBody) -> f64 {
     let before = cpu_time(pid);
     client.latency(base, &body.plain, body.requests).await;
-    (cpu_time(pid) - before).as_secs_f64() / body.requests as f64
+    cpu_time(pid).checked_sub(before).unwrap().as_secs_f64() / body.requests as f64
 }
 
 /// First streamed byte: milliseconds later than through the floor.
-pub async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack, body: &RequestBody, suffix: &str) {
+pub(crate) async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack, body: &RequestBody, suffix: &str) {
     let client = Client::new();
     let count = body.requests.min(100);
     let name = format!("first_byte_later_ms_{}{suffix}", body.name);
@@ -159,17 +159,17 @@ pub async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack, body:
         let ((value, _), (floor_median, spread)) = (median_and_spread(differences), median_and_spread(floors));
         floor_ms = floor_median;
         let measured = Measured { value, spread };
-        let calm = report.budget(&name, measured, FIRST_BYTE_LIMIT_MS);
+        let calm = Report::budget(&name, measured, FIRST_BYTE_LIMIT_MS);
         if calm || attempt == TRIES {
             report.settle(&name, measured, FIRST_BYTE_LIMIT_MS, calm);
             break;
         }
     }
-    report.note(&format!("  floor's first byte: {floor_ms:.3} ms"));
+    Report::note(&format!("  floor's first byte: {floor_ms:.3} ms"));
 }
 
 /// Anonymous memory of the gateway after 50,000 requests of 2 KB, eight at a time.
-pub async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
+pub(crate) async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
     let client = Client::new();
     let body = super::bodies::all().swap_remove(0).plain;
     let requests = futures::stream::iter(0..MEMORY_REQUESTS)
@@ -180,6 +180,6 @@ pub async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
     let value = anonymous_memory(knack.pid) as f64 / 1e6;
     let measured = Measured { value, spread: 0.0 };
     let name = format!("gateway_anonymous_mb{suffix}");
-    report.budget(&name, measured, MEMORY_LIMIT_MB);
+    Report::budget(&name, measured, MEMORY_LIMIT_MB);
     report.settle(&name, measured, MEMORY_LIMIT_MB, true);
 }

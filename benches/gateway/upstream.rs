@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// A running upstream.
 #[derive(Debug)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     /// Base URL.
     pub url: String,
     last: Arc<Mutex<Bytes>>,
@@ -27,7 +27,7 @@ const FILL_REQUESTS: usize = 30;
 
 impl Upstream {
     /// Starts it on a free loopback port.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let last = Arc::new(Mutex::new(Bytes::new()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
@@ -40,7 +40,7 @@ impl Upstream {
     }
 
     /// The system text that the gateway adds: what the floor has to add as well.
-    pub async fn learn_system_text(&self, gateway: &str) -> String {
+    pub(crate) async fn learn_system_text(&self, gateway: &str) -> String {
         post(
             gateway,
             json!({"model": "bench", "messages": [{"role": "user", "content": "hello"}]}),
@@ -56,7 +56,7 @@ impl Upstream {
     }
 
     /// Fills the record store of the bench's caller.
-    pub async fn fill_records(&self, gateway: &str) {
+    pub(crate) async fn fill_records(&self, gateway: &str) {
         for n in 0..FILL_REQUESTS {
             post(
                 gateway,

@@ -249,20 +249,19 @@ fn skill_source(origin: &str, manifest: &SkillManifest) -> Result<SkillSource, S
 
 /// The files below `path`, relative to it; without a path, those beside the only SKILL.md.
 fn below(files: BTreeMap<String, SkillFile>, path: Option<&str>) -> Result<BTreeMap<String, SkillFile>, String> {
-    let prefix = match path {
-        Some(path) => format!("{}/", path.trim_matches('/')),
-        None => {
-            let mut folders = files
-                .keys()
-                .filter_map(|name| name.strip_suffix("SKILL.md"))
-                .filter(|f| f.is_empty() || f.ends_with('/'));
-            match (folders.next(), folders.next()) {
-                (Some(folder), None) => folder.to_owned(),
-                (Some(_), Some(_)) => {
-                    return Err("spec.source: several SKILL.md; say which by spec.source.path".to_owned());
-                }
-                (None, _) => return Ok(files),
+    let prefix = if let Some(path) = path {
+        format!("{}/", path.trim_matches('/'))
+    } else {
+        let mut folders = files
+            .keys()
+            .filter_map(|name| name.strip_suffix("SKILL.md"))
+            .filter(|f| f.is_empty() || f.ends_with('/'));
+        match (folders.next(), folders.next()) {
+            (Some(folder), None) => folder.to_owned(),
+            (Some(_), Some(_)) => {
+                return Err("spec.source: several SKILL.md; say which by spec.source.path".to_owned());
             }
+            (None, _) => return Ok(files),
         }
     };
     if prefix.is_empty() || prefix == "/" {

@@ -18,6 +18,6 @@ mod source;
 
 pub use assemble::{LastGood, Snapshot, assemble};
 pub use discover::{Discovered, discover};
-pub use live::LiveCatalog;
+pub use live::{LiveCatalog, Watching};
 pub use runtime::RuntimeSettings;
 pub use source::{Report, ReportLevel, SkillSource};

@@ -15,8 +15,8 @@ use knack_wire::history::HistorySecret;
 use tokio::net::TcpListener;
 
 use super::terminal::{self, Terminal};
-use crate::catalog::{LiveCatalog, RuntimeSettings, Snapshot, assemble, discover};
-use crate::execution::{Executor, Language};
+use crate::catalog::{LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, Watching, assemble, discover};
+use crate::execution::{Capabilities, Executor, Language};
 use crate::gateway::budget::BodyBudget;
 use crate::gateway::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::gateway::grants::Grants;
@@ -69,60 +69,17 @@ pub struct DevArgs {
 
 /// Serves until Ctrl-C or SIGTERM.
 pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
-    if !args.listen.ip().is_loopback() {
-        bail!(
-            "--listen {}: knack dev serves loopback addresses only, since it runs code for whoever can reach it; use 127.0.0.1 or [::1]",
-            args.listen
-        );
-    }
-    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
-    let listener = TcpListener::bind(args.listen).await.with_context(|| {
-        format!(
-            "--listen {}: the address cannot be served; is another knack running? choose another port",
-            args.listen
-        )
-    })?;
+    let listener = listen(args.listen).await?;
     let address = listener.local_addr()?;
-    // The settings of the runtime size the executor; they are read once, before it starts.
-    let runtime = {
-        let paths = args.paths.clone();
-        tokio::task::spawn_blocking(move || {
-            assemble(discover(&paths), Node::Absent, &mut crate::catalog::LastGood::default()).runtime
-        })
-        .await?
-    };
+    let runtime = runtime(args.paths.clone()).await?;
     let executor = executor(&args, &runtime).await;
     let capabilities = executor.capabilities();
-    let node = if capabilities.languages.contains(&Language::Node) {
-        Node::Present
-    } else {
-        Node::Absent
-    };
     let mock = start_mock(args.upstream.as_deref()).await?;
     let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?)?;
     let metrics = Metrics::default();
-    let (skills_gauge, broken_gauge) = (metrics.skills.clone(), metrics.broken_sources.clone());
-    let (catalog, _watching) = LiveCatalog::watch(args.paths.clone(), node, move |snapshot| {
-        tell_snapshot(snapshot);
-        skills_gauge.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
-        let errors = snapshot
-            .reports
-            .iter()
-            .filter(|report| report.level == crate::catalog::ReportLevel::Error)
-            .count();
-        broken_gauge.set(i64::try_from(errors).unwrap_or(i64::MAX));
-    })
-    .await
-    .with_context(|| {
-        format!(
-            "{} cannot be watched",
-            args.paths
-                .iter()
-                .map(|p| p.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", ")
-        )
-    })?;
+    let (catalog, _watching) = watch(&args.paths, &capabilities, &metrics).await?;
+    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+    let recorder = args.record.clone().map(Recorder::start).transpose();
     let gateway = Arc::new(Gateway {
         catalog,
         upstreams,
@@ -135,12 +92,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         bodies: BodyBudget::default(),
         metrics,
         console: Arc::new(Terminal),
-        recorder: args
-            .record
-            .clone()
-            .map(Recorder::start)
-            .transpose()
-            .context("--record: the folder cannot be made")?,
+        recorder: recorder.context("--record: the folder cannot be made")?,
         host_policy: HostPolicy::LocalOnly,
         public_url: Some(format!("http://{address}")),
         draining: AtomicBool::new(false),
@@ -153,13 +105,58 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     }
     greet(address, mock.is_some());
     if let Some(file) = &args.print_port_file {
-        tokio::fs::write(file, format!("{}\n", address.port()))
-            .await
-            .with_context(|| format!("--print-port-file {}", file.display()))?;
+        let written = tokio::fs::write(file, format!("{}\n", address.port())).await;
+        written.with_context(|| format!("--print-port-file {}", file.display()))?;
     }
     server::serve(gateway, listener, stop_signal()).await?;
     terminal::line("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        bail!(
+            "--listen {address}: knack dev serves loopback addresses only, since it runs code for whoever can reach it; use 127.0.0.1 or [::1]"
+        );
+    }
+    TcpListener::bind(address).await.with_context(|| {
+        format!("--listen {address}: the address cannot be served; is another knack running? choose another port")
+    })
+}
+
+/// The settings of the runtime size the executor; they are read once, before it starts.
+async fn runtime(paths: Vec<PathBuf>) -> anyhow::Result<RuntimeSettings> {
+    let read = move || assemble(discover(&paths), Node::Absent, &mut LastGood::default()).runtime;
+    Ok(tokio::task::spawn_blocking(read).await?)
+}
+
+async fn watch(
+    paths: &[PathBuf],
+    capabilities: &Capabilities,
+    metrics: &Metrics,
+) -> anyhow::Result<(Arc<LiveCatalog>, Watching)> {
+    let node = if capabilities.languages.contains(&Language::Node) {
+        Node::Present
+    } else {
+        Node::Absent
+    };
+    let (skills, broken) = (metrics.skills.clone(), metrics.broken_sources.clone());
+    let on_change = move |snapshot: &Snapshot| {
+        tell_snapshot(snapshot);
+        skills.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
+        let errors = snapshot
+            .reports
+            .iter()
+            .filter(|report| report.level == ReportLevel::Error)
+            .count();
+        broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
+    };
+    LiveCatalog::watch(paths.to_vec(), node, on_change)
+        .await
+        .with_context(|| {
+            let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            format!("{} cannot be watched", names.join(", "))
+        })
 }
 
 async fn executor(args: &DevArgs, runtime: &RuntimeSettings) -> Arc<dyn Executor> {

@@ -33,16 +33,16 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 
 /// Refuses foreign hosts and web pages before anything reads the request.
 async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
-    if gateway.host_policy == HostPolicy::LocalOnly {
-        if let Err(reason) = host_guard::check(request.headers(), request.uri()) {
-            return fault(
-                &Fault {
-                    retry: false,
-                    ..Fault::new(403, format!("knack dev answers local programs only: {reason}."))
-                },
-                error_format(&request),
-            );
-        }
+    if gateway.host_policy == HostPolicy::LocalOnly
+        && let Err(reason) = host_guard::check(request.headers(), request.uri())
+    {
+        return fault(
+            &Fault {
+                retry: false,
+                ..Fault::new(403, format!("knack dev answers local programs only: {reason}."))
+            },
+            error_format(&request),
+        );
     }
     next.run(request).await
 }

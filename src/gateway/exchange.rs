@@ -174,7 +174,7 @@ impl Exchange {
                 return None;
             }
             let event = self.event().await;
-            self.feed(event).await;
+            self.feed(event);
         }
     }
 
@@ -287,7 +287,7 @@ impl Exchange {
         }
     }
 
-    async fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: Event) {
         match event {
             Event::Head(Ok(response)) => {
                 let headers = response.headers();

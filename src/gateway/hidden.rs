@@ -81,10 +81,10 @@ impl Hidden {
     async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
         let mut files = Vec::new();
         for note in notes {
-            if let Some((entry, bytes)) = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await {
-                if entry.sha256 == note.sha256 {
-                    files.push((note.name.clone(), bytes));
-                }
+            if let Some((entry, bytes)) = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await
+                && entry.sha256 == note.sha256
+            {
+                files.push((note.name.clone(), bytes));
             }
         }
         files
@@ -102,11 +102,10 @@ impl Hidden {
         let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| {
             self.render(reference)
         });
-        match sealed {
-            Some(record) => drop(gateway.records.put(self.bucket(), keys, Bytes::from(record))),
-            None => tracing::info!(
-                "a hidden turn is too large to be remembered; the next request goes as the client sends it"
-            ),
+        if let Some(record) = sealed {
+            gateway.records.put(self.bucket(), keys, Bytes::from(record));
+        } else {
+            tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it");
         }
     }
 

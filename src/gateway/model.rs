@@ -59,17 +59,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Err(error) => return refuse(&gateway, log, begun, &error, format),
     };
     let log = describe(log, &view, &plan, &snapshot);
-    let hidden = Hidden {
-        caller: caller::identify(&gateway.secret, &parts.headers, &parts.uri),
-        snapshot: Arc::clone(&snapshot),
-        plan: Arc::clone(&plan),
-        injecting: !snapshot.runtime.suspend && !(plan.off && injection.is_empty()),
-        run_tool: plan
-            .tools
-            .iter()
-            .find(|tool| matches!(tool.action, Action::RunCode))
-            .map(|tool| tool.name.clone()),
-    };
+    let hidden = hidden(&gateway, &parts, &snapshot, &view, &plan, format);
     let settings = settings(
         &view,
         &plan,
@@ -122,6 +112,33 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
 
 /// What the model is told about a call beyond the limit, if the client's own calls of that turn keep the loop alive.
 const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
+
+fn hidden(
+    gateway: &Gateway,
+    parts: &http::request::Parts,
+    snapshot: &Arc<Snapshot>,
+    view: &View,
+    plan: &Arc<Plan>,
+    format: Format,
+) -> Hidden {
+    let run_code = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode));
+    Hidden {
+        caller: caller::identify(&gateway.secret, &parts.headers, &parts.uri),
+        snapshot: Arc::clone(snapshot),
+        plan: Arc::clone(plan),
+        injecting: !snapshot.runtime.suspend && expands(view, plan, format),
+        run_tool: run_code.map(|tool| tool.name.clone()),
+    }
+}
+
+/// Whether hidden turns come back into this request. A choice of no tools injects nothing, and still needs its history
+/// (conversation.md, section 1), unless the format refuses calls in a history without any declared tool.
+fn expands(view: &View, plan: &Plan, format: Format) -> bool {
+    use knack_wire::request::ToolChoice;
+    let closed_by_choice = view.closed.is_some() || matches!(view.tool_choice, ToolChoice::None | ToolChoice::Allowed);
+    let may_hold_calls = format != Format::Messages || !view.client_tools.is_empty();
+    !plan.off || (closed_by_choice && may_hold_calls)
+}
 
 struct Prepared {
     request: knack_wire::Request,

@@ -54,7 +54,7 @@ pub async fn pass(gateway: Arc<Gateway>, request: Request) -> Response {
             *answer.headers_mut() = forward_response_headers(response.headers());
             let chunks = response
                 .bytes_stream()
-                .map(|chunk| chunk.map_err(|error| error.without_url()));
+                .map(|chunk| chunk.map_err(reqwest::Error::without_url));
             *answer.body_mut() = Body::from_stream(chunks);
             answer
         }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub type Key = [u8; 32];
 
 /// A record nobody asked for in this time is dropped: a person who pauses a chat for longer starts afresh.
-pub const RECORD_IDLE: Duration = Duration::from_secs(60 * 60);
+pub const RECORD_IDLE: Duration = Duration::from_hours(1);
 /// Bytes of all records in `knack dev`.
 pub const RECORDS_DEV_BYTES: usize = 64 << 20;
 /// One record's cap: larger turns are not remembered.

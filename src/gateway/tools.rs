@@ -412,6 +412,8 @@ fn native(stdout: &str, stderr: &str, return_code: i32, file_ids: Vec<String>) -
     }
 }
 
+/// Attachments of one name that are told apart; the last one of more replaces the one before.
+const MAX_SAME_NAMES: usize = 200;
 /// Longest staged input name, bytes; file systems take 255.
 const INPUT_NAME_MAX: usize = 120;
 
@@ -440,7 +442,7 @@ fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> boo
     if !taken(&name) {
         return name;
     }
-    (2..)
+    (2..=MAX_SAME_NAMES)
         .map(|n| format!("{n}-{name}"))
         .find(|name| !taken(name))
         .unwrap_or(name)

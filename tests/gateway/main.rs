@@ -1,5 +1,11 @@
 //! The gateway over real HTTP, with the strict scripted provider behind it and the real sandbox beside it.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on ends by panicking"
+)]
+
 mod catalog;
 mod clients;
 mod files;
@@ -7,7 +13,7 @@ mod injection;
 mod loops;
 mod refusals;
 #[path = "../support/runner.rs"]
-#[allow(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod support;
 mod upstreams;

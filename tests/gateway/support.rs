@@ -24,14 +24,14 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 /// A skill that is always active and tells a secret word, so that a mock can see it.
-pub const ALWAYS: &str =
+pub(crate) const ALWAYS: &str =
     "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
 /// A listed skill with a script.
-pub const LISTED: &str = "---\nname: listed\ndescription: Adds numbers. Use when somebody adds.\n---\nRun python3 skills/listed/add.py A B.\n";
+pub(crate) const LISTED: &str = "---\nname: listed\ndescription: Adds numbers. Use when somebody adds.\n---\nRun python3 skills/listed/add.py A B.\n";
 
 /// Console lines, for assertions.
 #[derive(Debug, Default)]
-pub struct Lines(Mutex<Vec<String>>);
+pub(crate) struct Lines(Mutex<Vec<String>>);
 
 impl Console for Lines {
     fn line(&self, line: &str) {
@@ -41,13 +41,13 @@ impl Console for Lines {
 
 impl Lines {
     /// The lines so far, joined.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.0.lock().unwrap().join("\n")
     }
 }
 
 /// A running gateway.
-pub struct Running {
+pub(crate) struct Running {
     pub url: String,
     pub gateway: Arc<Gateway>,
     pub mock: MockServer,
@@ -59,7 +59,7 @@ pub struct Running {
 }
 
 /// How a gateway is started.
-pub struct Start {
+pub(crate) struct Start {
     pub skills: Vec<(&'static str, &'static str)>,
     pub script: String,
     pub executor: Arc<dyn Executor>,
@@ -87,7 +87,7 @@ impl Default for Start {
 }
 
 /// A gateway with this script and the default skills.
-pub async fn with_script(script: &str) -> Running {
+pub(crate) async fn with_script(script: &str) -> Running {
     start(Start {
         script: script.to_owned(),
         ..Start::default()
@@ -96,7 +96,7 @@ pub async fn with_script(script: &str) -> Running {
 }
 
 /// A gateway with this script, the default skills and the real sandbox.
-pub async fn with_sandbox(script: &str) -> Running {
+pub(crate) async fn with_sandbox(script: &str) -> Running {
     start(Start {
         script: script.to_owned(),
         executor: Arc::new(super::runner::executor(1).await),
@@ -106,13 +106,13 @@ pub async fn with_sandbox(script: &str) -> Running {
 }
 
 /// Writes files below a folder.
-pub fn write(folder: &Path, path: &str, text: &str) {
+pub(crate) fn write(folder: &Path, path: &str, text: &str) {
     let path = folder.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
-pub async fn start(options: Start) -> Running {
+pub(crate) async fn start(options: Start) -> Running {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("skills")).unwrap();
@@ -175,26 +175,26 @@ pub async fn start(options: Start) -> Running {
 }
 
 /// A client that uses no proxy and never retries.
-pub fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 /// An answer with its JSON body.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub headers: http::HeaderMap,
     pub text: String,
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
     /// The text of a Chat or Messages answer.
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         let value = self.json();
         let chat = value["choices"][0]["message"]["content"].as_str().map(str::to_owned);
         chat.unwrap_or_else(|| {
@@ -209,7 +209,7 @@ impl Answer {
     }
 }
 
-pub async fn read(response: Response) -> Answer {
+pub(crate) async fn read(response: Response) -> Answer {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     Answer {
         status,
@@ -220,7 +220,7 @@ pub async fn read(response: Response) -> Answer {
 
 impl Running {
     /// A Chat Completions request.
-    pub fn chat(&self, body: &Value) -> RequestBuilder {
+    pub(crate) fn chat(&self, body: &Value) -> RequestBuilder {
         client()
             .post(format!("{}/v1/chat/completions", self.url))
             .bearer_auth("key-a")
@@ -229,7 +229,7 @@ impl Running {
     }
 
     /// A Messages request.
-    pub fn messages(&self, body: &Value) -> RequestBuilder {
+    pub(crate) fn messages(&self, body: &Value) -> RequestBuilder {
         client()
             .post(format!("{}/v1/messages", self.url))
             .header("x-api-key", "key-a")
@@ -238,12 +238,12 @@ impl Running {
             .body(body.to_string())
     }
 
-    pub async fn send(&self, request: RequestBuilder) -> Answer {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Answer {
         read(request.send().await.unwrap()).await
     }
 
     /// What the provider received last, as JSON.
-    pub fn upstream(&self) -> Value {
+    pub(crate) fn upstream(&self) -> Value {
         self.mock
             .handle
             .requests()
@@ -253,7 +253,7 @@ impl Running {
     }
 
     /// Waits until the console has a line with this text: requests are told when their answer has ended.
-    pub async fn told(&self, text: &str) -> String {
+    pub(crate) async fn told(&self, text: &str) -> String {
         for _ in 0..500 {
             if self.lines.text().contains(text) {
                 return self.lines.text();

@@ -136,7 +136,8 @@ fn request() -> AutoContext {
     let mut text = String::new();
     while text.len() < REQUEST_BYTES {
         text.push_str(sequence.word());
-        text.push_str(&format!(" w{} ", text.len() % 613));
+        let number = text.len() % 613;
+        text.extend([" w", &number.to_string(), " "]);
     }
     text.truncate(REQUEST_BYTES);
     AutoContext {

@@ -140,6 +140,6 @@ fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) ->
     Extracted {
         id: id.unwrap_or_default().into_owned(),
         name,
-        arguments: object.map_or_else(|| "{}".to_owned(), |text| text.into_owned()),
+        arguments: object.map_or_else(|| "{}".to_owned(), std::borrow::Cow::into_owned),
     }
 }

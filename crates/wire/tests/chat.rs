@@ -547,8 +547,8 @@ fn a_broken_stream_ends_as_an_error() {
             Format::Chat,
             REQ_STREAM,
             &[Answer {
-                broken,
                 body,
+                broken,
                 ..whole.clone()
             }],
         );

@@ -13,9 +13,9 @@ pub(super) enum Annotation {
     /// A name without its module: `str`, `Any`, `SkillContext`.
     Name(String),
     /// `list[int]`, `Dict[str, int]`: a name without its module, and its parameters.
-    Generic(String, Vec<Annotation>),
+    Generic(String, Vec<Self>),
     /// Alternatives, flat and without repetition, at least two.
-    Union(Vec<Annotation>),
+    Union(Vec<Self>),
     /// `Literal[...]`: the texts of its values.
     Literal(Vec<String>),
     /// `...`
@@ -136,7 +136,6 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     for (at, letter) in text.char_indices() {
         match (quote, letter) {
             (Some(open), _) if open == letter => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(letter),
             (None, '[' | '(' | '{') => depth += 1,
             (None, ']' | ')' | '}') => depth = depth.saturating_sub(1),

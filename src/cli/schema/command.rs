@@ -42,10 +42,9 @@ pub fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let bytes = std::fs::read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
-            .iter()
-            .filter(|byte| **byte == b'\n')
+            .split(|byte| *byte == b'\n')
             .count();
-        anyhow::anyhow!("{shown}: line {} is not UTF-8; save the file as UTF-8", line + 1)
+        anyhow::anyhow!("{shown}: line {line} is not UTF-8; save the file as UTF-8")
     })?;
     let report = generate(&text);
     for problem in &report.problems {

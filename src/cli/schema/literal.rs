@@ -20,12 +20,12 @@ pub(super) enum Static {
         /// The name called, with its dots.
         function: String,
         /// Arguments without a name.
-        positional: Vec<Static>,
+        positional: Vec<Self>,
         /// Arguments with a name.
-        keywords: Vec<(String, Static)>,
+        keywords: Vec<(String, Self)>,
     },
     /// A list of which at least one element is no value.
-    List(Vec<Static>),
+    List(Vec<Self>),
     /// `...`
     Ellipsis,
     /// Anything that only running it would tell.

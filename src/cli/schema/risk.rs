@@ -37,6 +37,7 @@ impl RiskLevel {
 
     /// The level itself, or what the flags make of `Auto`: side effects with files or network are dangerous, side
     /// effects alone moderate, everything else safe.
+    #[must_use]
     pub fn resolve(self, flags: SafetyFlags) -> Self {
         match self {
             Self::Auto if flags.side_effects && (flags.requires_network || flags.requires_filesystem) => {

@@ -101,21 +101,18 @@ impl Client {
 
     pub(crate) fn answer_calls(&mut self, text: &str) {
         let calls = self.open_calls();
-        match self.format {
-            Format::Chat => {
-                self.messages.extend(
-                    calls
-                        .iter()
-                        .map(|id| json!({"role": "tool", "tool_call_id": id, "content": text})),
-                );
-            }
-            _ => {
-                let results = calls
+        if self.format == Format::Chat {
+            self.messages.extend(
+                calls
                     .iter()
-                    .map(|id| json!({"type": "tool_result", "tool_use_id": id, "content": text}));
-                self.messages
-                    .push(json!({"role": "user", "content": results.collect::<Vec<_>>()}));
-            }
+                    .map(|id| json!({"role": "tool", "tool_call_id": id, "content": text})),
+            );
+        } else {
+            let results = calls
+                .iter()
+                .map(|id| json!({"type": "tool_result", "tool_use_id": id, "content": text}));
+            self.messages
+                .push(json!({"role": "user", "content": results.collect::<Vec<_>>()}));
         }
     }
 }

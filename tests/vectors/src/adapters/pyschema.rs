@@ -16,6 +16,7 @@ pub(crate) const OPS: &[Op] = &[
     Op::new(FILE, "display_name", shown_name),
     Op::new(FILE, "risk", risk),
     Op::new(FILE, "config_param", config_param),
+    Op::new("injection", "tukuy_tool", tukuy_tool),
     Op::new(FILE, "result", result).compared(Compare::Custom(compare_result)),
 ];
 
@@ -37,6 +38,16 @@ fn infer(input: &Value) -> Outcome {
                 .join("; "),
         )),
     }
+}
+
+/// A decorated function as the tool of both providers.
+fn tukuy_tool(input: &Value) -> Outcome {
+    let report = generate(text(input, "python"));
+    let tool = report
+        .tools
+        .first()
+        .ok_or_else(|| Failure::new("nothing is declared".to_owned()))?;
+    Ok(json!({"openai": tool.openai_tool(), "anthropic": tool.anthropic_tool()}))
 }
 
 /// Only the members that the case names count, each of them whole; an absent one is null.

@@ -158,12 +158,12 @@ fn skill(id: &str, case: &Value) -> Skill {
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .unwrap_or_default();
     let mut skill = omniroute::plain_skill(id, ActivationMode::OnRequest);
-    skill.title = stored.record.title.unwrap_or(id).to_owned();
-    skill.description = stored.record.description.unwrap_or_default().to_owned();
+    skill.title = String::from(stored.record.title.unwrap_or(id));
+    skill.description = String::from(stored.record.description.unwrap_or_default());
     let (frontmatter::Split::Found { body, .. }
     | frontmatter::Split::Absent { body }
     | frontmatter::Split::Unclosed { body }) = frontmatter::split(&document, frontmatter::Delimiters::Lenient);
-    skill.body = body.to_owned();
+    skill.body = String::from(body);
     if let Some(instructions) = stored.record.instructions {
         skill.extra.insert("instructions".to_owned(), Value::from(instructions));
     }
