@@ -7,6 +7,8 @@
 
 #[path = "support/runner.rs"]
 mod runner;
+#[path = "local_execution/survivors.rs"]
+mod survivors;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -359,38 +361,6 @@ async fn forks_without_end_leave_nothing() {
         result.exit
     );
     assert_eq!(processes_named("knack-t-bomb"), 0);
-}
-
-#[tokio::test]
-async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
-    // Pages shared since the fork count once per process, so 300 interpreters look like gigabytes.
-    let settings = LocalSettings {
-        warm: 0,
-        max_processes: 1000,
-        memory_bytes: 16 << 30,
-        ..runner::settings()
-    };
-    let executor = LocalExecutor::open(settings).await.unwrap();
-    let hydra = "import os, signal, time, threading\n\
-        def head():\n\
-        \x20 os.setsid()\n\
-        \x20 while True:\n\
-        \x20   time.sleep(1)\n\
-        \x20   if os.fork(): os._exit(0)\n\
-        \x20   os.setsid()\n\
-        for _ in range(300):\n\
-        \x20 if os.fork() == 0: head()\n\
-        print('heads', flush=True)\n\
-        time.sleep(60)";
-    let request = timeout(python("1", &named("knack-t-hydra", hydra)), Duration::from_secs(10));
-    let result = run(&executor, request).await;
-    assert_eq!(
-        (result.exit, result.stdout.text()),
-        (Exit::Timeout, "heads\n".into()),
-        "{}",
-        result.stderr.text()
-    );
-    assert_eq!(processes_named("knack-t-hydra"), 0);
 }
 
 #[tokio::test]

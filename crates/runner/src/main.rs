@@ -8,11 +8,14 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    match (arguments.next(), arguments.next()) {
-        (None, _) => run(),
-        (Some(word), None) if word == "--version" => version(),
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (None, ..) => run(),
+        (Some(word), None, _) if word == "--version" => version(),
+        (Some(word), Some(uid), None) if word == "--end-uid" => end_uid(&uid),
         _ => {
-            complain("usage: knack-runner [--version]; it serves one execution by frames on stdin and stdout");
+            complain(
+                "usage: knack-runner [--version | --end-uid <uid>]; without argument it serves one execution by frames on stdin and stdout",
+            );
             ExitCode::from(USAGE)
         }
     }
@@ -28,6 +31,30 @@ fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn end_uid(uid: &std::ffi::OsStr) -> ExitCode {
+    let uid = uid.to_str().and_then(|uid| uid.parse().ok());
+    match uid
+        .ok_or_else(|| "the uid is no number".to_owned())
+        .and_then(knack_runner::end_uid)
+    {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            complain("knack-runner --end-uid: processes are left");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            complain(&format!("knack-runner --end-uid: {error}"));
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+fn end_uid(_: &std::ffi::OsStr) -> ExitCode {
+    run()
 }
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_runner::protocol::{
-    Ack, Area, Cancel, Cwd, Data, Exit as WireExit, FilePiece, Files, FromRunner, Limits as WireLimits, OutputStream,
-    PIECE_BYTES, Program as WireProgram, Run as RunFrame, RunResult, StagedFile, ToRunner, encode,
+    Ack, Area, Cancel, Cwd, Data, Exit as WireExit, FilePiece, Files, FromRunner, KILL_BOUND_MS, Limits as WireLimits,
+    OutputStream, PIECE_BYTES, Program as WireProgram, Run as RunFrame, RunResult, StagedFile, ToRunner, encode,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +18,9 @@ use super::super::{
 };
 use super::sandbox::{Sandbox, address_space, lock_report, millis, wire_language};
 
-/// How much later than the runner the executor ends a run: killing a hydra of 300 took the runner 110 ms, collecting
-/// files up to a second. Only a runner that hangs meets it.
-const DEADLINE_MARGIN: Duration = Duration::from_secs(3);
+/// How much later than the runner the executor ends a run: after the runner has given up killing, and collecting files
+/// takes up to a second. Only a runner that hangs meets it.
+const DEADLINE_MARGIN: Duration = Duration::from_millis(KILL_BOUND_MS + 3000);
 
 /// How long a cancelled runner may take to kill its run before it is killed itself.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
@@ -67,6 +67,11 @@ pub(super) async fn run(
             Verdict::Failed(ExecutionError::Cancelled)
         }
         result = tokio::time::timeout_at(deadline, talk) => match result {
+            Ok(Ok(RunResult { exit: WireExit::Survivors { count }, .. })) => {
+                // The uid is swept again and, if that does not help either, never used again.
+                sandbox.kill().await;
+                Verdict::Failed(left(&format!("{count} of them")))
+            }
             Ok(Ok(result)) => {
                 acknowledge(sandbox).await;
                 verdict(request, &result, collected, start)
@@ -75,7 +80,9 @@ pub(super) async fn run(
             Ok(Err(error)) => Verdict::NotStarted(error),
             Err(_) => {
                 let locks = sandbox.locks.clone().unwrap_or_default();
-                sandbox.kill();
+                if !sandbox.kill().await {
+                    return Verdict::Failed(left("the runner did not answer"));
+                }
                 let timings = timings(began.elapsed(), start);
                 Verdict::Ended(collected.into_result(request, Exit::Timeout, [false; 2], timings, locks))
             }
@@ -162,8 +169,16 @@ async fn end_cancelled(mut sandbox: Sandbox) {
         sandbox.send(&encode(&ToRunner::Ack(Ack { nonce }))).await
     };
     if !matches!(tokio::time::timeout(CANCEL_GRACE, end).await, Ok(Ok(()))) {
-        sandbox.kill();
+        if sandbox.has_own_uid() {
+            sandbox.kill().await;
+        }
+        // Else its runner alone can find it: with its stdin closed it goes on killing.
     }
+}
+
+/// The run is over but not gone: no result, whatever the program said.
+fn left(how: &str) -> ExecutionError {
+    ExecutionError::Internal(format!("processes of the run could not be ended ({how})"))
 }
 
 fn verdict(request: &ExecutionRequest, result: &RunResult, collected: Collected, start: StartKind) -> Verdict {
@@ -175,6 +190,7 @@ fn verdict(request: &ExecutionRequest, result: &RunResult, collected: Collected,
         WireExit::OutputLimit => Exit::OutputLimit,
         WireExit::ProcessLimit => Exit::ProcessLimit,
         WireExit::FileLimit => Exit::DiskLimit,
+        WireExit::Survivors { count } => return Verdict::Failed(left(&format!("{count} of them"))),
         WireExit::Cancelled => return Verdict::Failed(ExecutionError::Cancelled),
         WireExit::NotStarted { reason } => {
             let error = match request.program {

@@ -45,8 +45,8 @@ impl LocalExecutor {
     ///
     /// Must be called inside a tokio runtime. The error says what is missing and what to do.
     pub async fn open(settings: LocalSettings) -> Result<Self, Missing> {
-        let bases = settings.bases.clone();
-        let workshop = tokio::task::spawn_blocking(move || Workshop::open(&bases))
+        let (bases, runner) = (settings.bases.clone(), settings.runner.clone());
+        let workshop = tokio::task::spawn_blocking(move || Workshop::open(&bases, &runner))
             .await
             .map_err(|_| Missing::new("the process is shutting down", "start it again"))??;
         let found = interpreter::find(&settings.search(workshop.reach())).await;

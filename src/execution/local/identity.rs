@@ -4,7 +4,6 @@ use std::collections::{HashSet, VecDeque};
 use std::fs;
 
 use knack_runner::protocol::Identity;
-use rustix::process::{Pid, Signal, kill_process};
 
 /// First uid of the range: 1,879,048,192 to 2,147,483,647 is the part of the uid space that systemd's list of uid
 /// assignments names unused; this lies in it and is easy to recognise in `ps`.
@@ -15,9 +14,6 @@ const UIDS_PER_BLOCK: u32 = 64;
 
 /// Blocks, that is knack processes of one machine.
 pub(super) const BLOCKS: u32 = 256;
-
-/// How often a sweep looks again: a hydra of 300 re-forking processes was gone after two rounds.
-const SWEEP_ROUNDS: usize = 100;
 
 /// The free uids of a block, least recently used first.
 #[derive(Debug)]
@@ -39,9 +35,14 @@ impl Identities {
         (mapped && !uids.iter().any(|uid| used.contains(uid))).then_some(Self { free: uids })
     }
 
-    /// Takes a uid; its gid is the same number.
+    /// Takes a uid; its gid is the same number. Nobody else has it: not outside, by [`Identities::of_block`], and no
+    /// other run until it is given back.
     pub(super) fn take(&mut self) -> Option<Identity> {
-        self.free.pop_front().map(|uid| Identity { uid, gid: uid })
+        self.free.pop_front().map(|uid| Identity {
+            uid,
+            gid: uid,
+            exclusive: true,
+        })
     }
 
     /// Gives one back that no process has any more.
@@ -61,42 +62,21 @@ fn is_mapped(uid: u32, map: &str) -> bool {
     })
 }
 
-fn processes() -> impl Iterator<Item = (i32, u32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        // Not the owner of the directory: a process can make itself undumpable, and root then owns it.
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        let uid = line.split_whitespace().next()?.parse().ok()?;
-        let zombie = status
-            .lines()
-            .any(|line| line.starts_with("State:") && line.contains('Z'));
-        (!zombie).then_some((pid, uid))
-    })
-}
-
 fn uids_in_use() -> HashSet<u32> {
-    processes().map(|(_, uid)| uid).collect()
-}
-
-/// Kills every process of a uid; for the case that a runner was killed before it could do so. Blocks for some
-/// milliseconds. Returns whether none is left.
-pub(super) fn sweep(identity: Identity) -> bool {
-    for _ in 0..SWEEP_ROUNDS {
-        let mut found = false;
-        for (pid, _) in processes().filter(|(_, uid)| *uid == identity.uid) {
-            found = true;
-            if let Some(pid) = Pid::from_raw(pid) {
-                // It may be gone by now, which is what is wanted.
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        if !found {
-            return true;
-        }
-    }
-    false
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    entries
+        .filter_map(|entry| {
+            let _pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            // Not the owner of the directory: a process can make itself undumpable, and root then owns it.
+            let status = fs::read_to_string(entry.path().join("status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+            let is_zombie = status
+                .lines()
+                .any(|line| line.starts_with("State:") && line.contains('Z'));
+            let uid = line.split_whitespace().next()?.parse().ok()?;
+            (!is_zombie).then_some(uid)
+        })
+        .collect()
 }
 
 #[cfg(test)]

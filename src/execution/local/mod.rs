@@ -17,6 +17,7 @@ mod pool;
 mod sandbox;
 mod settings;
 mod skills;
+mod sweep;
 mod workshop;
 
 pub use executor::LocalExecutor;

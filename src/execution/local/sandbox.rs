@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_runner::protocol::{
-    Claim, Decoder, Exit, FromRunner, Interpreter as StartInterpreter, Landlock, LandlockState,
+    Claim, Decoder, Exit, FromRunner, Interpreter as StartInterpreter, KILL_BOUND_MS, Landlock, LandlockState,
     Language as WireLanguage, Limits as WireLimits, Locks, Start, ToRunner, Watch, encode,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::super::interpreter::{Grants, Interpreter, base_grants};
@@ -22,8 +23,9 @@ use super::workshop::{RunDirectory, Workshop};
 /// Longest start: 12 to 40 ms are usual, a machine that starts 300 at once needs seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a runner may take to exit by itself after its result; it does so at once on `ack`.
-const EXIT_GRACE: Duration = Duration::from_secs(1);
+/// How long a runner may take to exit by itself: at once on `ack`, or after it has killed its run. Killed before, it
+/// leaves a run without an own uid to nobody.
+const EXIT_GRACE: Duration = Duration::from_millis(KILL_BOUND_MS + 1000);
 
 /// One read of the runner's output: a few output frames.
 const READ_BYTES: usize = 32 << 10;
@@ -293,13 +295,25 @@ impl Sandbox {
         }
     }
 
-    /// Ends the runner at once, killing what it ran.
-    pub(super) fn kill(mut self) {
-        if let Some(mut process) = self.process.take() {
-            // The result of the kill does not matter: it is dead or dying, and `retire` waits for it.
-            let _ = process.child.start_kill();
-            process.directory.sweep = true;
-            retire(process);
+    /// Whether the run has a uid of its own, so that it can be ended without its runner.
+    pub(super) fn has_own_uid(&self) -> bool {
+        self.process
+            .as_ref()
+            .is_some_and(|process| process.directory.identity.is_some())
+    }
+
+    /// Ends the runner at once and then what it ran; goes on if the caller does not wait. Returns whether no process of
+    /// the run is left.
+    pub(super) async fn kill(mut self) -> bool {
+        let Some(mut process) = self.process.take() else {
+            return true;
+        };
+        // The result of the kill does not matter: it is dead or dying, and `retire` waits for it.
+        let _ = process.child.start_kill();
+        process.directory.sweep = true;
+        match retire(process) {
+            Some(retired) => retired.await.unwrap_or(false),
+            None => false,
         }
     }
 }
@@ -312,14 +326,12 @@ impl Drop for Sandbox {
     }
 }
 
-/// Waits for the runner's exit, then removes directory and uid, all in the background.
-fn retire(mut process: Process) {
+/// Waits for the runner's exit, then removes directory and uid, all in the background. Tells whether no process is left.
+fn retire(mut process: Process) -> Option<JoinHandle<bool>> {
     drop(process.stdin.take());
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-        // No runtime: the process is going down. The runner ends by itself, the next start removes the directory.
-        return;
-    };
-    runtime.spawn(async move {
+    // No runtime: the process is going down. The runner ends by itself, the next start removes the directory.
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    Some(runtime.spawn(async move {
         let Process {
             mut child,
             stdout,
@@ -334,8 +346,10 @@ fn retire(mut process: Process) {
             // It may have exited between the two.
             let _ = child.kill().await;
         }
-        let _ = tokio::task::spawn_blocking(move || drop(directory)).await;
-    });
+        tokio::task::spawn_blocking(move || directory.remove())
+            .await
+            .unwrap_or(false)
+    }))
 }
 
 fn ended() -> ExecutionError {

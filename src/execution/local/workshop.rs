@@ -21,7 +21,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::super::Missing;
 use super::super::interpreter::{Reach, unreachable_part};
-use super::identity::{BLOCKS, Identities, sweep};
+use super::identity::{BLOCKS, Identities};
+use super::sweep::sweep;
 
 /// Others may pass through but not list.
 const DIRECTORY_MODE: u32 = 0o711;
@@ -30,6 +31,8 @@ const DIRECTORY_MODE: u32 = 0o711;
 #[derive(Debug)]
 pub(super) struct Workshop {
     block: PathBuf,
+    /// The runner binary, which also sweeps.
+    runner: PathBuf,
     identities: Option<Mutex<Identities>>,
     runs: AtomicU64,
     /// Held until the workshop is gone.
@@ -38,11 +41,11 @@ pub(super) struct Workshop {
 
 impl Workshop {
     /// Opens a block below the first base that works; removes what dead processes left. Blocks on file I/O.
-    pub(super) fn open(bases: &[PathBuf]) -> Result<Arc<Self>, Missing> {
+    pub(super) fn open(bases: &[PathBuf], runner: &Path) -> Result<Arc<Self>, Missing> {
         let euid = rustix::process::geteuid();
         let mut reasons = Vec::new();
         for base in bases {
-            match Self::open_below(base, euid.as_raw()) {
+            match Self::open_below(base, euid.as_raw(), runner) {
                 Ok(workshop) => return Ok(Arc::new(workshop)),
                 Err(reason) => reasons.push(format!("{}: {reason}", base.display())),
             }
@@ -53,7 +56,7 @@ impl Workshop {
         ))
     }
 
-    fn open_below(base: &Path, euid: u32) -> Result<Self, String> {
+    fn open_below(base: &Path, euid: u32, runner: &Path) -> Result<Self, String> {
         let told = |error: io::Error| error.to_string();
         if let Some(closed) = unreachable_part(base, reach(euid)) {
             return Err(format!("{} is closed to other users", closed.display()));
@@ -80,6 +83,7 @@ impl Workshop {
             make_directory(&block).map_err(told)?;
             return Ok(Self {
                 block,
+                runner: runner.to_path_buf(),
                 identities,
                 runs: AtomicU64::new(0),
                 _lock: lock,
@@ -121,6 +125,7 @@ impl Workshop {
             path,
             identity,
             sweep: false,
+            is_removed: false,
         };
         make_directory(&directory.path)?;
         Ok(Some(directory))
@@ -143,14 +148,21 @@ pub(super) struct RunDirectory {
     pub(super) identity: Option<Identity>,
     /// Whether processes of the uid may be left, because the runner ended before it could kill them.
     pub(super) sweep: bool,
+    is_removed: bool,
 }
 
-impl Drop for RunDirectory {
-    fn drop(&mut self) {
-        let clean = match self.identity {
-            Some(identity) if self.sweep => sweep(identity),
-            _ => true,
-        };
+impl RunDirectory {
+    /// Removes everything now. Returns whether no process of the run is left.
+    pub(super) fn remove(mut self) -> bool {
+        self.end()
+    }
+
+    fn end(&mut self) -> bool {
+        self.is_removed = true;
+        let clean = !self.sweep || sweep(&self.workshop.runner, self.identity, &self.path);
+        if !clean {
+            tracing::error!(directory = %self.path.display(), "processes of a run could not be ended");
+        }
         remove_tree(&self.path);
         // A uid that still has a process is never used again by this knack.
         if let (Some(identity), Some(identities), true) = (self.identity, &self.workshop.identities, clean) {
@@ -158,6 +170,15 @@ impl Drop for RunDirectory {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .give_back(identity);
+        }
+        clean
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        if !self.is_removed {
+            self.end();
         }
     }
 }
@@ -245,12 +266,17 @@ mod tests {
         dir
     }
 
+    /// Nothing is left behind in these tests.
+    fn no_runner() -> &'static Path {
+        Path::new("/nonexistent")
+    }
+
     #[test]
     fn two_processes_have_different_blocks_and_leftovers_are_removed() {
         let base = base();
         let bases = [base.path().to_path_buf()];
-        let first = Workshop::open(&bases).unwrap();
-        let second = Workshop::open(&bases).unwrap();
+        let first = Workshop::open(&bases, no_runner()).unwrap();
+        let second = Workshop::open(&bases, no_runner()).unwrap();
         assert_ne!(first.block, second.block);
         let left = first.run_directory().unwrap().unwrap();
         let block = first.block.clone();
@@ -259,7 +285,7 @@ mod tests {
         drop(left);
         drop(first);
         fs::create_dir_all(block.join("run-7/work")).unwrap();
-        let third = Workshop::open(&bases).unwrap();
+        let third = Workshop::open(&bases, no_runner()).unwrap();
         assert!(!third.block.join("run-7").exists());
         drop(third);
         assert!(!block.exists());
@@ -272,7 +298,7 @@ mod tests {
         let root = base.path().join(format!("knack-sandbox-{euid}"));
         fs::create_dir(&root).unwrap();
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
-        let missing = Workshop::open(&[base.path().to_path_buf()]).unwrap_err();
+        let missing = Workshop::open(&[base.path().to_path_buf()], no_runner()).unwrap_err();
         assert!(
             missing.to_string().contains("not a directory of this user alone"),
             "{missing}"
@@ -282,7 +308,7 @@ mod tests {
     #[test]
     fn a_run_directory_is_removed_with_all_that_code_did_to_it() {
         let base = base();
-        let workshop = Workshop::open(&[base.path().to_path_buf()]).unwrap();
+        let workshop = Workshop::open(&[base.path().to_path_buf()], no_runner()).unwrap();
         let run = workshop.run_directory().unwrap().unwrap();
         let path = run.path.clone();
         fs::create_dir_all(path.join("work/a/b")).unwrap();

@@ -142,12 +142,20 @@ fn prefer_for_oom() -> std::io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "1000")
 }
 
-fn drop_to(identity: Identity) -> Result<(), Failure> {
+/// Becomes the identity and nothing else: no groups, no capability, no way back.
+pub(crate) fn drop_to(identity: Identity) -> Result<(), Failure> {
     let uid = rustix::fs::Uid::from_raw(identity.uid);
     let gid = rustix::fs::Gid::from_raw(identity.gid);
     rustix::thread::set_thread_groups(&[]).map_err(Failure::of("setgroups"))?;
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(Failure::of("setgid"))?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(Failure::of("setuid"))
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(Failure::of("setuid"))?;
+    // The kernel has dropped them with the uid, unless it was told (securebits) not to.
+    let none = rustix::thread::CapabilitySets {
+        effective: rustix::thread::CapabilitySet::empty(),
+        permitted: rustix::thread::CapabilitySet::empty(),
+        inheritable: rustix::thread::CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).map_err(Failure::of("capabilities"))
 }
 
 /// Marks every descriptor from 3 on close-on-exec.

@@ -1,9 +1,15 @@
 //! Processes: starting the locked child, its tree, its end.
 
+mod kill;
+mod priority;
 mod rusage;
 mod spawn;
 mod tree;
+mod uid;
 
+pub(crate) use kill::{Reach, kill_everything};
+pub(crate) use priority::go_ahead;
 pub(crate) use rusage::usage_of_children;
 pub(crate) use spawn::{Child, Launch, Stdin, before_exec, spawn};
-pub(crate) use tree::{kill_everything, sample};
+pub(crate) use tree::sample;
+pub use uid::end_uid;

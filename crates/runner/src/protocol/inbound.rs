@@ -86,7 +86,7 @@ pub struct Start {
     /// Whether the run is refused where Landlock is missing.
     pub landlock: Landlock,
     /// The uid and gid to drop to; only a root runner can. No other process should have this uid: where the kernel has no
-    /// Landlock scope, this alone keeps signals inside the run.
+    /// Landlock scope, this alone keeps signals inside the run. Say so with [`Identity::exclusive`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// The whole environment of the run; nothing is inherited. `HOME`, `TMPDIR` and `KNACK_WORK_DIR` are set by the
@@ -141,6 +141,10 @@ pub struct Identity {
     pub uid: u32,
     /// Group id, not 0.
     pub gid: u32,
+    /// No process outside this run has the uid, now or while the runner lives. The runner then ends the run by killing
+    /// whatever has the uid, in one syscall that nothing can outrun. Wrong, it kills strangers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
 }
 
 /// Limits of a run. An absent limit means: in `start` the stated default, in `run` what `start` said.

@@ -23,8 +23,8 @@ pub use inbound::{
     Start, ToRunner, Watch,
 };
 pub use outbound::{
-    Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, LandlockState, Locks, Output, OutputStream, Ready,
-    Rejected, RunResult, Started, StreamReport,
+    Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
+    OutputStream, Ready, Rejected, RunResult, Started, StreamReport,
 };
 
 /// The protocol number; it opens every conversation in `ready`. It grows when an old peer would misread a frame.

@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Data;
 
+/// How long the runner kills before it gives up, in milliseconds. A hydra of 300 that forks at full speed is gone after
+/// 20 ms (measured); what takes longer is a process the kernel itself holds, or a machine without any CPU time to give.
+pub const KILL_BOUND_MS: u64 = 10_000;
+
 /// A frame from the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -185,6 +189,12 @@ pub enum Exit {
     ProcessLimit,
     /// Killed for filling the work directory over the watched numbers.
     FileLimit,
+    /// It is over but not gone: after [`KILL_BOUND_MS`] of killing, this many of its processes still lived. Nothing was
+    /// collected, for they may still write; the owner must not use the uid or the directory again.
+    Survivors {
+        /// How many were seen last.
+        count: u64,
+    },
     /// Killed by `cancel` or the end of the runner's stdin.
     Cancelled,
     /// The program never ran. Fail closed: a lock that did not hold is told here too.

@@ -23,12 +23,13 @@ pub(super) fn finish(
 ) -> rustix::io::Result<()> {
     let ended = Instant::now();
     let mut process = session.process.take();
-    let mut killed = 0;
+    let (mut killed, mut survivors) = (0, 0);
     if let Some(process) = &mut process {
         process.reap();
-        let (status, others) = kill_everything(process.pid);
-        process.status = process.status.or(status);
-        killed = others;
+        let told = kill_everything(process.unreaped(), session.reach());
+        process.status = process.status.or(told.main);
+        killed = told.others;
+        survivors = told.survivors;
         for stream in [&mut process.stdout, &mut process.stderr] {
             for _ in 0..DRAIN_READS {
                 if !stream.read(ended) {
@@ -39,7 +40,10 @@ pub(super) fn finish(
         process.check_ready();
     }
     let usage = usage_of_children();
-    let exit = exit_of(session, process.as_ref(), usage.cpu);
+    let mut exit = exit_of(session, process.as_ref(), usage.cpu);
+    if survivors > 0 {
+        exit = Exit::Survivors { count: survivors };
+    }
     let has_run = process.is_some() && session.has_run() && !matches!(exit, Exit::NotStarted { .. });
     let mut streams = [StreamReport::default(); 2];
     if let Some(process) = process.as_mut().filter(|_| has_run) {
@@ -50,7 +54,11 @@ pub(super) fn finish(
             *report = stream.report();
         }
     }
-    let (files, file_errors) = if has_run { send_files(session, write)? } else { (0, 0) };
+    let (files, file_errors) = if has_run && survivors == 0 {
+        send_files(session, write)?
+    } else {
+        (0, 0)
+    };
     let active = session.active.as_ref();
     session.out.send(&FromRunner::Result(RunResult {
         nonce: session.nonce.clone(),

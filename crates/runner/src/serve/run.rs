@@ -130,6 +130,11 @@ impl Process {
         self.makes_orphans = orphans > BUSY_ORPHANS;
     }
 
+    /// The main process, as long as its number is its own.
+    pub(super) fn unreaped(&self) -> Option<Pid> {
+        self.status.is_none().then_some(self.pid)
+    }
+
     /// Lowers the limits that depend on the request, from outside.
     ///
     /// Errors: a limit cannot be set; the program must not get the child then.

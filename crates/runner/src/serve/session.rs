@@ -13,7 +13,7 @@ use super::watch::Watcher;
 use crate::bootstrap;
 use crate::files::stage;
 use crate::locks::Effective;
-use crate::process::{Launch, Stdin, kill_everything, spawn};
+use crate::process::{Launch, Reach, Stdin, go_ahead, kill_everything, spawn};
 use crate::protocol::{
     Claimed, DecodeError, Exit, Files, FromRunner, PROTOCOL, Program, Ready, Rejected, Run, Start, Started, ToRunner,
 };
@@ -51,6 +51,11 @@ impl Session {
     /// Whether a program was asked for.
     pub(super) fn has_run(&self) -> bool {
         self.active.is_some()
+    }
+
+    /// Whom the runner kills at the end.
+    pub(super) fn reach(&self) -> Reach {
+        Reach::of(self.setup.as_ref().and_then(|setup| setup.start.identity))
     }
 
     /// Acts on one line of the owner.
@@ -144,6 +149,7 @@ impl Session {
         let Some(setup) = &self.setup else {
             return self.reject("run: there was no start".to_owned());
         };
+        go_ahead();
         let limits = setup.limits.lowered(&run.limits);
         let watch = setup.start.watch;
         self.out.send(&FromRunner::Started(Started {
@@ -224,7 +230,10 @@ impl Session {
 
     fn run_command(&mut self, run: &Run, argv: &[String], limits: &Effective) -> Result<(), String> {
         if let Some(idle) = self.process.take() {
-            kill_everything(idle.pid);
+            let killed = kill_everything(idle.unreaped(), self.reach());
+            if killed.survivors > 0 {
+                return Err("the interpreter that stood ready cannot be ended".to_owned());
+            }
         }
         let Some(setup) = &self.setup else {
             return Ok(());

@@ -32,7 +32,11 @@ pub fn serve(input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> std::io::Result<(
     let mut decoder = Decoder::new();
     let outcome = converse(&mut session, &mut decoder, input, output);
     if let Some(process) = session.process.take() {
-        crate::process::kill_everything(process.pid);
+        let killed = crate::process::kill_everything(process.unreaped(), session.reach());
+        if killed.survivors > 0 {
+            // Nobody listens any more; the exit code tells the owner to look after them.
+            return Err(std::io::Error::other("processes of the run are left"));
+        }
     }
     outcome.map_err(Into::into)
 }

@@ -1,11 +1,14 @@
 //! Deadlines, caps and the end of everything that is left.
 
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use knack_runner::protocol::{Cancel, Exit, Limits, Start, StreamReport, ToRunner, Watch};
+use knack_runner::protocol::{Cancel, Exit, Identity, Limits, Start, StreamReport, ToRunner, Watch};
 
 use crate::support::{
-    NONCE, Runner, Told, code, named, processes_named, python, run_command, run_python, run_python_with,
+    NONCE, Runner, Told, code, is_root, living_named, named, own, processes_named, python, run_command, run_python,
+    run_python_with,
 };
 
 fn limits(change: impl FnOnce(&mut Limits)) -> impl FnOnce(&mut Start) {
@@ -123,52 +126,125 @@ fn nobody_waits_for_a_daemon_that_holds_the_pipe() {
     assert_eq!(processes_named("knackdaemon"), 0);
 }
 
-#[test]
-fn a_hydra_of_300_leaves_no_survivor() {
-    let source = r#"
+/// 300 detached processes, each of which forks and exits as fast as it can. They can not run away from the test: an own
+/// uid has at most 600 processes, and each head looks at the clock.
+const HYDRA: &str = r#"
 import os, time
-print("out", flush=True)
+end = time.monotonic() + 30
+gate, opener = os.pipe()
 def fork():
-    while True:
+    while time.monotonic() < end:
         try:
             return os.fork()
         except OSError:
             pass
+    os._exit(0)
 for head in range(300):
     if fork() == 0:
         os.setsid()
+        os.close(opener)
+        os.read(gate, 1)
         while True:
-            # Slow enough to leave the machine to the other tests, fast enough to fork between any two looks.
-            time.sleep(0.2)
             if fork():
                 os._exit(0)
+print("out", flush=True)
+os.close(opener)
 time.sleep(60)
 "#;
-    let told = run_python_with(&format!("{}{source}", named("knackhydra")), |start| {
-        start.limits.timeout_ms = Some(4000);
-        // An own uid, so that the limit counts this test alone and spares the machine.
-        if let Some(identity) = &mut start.identity {
-            (identity.uid, identity.gid) = (64_131, 64_131);
-            start.limits.processes = Some(1500);
-        }
-    });
-    assert_eq!(told.exit(), &Exit::Timeout);
-    assert_eq!(told.out(), "out\n");
+
+/// Two at once take the time from each other that they need to grow.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn behead(name: &str, mut runner: Runner, change: impl FnOnce(&mut Start)) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut start = runner.start_frame(python());
+    start.limits.timeout_ms = Some(3000);
+    start.limits.processes = Some(600);
+    change(&mut start);
+    runner.start(start);
+    runner.run(code(&format!("{}{HYDRA}", named(name))));
+    let began = Instant::now();
+    let told = runner.finish();
+    assert_eq!(processes_named(name), 0);
+    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Timeout, "out\n"));
+    // The whole hydra was there, and not only what the first kill met.
     assert!(told.result().killed >= 100, "{}", told.result().killed);
-    assert_eq!(processes_named("knackhydra"), 0);
+    // 3 s and some milliseconds on a quiet machine.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own() {
+    if is_root() {
+        behead("knackhydra1", Runner::boot(), |start| {
+            start.identity = Some(own(64_131));
+        });
+    }
+}
+
+#[test]
+fn a_hydra_at_full_speed_leaves_no_survivor_among_strangers() {
+    if is_root() {
+        behead("knackhydra2", Runner::boot(), |start| {
+            start.identity = Some(Identity {
+                exclusive: false,
+                ..own(64_132)
+            });
+        });
+    }
+}
+
+#[test]
+fn a_hydra_at_full_speed_leaves_no_survivor_of_a_runner_without_rights() {
+    let runner = if is_root() {
+        Runner::boot_as(64_133)
+    } else {
+        Runner::boot()
+    };
+    behead("knackhydra3", runner, |start| start.identity = None);
+}
+
+#[test]
+fn a_uid_is_ended_without_its_runner() {
+    if !is_root() {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runner = Runner::boot();
+    let mut start = runner.start_frame(python());
+    start.identity = Some(own(64_134));
+    start.limits.processes = Some(600);
+    runner.start(start);
+    runner.run(code(&format!("{}{HYDRA}", named("knackhydra4"))));
+    runner.read_until(&mut Told::default(), |frame| {
+        matches!(frame, knack_runner::protocol::FromRunner::Output(_))
+    });
+    runner.kill();
+    assert_ne!(processes_named("knackhydra4"), 0);
+    let end = |uid: &str| {
+        Command::new(env!("CARGO_BIN_EXE_knack-runner"))
+            .args(["--end-uid", uid])
+            .output()
+            .unwrap()
+    };
+    let ended = end("64134");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(living_named("knackhydra4"), 0);
+    assert!(end("64134").status.success(), "nobody is there");
+    for wrong in ["0", "", "root", "-1"] {
+        assert_eq!(end(wrong).status.code(), Some(2), "{wrong}");
+    }
 }
 
 #[test]
 fn a_fork_bomb_ends_with_the_run() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n";
     let told = run_python_with(&format!("{}{source}", named("knackbomb")), |start| {
         start.limits.timeout_ms = Some(5000);
         start.watch.processes = Some(60);
         start.limits.processes = Some(400);
-        start.identity = start.identity.map(|_| knack_runner::protocol::Identity {
-            uid: 64_130,
-            gid: 64_130,
-        });
+        start.identity = start.identity.map(|_| own(64_130));
     });
     assert!(
         matches!(told.exit(), Exit::ProcessLimit | Exit::Timeout),

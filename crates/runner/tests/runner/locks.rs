@@ -2,7 +2,7 @@
 
 use knack_runner::protocol::{Exit, Landlock, LandlockState, Program};
 
-use crate::support::{NONCE, Runner, code, is_root, python, run_python, run_python_with};
+use crate::support::{NONCE, Runner, code, is_root, own, python, run_python, run_python_with};
 
 /// Python: `show(name, action)` prints the error of an action, or OPEN.
 const SHOW: &str = r#"
@@ -269,10 +269,7 @@ fn the_same_holds_without_root() {
 
     let mut runner = Runner::boot_as(64_124);
     let mut start = runner.start_frame(python());
-    start.identity = Some(knack_runner::protocol::Identity {
-        uid: 64_125,
-        gid: 64_125,
-    });
+    start.identity = Some(own(64_125));
     runner.start(start);
     let told = runner.finish();
     let Exit::NotStarted { reason } = told.exit() else {
@@ -285,7 +282,11 @@ fn the_same_holds_without_root() {
 #[test]
 fn root_is_not_kept_by_a_wrong_identity() {
     let told = run_python_with("print(1)", |start| {
-        start.identity = Some(knack_runner::protocol::Identity { uid: 0, gid: 0 });
+        start.identity = Some(knack_runner::protocol::Identity {
+            uid: 0,
+            gid: 0,
+            exclusive: false,
+        });
     });
     assert!(matches!(told.exit(), Exit::NotStarted { .. }), "{:?}", told.exit());
 }

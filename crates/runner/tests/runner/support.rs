@@ -19,7 +19,18 @@ pub(crate) const NONCE: &str = "nonce-of-this-test";
 const UNUSED: Identity = Identity {
     uid: 64_123,
     gid: 64_123,
+    // The tests run side by side.
+    exclusive: false,
 };
+
+/// An identity for one test alone.
+pub(crate) fn own(uid: u32) -> Identity {
+    Identity {
+        uid,
+        gid: uid,
+        exclusive: true,
+    }
+}
 
 /// A runner with its directory.
 pub(crate) struct Runner {
@@ -278,6 +289,12 @@ impl Runner {
         assert!(status.success(), "runner ended with {status}");
     }
 
+    /// Ends the runner as nobody should.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn wait_ready(&mut self) -> Told {
         let mut told = Told::default();
         self.read_until(
@@ -309,6 +326,15 @@ pub(crate) fn processes_named(name: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|entry| std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
+        .count()
+}
+
+/// The same without zombies, which only their parent can end.
+pub(crate) fn living_named(name: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let stats = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    stats
+        .filter(|stat| stat.contains(&format!("({name})")) && !stat.contains(&format!("({name}) Z")))
         .count()
 }
 

@@ -1,0 +1,174 @@
+//! The end of a run: nobody of it is left.
+//!
+//! A process that dies of SIGKILL makes no more children: the kernel looks for a pending kill under the lock under which
+//! it adds the child. So one `kill(-1)` ends any number of processes at one moment, and a walk over the children misses
+//! only those that were born between its look and its kill.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+
+use super::tree::children;
+use super::uid::{fork_killer, kill_all};
+use crate::protocol::{Identity, KILL_BOUND_MS};
+
+/// Reaped in a row before the next strike: a run that forks without end always has somebody to reap.
+const REAPS_PER_STRIKE: usize = 1000;
+/// Walks over the children without a pause between them. The other CPUs are all that can escape a walk, and the next
+/// one has them.
+const WALKS_IN_A_ROW: u32 = 4;
+/// The first pause: on one CPU a busy loop would take the time that the dying need.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+/// The longest pause.
+const LAST_PAUSE: Duration = Duration::from_millis(5);
+
+/// Whom the runner reaches at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It is PID 1: everybody in its namespace.
+    Namespace,
+    /// Everybody with the uid that this run has for itself.
+    Uid(Identity),
+    /// Its children, one by one. It is a subreaper, so whatever loses its parent becomes one.
+    Children,
+}
+
+impl Reach {
+    /// The widest reach that stays inside the run.
+    pub(crate) fn of(identity: Option<Identity>) -> Self {
+        match identity {
+            _ if std::process::id() == 1 => Self::Namespace,
+            Some(identity) if identity.exclusive => Self::Uid(identity),
+            _ => Self::Children,
+        }
+    }
+}
+
+/// What the killing found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Killed {
+    /// The status of the main process if it was reaped here.
+    pub(crate) main: Option<WaitStatus>,
+    /// Other processes that were reaped here.
+    pub(crate) others: u64,
+    /// Processes that still live after [`KILL_BOUND_MS`].
+    pub(crate) survivors: u64,
+}
+
+/// Kills every process of the run and reaps until there is none.
+///
+/// `main` is the main process if it was not reaped yet: a reaped one's number may be somebody else's by now.
+pub(crate) fn kill_everything(main: Option<Pid>, reach: Reach) -> Killed {
+    let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);
+    let mut killed = Killed::default();
+    let mut striker = Striker::new(reach);
+    if let Some(main) = main {
+        // The group first: it holds everybody that did not detach.
+        let _ = rustix::process::kill_process_group(main, Signal::KILL);
+    }
+    while reap(main, &mut striker, &mut killed) {
+        if Instant::now() >= deadline {
+            killed.survivors = (children().len() as u64).max(1);
+            return killed;
+        }
+        striker.strike();
+    }
+    killed
+}
+
+/// Reaps who has ended. Returns whether anybody may be left.
+fn reap(main: Option<Pid>, striker: &mut Striker, killed: &mut Killed) -> bool {
+    for _ in 0..REAPS_PER_STRIKE {
+        match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((pid, status))) if status.stopped() => striker.stopped(pid),
+            Ok(Some((pid, _))) if striker.is_helper(pid) => {}
+            Ok(Some((pid, status))) if Some(pid) == main => killed.main = Some(status),
+            Ok(Some(_)) => killed.others += 1,
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => return true,
+            // ECHILD: nobody is left.
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Kills in rounds.
+#[derive(Debug)]
+struct Striker {
+    reach: Reach,
+    /// A process of ours that has the run's uid and kills.
+    helper: Option<Pid>,
+    walks: u32,
+    pause: Duration,
+}
+
+impl Striker {
+    fn new(reach: Reach) -> Self {
+        Self {
+            reach,
+            helper: None,
+            walks: 0,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Kills whoever is there, then lets them die.
+    fn strike(&mut self) {
+        match self.reach {
+            // SIGKILL to everybody but PID 1, which is the caller.
+            Reach::Namespace => drop(kill_all()),
+            Reach::Uid(identity) => {
+                if self.helper.is_none() {
+                    self.helper = fork_killer(identity);
+                }
+                // No process to be had, which is what a fork bomb is for.
+                if self.helper.is_none() {
+                    kill_children(None);
+                }
+            }
+            Reach::Children => {
+                kill_children(None);
+                self.walks += 1;
+                if !self.walks.is_multiple_of(WALKS_IN_A_ROW) {
+                    return;
+                }
+            }
+        }
+        nap(self.pause);
+        self.pause = (self.pause * 2).min(LAST_PAUSE);
+    }
+
+    /// Whether this is the helper, which has then ended.
+    fn is_helper(&mut self, pid: Pid) -> bool {
+        self.helper.take_if(|helper| *helper == pid).is_some()
+    }
+
+    /// Where the kernel keeps no signals inside the run, the run can stop the helper, which has its uid. The next one
+    /// needs two syscalls to be faster.
+    fn stopped(&mut self, pid: Pid) {
+        if self.helper == Some(pid) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+            kill_children(Some(pid));
+        }
+    }
+}
+
+/// Sleeps for less than a second.
+pub(super) fn nap(pause: Duration) {
+    let pause = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(pause.subsec_nanos()),
+    };
+    let _ = rustix::event::poll(&mut [], Some(&pause));
+}
+
+/// Kills the children that are there now, but one.
+fn kill_children(but: Option<Pid>) {
+    for pid in children() {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|pid| Some(*pid) != but) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}

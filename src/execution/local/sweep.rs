@@ -1,0 +1,102 @@
+//! Ending what a killed runner left behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use knack_runner::protocol::Identity;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Where a run may signal its own uid (kernels without Landlock's scope), it can kill the process that sweeps; the next
+/// one needs two syscalls to be faster.
+const ATTEMPTS: usize = 5;
+
+/// How long the search for a run without an own uid goes on.
+const SEARCH_BOUND: Duration = Duration::from_secs(5);
+
+/// Ends every process of the run whose directory this is. Blocks for some milliseconds. Returns whether none is left.
+///
+/// With an own uid this is certain. Without one (we are not root) the processes are known by the environment they were
+/// started with only, which a hostile program can overwrite: its main process still ends with the runner, but what
+/// detached before may stay.
+pub(super) fn sweep(runner: &Path, identity: Option<Identity>, directory: &Path) -> bool {
+    match identity {
+        Some(identity) => end_uid(runner, identity.uid),
+        None => end_marked(directory),
+    }
+}
+
+/// The runner binary does it: it can take the uid without taking it from this process, which has threads.
+fn end_uid(runner: &Path, uid: u32) -> bool {
+    for _ in 0..ATTEMPTS {
+        let mut command = Command::new(runner);
+        command
+            .arg("--end-uid")
+            .arg(uid.to_string())
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        match command.status() {
+            Ok(status) if status.success() => return true,
+            // A signal: somebody killed it.
+            Ok(status) if status.code().is_none() => {}
+            Ok(_) => return false,
+            Err(error) => {
+                tracing::warn!(%error, uid, "what a killed runner left could not be ended");
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// Kills whoever was started with this run's work directory in the environment.
+fn end_marked(directory: &Path) -> bool {
+    let mark = format!("KNACK_WORK_DIR={}", directory.join("work").display()).into_bytes();
+    let until = Instant::now() + SEARCH_BOUND;
+    while Instant::now() < until {
+        let mut found = false;
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+                continue;
+            };
+            // A zombie has no environment any more.
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            if environment.split(|byte| *byte == 0).any(|variable| variable == mark) {
+                found = true;
+                // It may be gone by now, which is what is wanted.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        if !found {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_an_own_uid_is_known_by_its_environment() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |path: &Path| {
+            let mut command = Command::new("sleep");
+            command.arg("60").env("KNACK_WORK_DIR", path.join("work"));
+            command.spawn().unwrap()
+        };
+        let mut left = start(directory.path());
+        let mut stranger = start(Path::new("/elsewhere"));
+        assert!(end_marked(directory.path()));
+        assert!(!left.wait().unwrap().success());
+        assert!(stranger.try_wait().unwrap().is_none());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! Nobody of a run is left, however it tries to stay.
+
+use std::time::Duration;
+
+use knack::execution::local::{LocalExecutor, LocalSettings};
+use knack::execution::{ExecutionError, Executor as _, Exit};
+use tokio_util::sync::CancellationToken;
+
+use crate::runner::{self, python};
+use crate::{named, processes_named, run, timeout, until};
+
+/// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
+/// looks at the clock, so that none can run away from the test.
+const HYDRA: &str = r#"
+import os, time
+end = time.monotonic() + 30
+gate, opener = os.pipe()
+def fork():
+    while time.monotonic() < end:
+        try:
+            return os.fork()
+        except OSError:
+            pass
+    os._exit(0)
+for head in range(300):
+    if fork() == 0:
+        os.setsid()
+        os.close(opener)
+        os.read(gate, 1)
+        while True:
+            if fork():
+                os._exit(0)
+print('heads', flush=True)
+os.close(opener)
+time.sleep(60)
+"#;
+
+/// Two at once take the time from each other that they need to grow.
+static ONE_HYDRA: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// An executor that a hydra fits in, and no more of it than 600.
+async fn for_hydras() -> LocalExecutor {
+    let settings = LocalSettings {
+        warm: 0,
+        max_processes: 600,
+        // Pages shared since the fork count once per process, so 300 interpreters look like gigabytes.
+        memory_bytes: 16 << 30,
+        ..runner::settings()
+    };
+    LocalExecutor::open(settings).await.unwrap()
+}
+
+#[tokio::test]
+async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
+    let _one = ONE_HYDRA.lock().await;
+    let executor = for_hydras().await;
+    let request = timeout(python("1", &named("knack-t-hydra", HYDRA)), Duration::from_secs(4));
+    let result = run(&executor, request).await;
+    assert_eq!(processes_named("knack-t-hydra"), 0);
+    // Where the uid is not its own the run is ended for its number, which then is watched and not forbidden.
+    assert!(
+        matches!(result.exit, Exit::Timeout | Exit::ProcessLimit),
+        "{:?} {}",
+        result.exit,
+        result.stderr.text()
+    );
+    assert_eq!(result.stdout.text(), "heads\n");
+}
+
+#[tokio::test]
+async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
+    let _one = ONE_HYDRA.lock().await;
+    let executor = for_hydras().await;
+    // Without an own uid only what keeps its environment is found; a daemon that goes on quietly does.
+    let quiet = "import os, time\nfor _ in range(5):\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)\ntime.sleep(60)";
+    let source = if rustix::process::geteuid().is_root() {
+        HYDRA
+    } else {
+        quiet
+    };
+    let request = timeout(python("1", &named("knack-t-orphan", source)), Duration::from_mins(1));
+    let kill = async {
+        let mut runner = None;
+        until("processes without a parent have the runner as theirs", || {
+            runner = runner_of_many("knack-t-orphan", 5);
+            runner.is_some()
+        })
+        .await;
+        rustix::process::kill_process(runner.unwrap(), rustix::process::Signal::KILL).unwrap();
+    };
+    let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), kill);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, ExecutionError::Internal(_)), "{error}");
+    until("everything is swept", || living_named("knack-t-orphan").is_empty()).await;
+}
+
+/// The parents of the living processes of this name.
+fn living_named(name: &str) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    entries
+        .filter_map(|entry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (head, tail) = stat.rsplit_once(") ")?;
+            let mut words = tail.split(' ');
+            let state = words.next()?;
+            let parent = words.next()?.parse().ok()?;
+            (head.ends_with(&format!("({name}")) && !matches!(state, "Z" | "X")).then_some(parent)
+        })
+        .collect()
+}
+
+/// The runner that at least so many of these processes have as parent.
+fn runner_of_many(name: &str, least: usize) -> Option<rustix::process::Pid> {
+    let parents = living_named(name);
+    let is_runner = |pid: i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == "knack-runner")
+    };
+    let counted = |pid: i32| parents.iter().filter(|parent| **parent == pid).count();
+    let runner = parents
+        .iter()
+        .copied()
+        .find(|pid| counted(*pid) >= least && is_runner(*pid))?;
+    rustix::process::Pid::from_raw(runner)
+}
