@@ -11,7 +11,7 @@ use crate::{named, processes_named, run, timeout, until};
 
 /// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
 /// looks at the clock, so that none can run away from the test.
-const HYDRA: &str = r#"
+const HYDRA: &str = r"
 import os, time
 end = time.monotonic() + 30
 gate, opener = os.pipe()
@@ -33,7 +33,7 @@ for head in range(300):
 print('heads', flush=True)
 os.close(opener)
 time.sleep(60)
-"#;
+";
 
 /// Two at once take the time from each other that they need to grow.
 static ONE_HYDRA: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

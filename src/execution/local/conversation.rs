@@ -168,11 +168,9 @@ async fn end_cancelled(mut sandbox: Sandbox) {
         while !matches!(sandbox.next().await?, FromRunner::Result(_)) {}
         sandbox.send(&encode(&ToRunner::Ack(Ack { nonce }))).await
     };
-    if !matches!(tokio::time::timeout(CANCEL_GRACE, end).await, Ok(Ok(()))) {
-        if sandbox.has_own_uid() {
-            sandbox.kill().await;
-        }
-        // Else its runner alone can find it: with its stdin closed it goes on killing.
+    // Without an own uid the runner alone can find the run: with its stdin closed it goes on killing.
+    if !matches!(tokio::time::timeout(CANCEL_GRACE, end).await, Ok(Ok(()))) && sandbox.has_own_uid() {
+        sandbox.kill().await;
     }
 }
 

@@ -3,23 +3,28 @@
 use std::path::{Path, PathBuf};
 
 /// The file that counts kills, found once.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KillCounter {
     file: Option<PathBuf>,
     before: u64,
 }
 
 impl KillCounter {
-    /// Finds the counter of the calling process's cgroup (v2 or v1) and reads it.
-    pub(super) fn start() -> Self {
+    /// Finds the counter of the calling process's cgroup (v2 or v1).
+    pub(super) fn find() -> Self {
         let file = std::fs::read_to_string("/proc/self/cgroup")
             .ok()
             .and_then(|text| find(&text, Path::is_file));
-        let before = file.as_deref().and_then(read).unwrap_or(0);
-        Self { file, before }
+        Self { file, before: 0 }
     }
 
-    /// Whether there was a kill since [`KillCounter::start`].
+    /// Counts from now on.
+    pub(super) fn started(mut self) -> Self {
+        self.before = self.file.as_deref().and_then(read).unwrap_or(0);
+        self
+    }
+
+    /// Whether there was a kill since [`KillCounter::started`].
     pub(super) fn has_killed(&self) -> bool {
         self.file.as_deref().and_then(read).is_some_and(|now| now > self.before)
     }

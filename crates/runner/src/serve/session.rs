@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use super::memory::KillCounter;
 use super::queue::OutQueue;
 use super::resolve;
 use super::run::{Active, Process, Readiness};
@@ -162,7 +161,7 @@ impl Session {
             limits,
             began: now,
             watcher: Watcher::start(watch, now),
-            kills: KillCounter::start(),
+            kills: setup.kills.clone().started(),
             verdict: None,
         });
         let outcome = match &run.program {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::memory::KillCounter;
 use super::resolve;
 use crate::bootstrap;
 use crate::files::{Place, Staged};
@@ -17,6 +18,8 @@ pub(super) struct Setup {
     pub(super) limits: Effective,
     pub(super) place: Place,
     pub(super) staged: Staged,
+    /// Found before there is a program that waits.
+    pub(super) kills: KillCounter,
 }
 
 impl Setup {
@@ -32,6 +35,7 @@ impl Setup {
             limits,
             place,
             staged: Staged::default(),
+            kills: KillCounter::find(),
         })
     }
 
