@@ -54,95 +54,98 @@ fn exit_codes_and_signals_are_told() {
     }
 }
 
+/// What is tried, the program, its stdout and its exit code. Each leaves `text` in the file `f`.
+const ENDINGS: &[(&str, &str, &str, i32)] = &[
+    ("an open text file", "f = open('f', 'w')\nf.write('text')", "", 0),
+    (
+        "layers of an open file",
+        "import io\nraw = open('f', 'wb', buffering=0)\nb = io.BufferedWriter(raw)\nt = io.TextIOWrapper(b)\nt.write('te')\nt.flush()\nt.write('xt')",
+        "",
+        0,
+    ),
+    (
+        "an open gzip file",
+        "import gzip\nx = gzip.open('g', 'wb')\nx.write(b'1')\nopen('f', 'w').write('text')",
+        "",
+        0,
+    ),
+    (
+        "the file of a program that fails",
+        "f = open('f', 'w')\nf.write('text')\n1 / 0",
+        "",
+        1,
+    ),
+    (
+        "exit callbacks, last first",
+        "import atexit\natexit.register(print, 'a')\natexit.register(print, 'b')\nopen('f', 'w').write('text')",
+        "b\na\n",
+        0,
+    ),
+    (
+        "a callback that fails",
+        "import atexit\natexit.register(lambda: 1 / 0)\nf = open('f', 'w')\nf.write('text')",
+        "",
+        0,
+    ),
+    (
+        "__del__ of a global",
+        "class A:\n    def __del__(self): print('del')\na = A()\nopen('f', 'w').write('text')",
+        "del\n",
+        0,
+    ),
+    (
+        "__del__ without a collector",
+        "class A:\n    __slots__ = ()\n    def __del__(self): print('del')\na = A()\nopen('f', 'w').write('text')",
+        "del\n",
+        0,
+    ),
+    (
+        "a thread that works on",
+        "import threading, time\ndef late():\n    time.sleep(0.2)\n    f.write('text')\nf = open('f', 'w')\nthreading.Thread(target=late).start()",
+        "",
+        0,
+    ),
+    (
+        "a daemon thread",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nf = open('f', 'w')\nf.write('text')",
+        "",
+        0,
+    ),
+    (
+        "a temporary directory",
+        "import tempfile\nd = tempfile.TemporaryDirectory(dir='.')\nopen(d.name + '/x', 'w').write('x')\nopen('f', 'w').write('text')",
+        "",
+        0,
+    ),
+    (
+        "a transaction",
+        "import sqlite3\nc = sqlite3.connect('d.sqlite')\nc.execute('create table t (x)')\nc.execute('insert into t values (1)')\nf = open('f', 'w')\nf.write('text')",
+        "",
+        0,
+    ),
+    (
+        "a forked child",
+        "import os\nif os.fork():\n    os.wait()\n    print('parent')\nelse:\n    print('child')\n    f = open('f', 'w')\n    f.write('text')",
+        "child\nparent\n",
+        0,
+    ),
+    (
+        "another stdout",
+        "import io, sys\nsys.stdout = io.TextIOWrapper(open('f', 'wb'))\nprint('text', end='')",
+        "",
+        0,
+    ),
+    (
+        "sys.exit",
+        "import sys\nf = open('f', 'w')\nf.write('text')\nsys.exit(4)",
+        "",
+        4,
+    ),
+];
+
 #[test]
 fn the_end_of_a_program_is_that_of_the_interpreter() {
-    for (name, source, out, code) in [
-        ("an open text file", "f = open('f', 'w')\nf.write('text')", "", 0),
-        (
-            "layers of an open file",
-            "import io\nraw = open('f', 'wb', buffering=0)\nb = io.BufferedWriter(raw)\nt = io.TextIOWrapper(b)\nt.write('te')\nt.flush()\nt.write('xt')",
-            "",
-            0,
-        ),
-        (
-            "an open gzip file",
-            "import gzip\nx = gzip.open('g', 'wb')\nx.write(b'1')\nopen('f', 'w').write('text')",
-            "",
-            0,
-        ),
-        (
-            "the file of a program that fails",
-            "f = open('f', 'w')\nf.write('text')\n1 / 0",
-            "",
-            1,
-        ),
-        (
-            "exit callbacks, last first",
-            "import atexit\natexit.register(print, 'a')\natexit.register(print, 'b')\nopen('f', 'w').write('text')",
-            "b\na\n",
-            0,
-        ),
-        (
-            "a callback that fails",
-            "import atexit\natexit.register(lambda: 1 / 0)\nf = open('f', 'w')\nf.write('text')",
-            "",
-            0,
-        ),
-        (
-            "__del__ of a global",
-            "class A:\n    def __del__(self): print('del')\na = A()\nopen('f', 'w').write('text')",
-            "del\n",
-            0,
-        ),
-        (
-            "__del__ without a collector",
-            "class A:\n    __slots__ = ()\n    def __del__(self): print('del')\na = A()\nopen('f', 'w').write('text')",
-            "del\n",
-            0,
-        ),
-        (
-            "a thread that works on",
-            "import threading, time\ndef late():\n    time.sleep(0.2)\n    f.write('text')\nf = open('f', 'w')\nthreading.Thread(target=late).start()",
-            "",
-            0,
-        ),
-        (
-            "a daemon thread",
-            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nf = open('f', 'w')\nf.write('text')",
-            "",
-            0,
-        ),
-        (
-            "a temporary directory",
-            "import tempfile\nd = tempfile.TemporaryDirectory(dir='.')\nopen(d.name + '/x', 'w').write('x')\nopen('f', 'w').write('text')",
-            "",
-            0,
-        ),
-        (
-            "a transaction",
-            "import sqlite3\nc = sqlite3.connect('d.sqlite')\nc.execute('create table t (x)')\nc.execute('insert into t values (1)')\nf = open('f', 'w')\nf.write('text')",
-            "",
-            0,
-        ),
-        (
-            "a forked child",
-            "import os\nif os.fork():\n    os.wait()\n    print('parent')\nelse:\n    print('child')\n    f = open('f', 'w')\n    f.write('text')",
-            "child\nparent\n",
-            0,
-        ),
-        (
-            "another stdout",
-            "import io, sys\nsys.stdout = io.TextIOWrapper(open('f', 'wb'))\nprint('text', end='')",
-            "",
-            0,
-        ),
-        (
-            "sys.exit",
-            "import sys\nf = open('f', 'w')\nf.write('text')\nsys.exit(4)",
-            "",
-            4,
-        ),
-    ] {
+    for (name, source, out, code) in ENDINGS.iter().copied() {
         let told = run_python(source);
         assert_eq!(
             (told.out().as_str(), told.exit()),
