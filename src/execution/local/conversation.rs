@@ -73,7 +73,8 @@ pub(super) async fn run(
                 Verdict::Failed(left(&format!("{count} of them")))
             }
             Ok(Ok(result)) => {
-                acknowledge(sandbox).await;
+                // Later: the answer does not wait for the runner's exit.
+                tokio::spawn(acknowledge(sandbox));
                 verdict(request, &result, collected, start)
             }
             Ok(Err(error)) if collected.started => Verdict::Failed(error),

@@ -19,6 +19,9 @@ use super::sandbox::{Blueprint, Sandbox};
 /// core are not starved of warm sandboxes for ever.
 const REFILL_PATIENCE: Duration = Duration::from_millis(30);
 
+/// Quiet before a refill, so that the answer of the call that emptied the place is out first.
+const REFILL_QUIET: Duration = Duration::from_millis(5);
+
 /// Pause after a start that failed: a machine that is out of processes recovers in seconds.
 const FAILURE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -171,8 +174,14 @@ async fn refill(pool: Arc<Pool>) {
 
 async fn wait_for_quiet(pool: &Pool) {
     let until = Instant::now() + REFILL_PATIENCE;
-    while pool.active.load(Ordering::Relaxed) > 0 {
-        if tokio::time::timeout_at(until, pool.changed.notified()).await.is_err() {
+    loop {
+        while pool.active.load(Ordering::Relaxed) > 0 {
+            if tokio::time::timeout_at(until, pool.changed.notified()).await.is_err() {
+                return;
+            }
+        }
+        tokio::time::sleep(REFILL_QUIET).await;
+        if pool.active.load(Ordering::Relaxed) == 0 {
             return;
         }
     }
