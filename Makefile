@@ -52,7 +52,7 @@ fuzz: setup ## Every fuzz target for 60 s
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
 bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
-	@tools/bench.sh $(RELEASE)
+	@tools/bench.sh $(ONLY)
 
 clean: ## Removes what builds made
 	@cargo clean

@@ -33,6 +33,8 @@ async fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
+    // The first TLS client panics without it, plain HTTP or not.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let upstream = upstream::Upstream::start().await;
     let knack = Knack::start(&upstream.url, processes::Records::Empty).await;
     let system = upstream.learn_system_text(&knack.url).await;
