@@ -7,7 +7,8 @@ cargo fmt --all --check || { echo "lint: run: cargo fmt --all" >&2; exit 1; }
 cargo clippy -q --workspace --all-targets -- -D warnings
 
 # No source file over 600 lines: a file near the limit hides a second noun.
-long=$(git ls-files '*.rs' '*.py' '*.sh' | while read -r file; do
+# attacks.py is one program that is handed to the sandbox as source: a list of a hundred small attacks, better whole.
+long=$(git ls-files '*.rs' '*.py' '*.sh' | grep -v '^tests/attacks/attacks.py$' | while read -r file; do
   lines=$(wc -l <"$file")
   [ "$lines" -le 600 ] || echo "  $file: $lines lines"
 done)
