@@ -241,8 +241,9 @@ fn parallel_calls_run_at_once_and_answer_in_order() {
         call("c")
     );
     let last = r#"{"id":"d","choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}"#;
-    let played = play(Format::Chat, r#"{"messages":[]}"#, &[json(&first), json(last)]);
-    let ids: Vec<String> = played.sent_value(1)["messages"].as_array().unwrap()[2..]
+    let request = r#"{"messages":[{"role":"user","content":"go"}]}"#;
+    let played = play(Format::Chat, request, &[json(&first), json(last)]);
+    let ids: Vec<String> = played.sent_value(1)["messages"].as_array().unwrap()[3..]
         .iter()
         .map(|message| message["tool_call_id"].as_str().unwrap().to_owned())
         .collect();

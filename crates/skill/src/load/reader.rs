@@ -112,12 +112,8 @@ impl Fields<'_> {
         }
         if self.document.text.trim().is_empty() {
             // An editor that truncates before it writes must not empty a skill that is in service.
-            self.tell(Finding::refused(
-                ProblemKind::BodyEmpty,
-                "",
-                "the file is empty",
-                "write name and description between --- lines, and instructions after them",
-            ));
+            let help = "write name and description between --- lines, and instructions after them";
+            self.refuse(ProblemKind::BodyEmpty, "", "the file is empty".to_owned(), help);
         } else if self.document.body.is_empty() {
             let message = "the body is empty, so the model gets no instructions";
             self.tell(Finding::warned(
