@@ -3,8 +3,8 @@
 # Makes one virtual environment per requirements file outside the tree, starts knack on a free port with the scripted
 # model, runs the tests, stops what it started, and closes with `N passed, N failed`.
 set -euo pipefail
+knack=$(readlink -e "${1:?usage: run.sh PATH/TO/knack}") || { echo "sdk: there is no file $1; build it first"; exit 1; }
 cd "$(dirname "$0")"
-knack=$(readlink -f "${1:?usage: run.sh PATH/TO/knack}")
 export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1 PYTHONDONTWRITEBYTECODE=1
 
 work=$(mktemp -d)
