@@ -130,10 +130,13 @@ fn print_file(file: &FileReport, out: &mut impl Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use serde_json::json;
 
     use super::*;
+
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
 
     /// Runs one case of `template/substitute` under a list of exceptions.
     fn judge(id: &str, strength: Strength, expected: &str, list: &str) -> Verdict {
@@ -149,7 +152,9 @@ mod tests {
             cases: vec![case("t-1")],
         }];
         let registry = Registry::new().unwrap();
-        let file = std::env::temp_dir().join(format!("knack-vectors-{}-{id}-{expected}.json", std::process::id()));
+        // Tests run in parallel: no two may share a file.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let file = std::env::temp_dir().join(format!("knack-vectors-{}-{number}.json", std::process::id()));
         std::fs::write(&file, list).unwrap();
         let exceptions = Exceptions::load(Path::new(&file), &copies, &registry).unwrap();
         std::fs::remove_file(&file).unwrap();
