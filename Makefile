@@ -37,7 +37,7 @@ vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
 
 test-rust: runner
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust env KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner cargo test --workspace --no-fail-fast
+	@tools/summary.sh run rust env RUST_TEST_THREADS=1 KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner cargo test --workspace --no-fail-fast
 
 test-examples: setup
 	@tools/summary.sh run examples tests/examples/run.sh

@@ -21,7 +21,7 @@ use super::settings::LocalSettings;
 use super::workshop::{RunDirectory, Workshop};
 
 /// Longest start: 12 to 40 ms are usual, a machine that starts 300 at once needs seconds.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a runner may take to exit by itself: at once on `ack`, or after it has killed its run. Killed before, it
 /// leaves a run without an own uid to nobody.
