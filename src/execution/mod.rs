@@ -11,11 +11,13 @@
 //! This module does not decide what to run or how a result is worded for a model, and exports no metrics: the result
 //! carries the figures.
 
+mod clock;
 mod disabled;
 mod error;
 mod executor;
 mod id;
 pub mod interpreter;
+pub mod job;
 #[cfg(target_os = "linux")]
 pub mod local;
 mod mime;
@@ -24,8 +26,9 @@ pub mod records;
 mod request;
 mod result;
 
+pub(crate) use clock::now;
 pub use disabled::Disabled;
-pub use error::{ExecutionError, Missing};
+pub use error::{ClusterFailure, ClusterFailureKind, ExecutionError, Missing};
 pub use executor::{Capabilities, Executor};
 pub use id::{ExecutionId, ParseExecutionIdError};
 pub use mime::mime_type;

@@ -1,7 +1,6 @@
 //! The local executor: records, queue, pool and conversation in one path.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -13,7 +12,7 @@ use super::super::queue::Queue;
 use super::super::records::{Claim, Outcome, Records, Run, Waiter};
 use super::super::{
     Capabilities, Disabled, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor,
-    Language, Limits, LockReport, Missing, Program, StartKind, WorkingDirectory,
+    Language, Limits, LockReport, Missing, Program, StartKind, WorkingDirectory, now,
 };
 use super::conversation::{self, SharedRequest, Verdict, wire_program};
 use super::pool::Pool;
@@ -149,12 +148,6 @@ async fn wait(waiter: &mut Waiter, cancel: &CancellationToken) -> Outcome {
         outcome = waiter.wait() => outcome,
         () = cancel.cancelled() => Err(ExecutionError::Cancelled),
     }
-}
-
-/// Time since the Unix epoch.
-fn now() -> Duration {
-    // A clock before 1970 makes every id one from the future, which is refused with a hint at the clock.
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl Inner {

@@ -1,0 +1,27 @@
+//! Executions as Kubernetes Jobs: one Job, one pod, one container, one run.
+//!
+//! ```text
+//! execute ─▶ records ─▶ queue ─▶ pool (a pod that stands attached, else a new Job) ─▶ conversation ─▶ result
+//!    │                              ▲                                                    │
+//!    └─ only as the runtime's owner └──────── refilled off the hot path ◀── one patch ◀──┘
+//! ```
+//!
+//! Cold and warm pods are built by one pure function ([`job_spec`]) and differ in nothing but time. Code arrives on the
+//! pod's stdin by attach, never in the Job. The pod's log is the journal: a new owner reads from it what ran.
+//!
+//! This module does not decide who may run what, and does not read Skills: a request carries its files.
+
+mod event;
+mod executor;
+mod names;
+mod settings;
+mod spec;
+mod view;
+
+pub use event::{Event, OutputStream};
+pub use executor::{JobExecutor, JobRequest, PoolCounts};
+pub use settings::{JobClients, JobSettings};
+pub use spec::{JobIdentity, JobPurpose, job_spec, pool_key};
+pub use view::{
+    EnvGrant, ImagePullPolicy, JournalMode, PodResources, Resource, RunnerSource, RuntimeView, Toleration, UidRange,
+};

@@ -1,0 +1,102 @@
+//! What the process gives an executor: clients, secrets, its own address.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::execution::records::RecordSettings;
+
+/// How long an attach connection may be silent: the client pings every 60 s, so 15 s more without an answer is a dead
+/// connection.
+const ATTACH_READ_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// How long connecting may take; a load balancer that drops packets would hold a run for minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The connections to the API server: one for calls and watches, one for attach streams, whose idle rule differs.
+#[derive(Clone)]
+pub struct JobClients {
+    /// Calls and watches.
+    pub api: kube::Client,
+    /// Attach streams: no read for 75 s ends one.
+    pub attach: kube::Client,
+}
+
+impl JobClients {
+    /// Both clients of one configuration.
+    ///
+    /// Errors: the configuration has no usable TLS or authentication.
+    pub fn new(config: kube::Config) -> kube::Result<Self> {
+        let mut attach = config.clone();
+        attach.connect_timeout = Some(CONNECT_TIMEOUT);
+        attach.read_timeout = Some(ATTACH_READ_TIMEOUT);
+        Ok(Self {
+            api: kube::Client::try_from(config)?,
+            attach: kube::Client::try_from(attach)?,
+        })
+    }
+}
+
+impl fmt::Debug for JobClients {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("JobClients").finish_non_exhaustive()
+    }
+}
+
+/// Settings of an executor that are the process's, not the runtime's.
+#[derive(Clone)]
+pub struct JobSettings {
+    /// This replica, unique among replicas and over restarts; the holder of the Leases.
+    pub replica: String,
+    /// Where other replicas' callers reach this one: `https://host:port`. Written into the Lease.
+    pub address: String,
+    /// From this secret the keys of the journals are made. The same in every replica and over restarts, or a new owner
+    /// cannot read what the last one left.
+    pub secret: [u8; 32],
+    /// Bounds of the records; the retention is the runtime's `ttl`.
+    pub records: RecordSettings,
+    /// How long an execution goes on with nobody waiting for it.
+    pub orphan_grace: Duration,
+    /// How long a cold pod may take to stand ready, image pull included.
+    pub start_timeout: Duration,
+    /// Finished Jobs kept per runtime; the oldest are deleted first.
+    pub max_finished: usize,
+    /// Where the isolation probe listens, as pods reach it; absent: no probe.
+    pub probe: Option<SocketAddr>,
+}
+
+impl JobSettings {
+    /// How long an execution goes on without a waiter (design.md section 7, "Identity").
+    pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
+    /// How long a cold pod may take: a pull of a few hundred MB at 10 MB/s; a pod that says why it cannot start fails
+    /// at once.
+    pub const START_TIMEOUT: Duration = Duration::from_mins(2);
+    /// Finished Jobs kept per runtime: a screenful for `kubectl get jobs`, times ten.
+    pub const MAX_FINISHED: usize = 500;
+
+    /// The defaults around an identity and a secret.
+    #[must_use]
+    pub fn new(replica: impl Into<String>, address: impl Into<String>, secret: [u8; 32]) -> Self {
+        Self {
+            replica: replica.into(),
+            address: address.into(),
+            secret,
+            records: RecordSettings::default(),
+            orphan_grace: Self::ORPHAN_GRACE,
+            start_timeout: Self::START_TIMEOUT,
+            max_finished: Self::MAX_FINISHED,
+            probe: None,
+        }
+    }
+}
+
+impl fmt::Debug for JobSettings {
+    /// Without the secret.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("JobSettings")
+            .field("replica", &self.replica)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
