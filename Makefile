@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean
+.PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean
 
 help: ## Lists the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,15 @@ build: runner ## Builds the release binary, the runner beside it
 
 demo: build ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|anthropic for a real one)
 	@python3 tests/demo/demo.py --knack $(RELEASE)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
+
+cluster-demo: build ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
+	@tests/cluster_demo/run.sh
+
+test-chart: setup ## Charts, deploy/ and the GitOps snippets; the part on a cluster needs KUBECONFIG or KNACK_NO_CLUSTER=1
+	@tools/summary.sh run chart tests/chart/run.sh
+
+charts: ## Writes the generated files of charts/ and deploy/ (needs helm)
+	@tools/charts.sh
 
 test: build lint vectors test-rust test-examples test-sdk ## Runs every test
 	@tools/summary.sh

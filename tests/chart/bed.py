@@ -1,0 +1,64 @@
+"""Kubernetes objects for the chart's cluster tests: applying, waiting, and cleaning up."""
+
+import json
+import time
+
+from harness import kubectl
+
+MONITORING = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %(plural)s.monitoring.coreos.com, labels: {knack-test: chart}}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: %(kind)s, plural: %(plural)s}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+def apply(text, *arguments):
+    return kubectl("apply", "--server-side", "--force-conflicts", *arguments, "-f", "-", stdin=text)
+
+
+def get(*arguments):
+    return json.loads(kubectl("get", *arguments, "-o", "json"))
+
+
+def exists(*arguments):
+    return kubectl("get", *arguments, expect=None)[0] == 0
+
+
+def wait_until(what, seconds, condition):
+    """The first true answer of a condition; polls, since what is waited for spans several kinds."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError("%s: not after %d s" % (what, seconds))
+        time.sleep(0.2)
+
+
+def stub_monitoring():
+    for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
+        if not exists("crd", plural + ".monitoring.coreos.com"):
+            apply(MONITORING % {"kind": kind, "plural": plural})
+        kubectl("wait", "--for=condition=Established", "crd/%s.monitoring.coreos.com" % plural, "--timeout=30s")
+
+
+def remove_stubs():
+    kubectl("delete", "crd", "-l", "knack-test=chart", "--ignore-not-found")
+
+
+def make_namespaces(*names):
+    apply("".join("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {knack-test: chart}}\n" % name for name in names))
+
+
+def remove_namespaces(*names):
+    kubectl("delete", "namespace", "--ignore-not-found", "--wait=true", "--timeout=120s", *names)

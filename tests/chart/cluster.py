@@ -1,0 +1,328 @@
+"""The charts on a real API server: dry runs of every rendering, an installation's whole life, rights, and the policy.
+
+Works on any cluster that KUBECONFIG names; it must be one for tests. Images and names come from the environment, see SETTINGS.
+"""
+
+import json
+import os
+
+import jobs
+from bed import apply, exists, get, make_namespaces, remove_namespaces, remove_stubs, stub_monitoring, wait_until
+from harness import CHART, ROOT, assert_equal, helm, kubectl
+from render import documents, identity, render, render_all
+from variations import combinations
+
+SETTINGS = {
+    "release": os.environ.get("KNACK_CHART_RELEASE", "knack"),
+    "namespace": os.environ.get("KNACK_CHART_NAMESPACE", "chart-knack"),
+    "sandboxes": os.environ.get("KNACK_CHART_SANDBOXES", "chart-sandboxes"),
+    "skills": os.environ.get("KNACK_CHART_SKILLS", "chart-skills"),
+    "registry": os.environ.get("KNACK_CHART_REGISTRY", "knack.local"),
+    "tag": os.environ.get("KNACK_CHART_TAG", "dev"),
+}
+RELEASE, NAMESPACE, SANDBOXES, SKILLS = (SETTINGS[key] for key in ("release", "namespace", "sandboxes", "skills"))
+RENDER_NAMESPACES = ("team-a", "team-b", "other-sandboxes", "knack-sandboxes")
+READY_SECONDS = 180
+SKILL = """
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {name: adder}
+spec:
+  source:
+    inline:
+      files:
+        SKILL.md: |
+          ---
+          name: adder
+          description: Adds two numbers.
+          ---
+          Run scripts/add.py A B.
+        scripts/add.py: |
+          import sys
+          print(int(sys.argv[1]) + int(sys.argv[2]))
+"""
+MOCK = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: mock-script}
+data:
+  script.yaml: |
+    models: [knack-test]
+    turns:
+      - user: add
+        rounds:
+          - expect: {tool: load_skill, system: '<skill name="adder">'}
+            reply:
+              calls: [{tool: load_skill, arguments: {skill: adder}}]
+          - expect: {result: add.py}
+            reply:
+              calls:
+                - tool: run_code
+                  arguments: {skill: adder, command: python3 skills/adder/scripts/add.py 19 23}
+          - expect: {result: '42'}
+            reply: {text: The sum is 42.}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mock}
+spec:
+  selector: {matchLabels: {app: mock}}
+  template:
+    metadata: {labels: {app: mock}}
+    spec:
+      automountServiceAccountToken: false
+      containers:
+        - name: mock
+          image: %(registry)s/knack:%(tag)s
+          imagePullPolicy: IfNotPresent
+          args: [mock, --listen=0.0.0.0:8080, --script=/script/script.yaml]
+          ports: [{containerPort: 8080}]
+          readinessProbe: {httpGet: {path: /v1/models, port: 8080}, periodSeconds: 1}
+          volumeMounts: [{name: script, mountPath: /script}]
+      volumes: [{name: script, configMap: {name: mock-script}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mock}
+spec: {selector: {app: mock}, ports: [{port: 8080}]}
+"""
+
+
+def values():
+    image = SETTINGS["registry"] + "/%s:" + SETTINGS["tag"]
+    return {
+        "image": {"repository": SETTINGS["registry"] + "/knack", "tag": SETTINGS["tag"]},
+        "sandbox": {"images": {"python": image % "sandbox-python", "node": image % "sandbox-node"}, "allowImageTags": True},
+        "defaultRuntime": {"namespace": SANDBOXES, "spec": {
+            "env": [{"name": "WEATHER_KEY", "valueFrom": {"secretKeyRef": {"name": "weather", "key": "key"}}, "skills": ["weather"]}]}},
+        "gateway": {"upstreams": {"openai": "http://mock.%s.svc:8080" % SKILLS}},
+    }
+
+
+def value_flags(*extra):
+    """`--set-json` flags of the test's values, and more."""
+    return [flag for key, value in values().items() for flag in ("--set-json", "%s=%s" % (key, json.dumps(value)))] + list(extra)
+
+
+def every_rendering_is_taken(rendered):
+    """Each distinct object of all renderings passes the server's strict validation and its admission, in a dry run."""
+    distinct = {}
+    for text in rendered.values():
+        for document in documents(text):
+            distinct[json.dumps(document, sort_keys=True)] = document
+    made = [d for d in distinct.values() if d["kind"] != "CustomResourceDefinition" or "annotations" in d["metadata"]]
+    text = "".join("---\n" + json.dumps(document) + "\n" for document in made)
+    told = kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=chart-test", "--dry-run=server",
+                   "--validate=strict", "-f", "-", stdin=text, seconds=1200)
+    taken = told.count("serverside-applied (server dry run)")
+    assert_equal(taken, len(made), "objects taken")
+    return "%d distinct objects of %d renderings" % (taken, len(rendered))
+
+
+def install():
+    take = ["--take-ownership"] if exists("crd", "skills.knack.dev") else []
+    helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout",
+         "%ds" % READY_SECONDS, *take, *value_flags())
+
+
+def first_request_runs_code():
+    """helm install, kubectl apply, and nothing else: a request through the gateway runs the skill's code in a Job."""
+    kubectl("apply", "-n", SKILLS, "-f", "-", stdin=SKILL)
+    kubectl("wait", "-n", SKILLS, "skill/adder", "--for=condition=Ready", "--timeout=30s")
+    apply(MOCK % SETTINGS, "-n", SKILLS)
+    kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=60s")
+    body = {"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]}
+    answer = ask_gateway(body)
+    assert_equal(answer["choices"][0]["message"]["content"], "The sum is 42.", "the answer")
+    made = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=adder")["items"]
+    assert_equal(len(made), 1, "Jobs of the skill")
+    return "Job " + made[0]["metadata"]["name"]
+
+
+def ask_gateway(body):
+    """A chat request to the gateway's Service, as a pod on the node sends it. The first call to a new Service can be refused."""
+    import urllib.error
+    import urllib.request
+    service = get("service", "-n", NAMESPACE, "knack-gateway")["spec"]
+    request = urllib.request.Request("http://%s:%d/v1/chat/completions" % (service["clusterIP"], service["ports"][0]["port"]),
+                                     json.dumps(body).encode(), {"content-type": "application/json", "authorization": "Bearer test"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    told = []
+
+    def asked():
+        try:
+            with opener.open(request, timeout=90) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            raise AssertionError("the gateway answered %d: %s" % (error.code, error.read()[:2000])) from None
+        except OSError as error:
+            told.append(str(error))
+            return None
+
+    return wait_until("an answer of the gateway (%s)" % told[-1:], 20, asked)
+
+
+def default_runtime():
+    return get("skillruntime", "-n", SANDBOXES, "default")
+
+
+def policy_case(name, change, word):
+    runtime = default_runtime()
+    job = jobs.changed(jobs.sandbox_job(runtime, runtime["spec"]["sandbox"]["image"]), change)
+    code, out, err = kubectl("create", "--dry-run=server", "-f", "-", "--as=system:serviceaccount:%s:knack-hub" % NAMESPACE,
+                             stdin=json.dumps(job), expect=None)
+    if word is None:
+        assert_equal((code, err.strip()), (0, ""), name)
+    elif code == 0 or word not in err:
+        raise AssertionError("%s: exit %d, %s" % (name, code, (err or out)[-600:]))
+
+
+def policy_types_fit():
+    policy = RELEASE + "-sandbox-jobs" if "knack" in RELEASE else RELEASE + "-knack-sandbox-jobs"
+    status = wait_until("the policy's type check", 30,
+                        lambda: get("validatingadmissionpolicy", policy).get("status", {}).get("observedGeneration")
+                        and get("validatingadmissionpolicy", policy)["status"])
+    assert_equal(status.get("typeChecking", {}).get("expressionWarnings", []), [], "type warnings")
+
+
+# Who, verb, resource, namespace ("" for all), and whether it may.
+RIGHTS = [
+    ("knack-hub", "create", "pods", SANDBOXES, False),
+    ("knack-hub", "create", "jobs.batch", SANDBOXES, True),
+    ("knack-hub", "create", "jobs.batch", "default", False),
+    ("knack-hub", "create", "jobs.batch", NAMESPACE, False),
+    ("knack-hub", "get", "secrets", SANDBOXES, False),
+    ("knack-hub", "get", "secrets", NAMESPACE, False),
+    ("knack-hub", "create", "pods/exec", SANDBOXES, False),
+    ("knack-hub", "create", "pods/attach", SANDBOXES, True),
+    ("knack-hub", "get", "pods/attach", SANDBOXES, True),
+    ("knack-hub", "delete", "pods", SANDBOXES, True),
+    ("knack-hub", "delete", "pods", "kube-system", False),
+    ("knack-hub", "patch", "configmaps", SKILLS, False),
+    ("knack-hub", "patch", "skills.knack.dev/status", SKILLS, False),
+    ("knack-hub", "patch", "skillruntimes.knack.dev/status", SANDBOXES, True),
+    ("knack-hub", "create", "tokenreviews.authentication.k8s.io", "", True),
+    ("knack-controller", "create", "jobs.batch", SANDBOXES, False),
+    ("knack-controller", "create", "pods/attach", SANDBOXES, False),
+    ("knack-controller", "get", "secrets", SKILLS, False),
+    ("knack-controller", "patch", "skills.knack.dev", SKILLS, False),
+    ("knack-controller", "patch", "skills.knack.dev/status", SKILLS, True),
+    ("knack-controller", "create", "networkpolicies.networking.k8s.io", SANDBOXES, True),
+    ("knack-controller", "create", "networkpolicies.networking.k8s.io", SKILLS, False),
+    ("knack-gateway", "get", "configmaps", NAMESPACE, False),
+    ("knack-gateway", "get", "skills.knack.dev", SKILLS, False),
+    ("knack-gateway", "use", "skillruntimes.knack.dev/default", SANDBOXES, True),
+    ("knack-gateway", "use-all", "skillruntimes.knack.dev/default", SANDBOXES, True),
+    ("knack-gateway", "use", "skillruntimes.knack.dev/default", SKILLS, False),
+    ("group:viewers", "get", "skills.knack.dev", SKILLS, True),
+    ("group:viewers", "create", "skills.knack.dev", SKILLS, False),
+    ("group:viewers", "get", "skillruntimes.knack.dev", SKILLS, False),
+    ("group:editors", "create", "skills.knack.dev", SKILLS, True),
+    ("group:editors", "create", "skillruntimes.knack.dev", SKILLS, False),
+    ("group:admins", "create", "skillruntimes.knack.dev", SKILLS, True),
+    ("group:admins", "use", "skillruntimes.knack.dev", SKILLS, True),
+]
+GROUPS = "".join("""
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: chart-test-%(role)s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %(role)s}
+subjects: [{kind: Group, name: chart-test-%(group)s, apiGroup: rbac.authorization.k8s.io}]
+""" % {"role": role, "group": group} for role, group in (("view", "viewers"), ("edit", "editors"), ("admin", "admins")))
+
+
+def right(who, verb, resource, namespace, allowed):
+    if who.startswith("group:"):
+        subject = ["--as=chart-test", "--as-group=chart-test-" + who[6:]]
+    else:
+        subject = ["--as=system:serviceaccount:%s:%s" % (NAMESPACE, who)]
+    place = ["-n", namespace] if namespace else ["-A"]
+
+    def said():
+        return kubectl("auth", "can-i", verb, resource, *place, *subject, expect=None)[1].strip()
+
+    if allowed:
+        # The controller that adds up the roles view, edit and admin takes a moment.
+        wait_until("%s may %s %s" % (who, verb, resource), 20, lambda: said() == "yes")
+    else:
+        assert_equal(said(), "no", "%s may %s %s in %s" % (who, verb, resource, namespace or "all"))
+
+
+def upgrade():
+    """The runtime that a hook made becomes an object of the release, and stays the same object."""
+    before = default_runtime()["metadata"]["uid"]
+    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
+         *value_flags("--set", "hub.replicas=2", "--set", "defaultRuntime.spec.maxActivation=Auto"))
+    runtime = default_runtime()
+    assert_equal(runtime["metadata"]["uid"], before, "the runtime's uid")
+    assert_equal(runtime["spec"]["maxActivation"], "Auto", "the changed field")
+    assert_equal("SkillRuntime" in helm("get", "manifest", RELEASE, "--namespace", NAMESPACE), True, "in the release")
+    assert_equal(get("deployment", "-n", NAMESPACE, "knack-hub")["status"].get("readyReplicas"), 2, "replicas of the hub")
+    assert exists("poddisruptionbudget", "-n", NAMESPACE, "knack-hub")
+    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags())
+    assert_equal("maxActivation" in default_runtime()["spec"], False, "a field that was taken back")
+
+
+def uninstall():
+    """Everything goes but the definitions and the users' Skills."""
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "120s")
+    wait_until("the sandboxes' namespace is gone", 60, lambda: not exists("namespace", SANDBOXES))
+    assert exists("crd", "skills.knack.dev"), "the definition went with the release"
+    assert exists("skill", "-n", SKILLS, "adder"), "a user's Skill went with the release"
+    for kind in ("clusterrole", "clusterrolebinding", "validatingadmissionpolicy", "validatingadmissionpolicybinding"):
+        left = get(kind, "-l", "app.kubernetes.io/name=knack,app.kubernetes.io/instance=" + RELEASE)["items"]
+        assert_equal([item["metadata"]["name"] for item in left], [], "left of " + kind)
+
+
+def base_is_taken():
+    """`kubectl apply -k deploy/crds` and `-k deploy`, as a dry run: its namespaces are fixed, and others may use them."""
+    made = [identity(d) for d in documents(kubectl("kustomize", os.path.join(ROOT, "deploy")))]
+    namespaces = sorted({key[2] for key in made if key[2]})
+    missing = [name for name in namespaces if not exists("namespace", name)]
+    make_namespaces(*missing)
+    try:
+        for folder in ("deploy/crds", "deploy"):
+            kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k", os.path.join(ROOT, folder))
+    finally:
+        remove_namespaces(*missing)
+    return "%d objects" % len(made)
+
+
+def tests(report):
+    if os.environ.get("KNACK_NO_CLUSTER") == "1":
+        report.skip("charts on a cluster", "KNACK_NO_CLUSTER=1")
+        return
+    if not report.check("a cluster answers", lambda: kubectl("version", "-o", "json") and None):
+        return
+    created = [name for name in RENDER_NAMESPACES if not exists("namespace", name)]
+    try:
+        make_namespaces(*created, NAMESPACE, SKILLS)
+        stub_monitoring()
+        rendered = {}
+        if report.check("every value alone and in pairs, with this server's capabilities",
+                        lambda: rendered.update(render_all(combinations())) or "%d renderings" % len(rendered)):
+            if not exists("crd", "skills.knack.dev"):
+                apply("".join("---\n" + json.dumps(d) for d in documents(render({"crds": {"enabled": True}}))
+                              if d["kind"] == "CustomResourceDefinition"))
+            report.check("every rendering is taken by the API server", lambda: every_rendering_is_taken(rendered))
+        report.check("deploy/ is taken by the API server", base_is_taken)
+        if report.check("helm install", install):
+            lifecycle(report)
+    finally:
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", expect=None)
+        remove_stubs()
+        remove_namespaces(*created, NAMESPACE, SKILLS, SANDBOXES)
+
+
+def lifecycle(report):
+    report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
+    report.check("the policy's expressions fit the types", policy_types_fit)
+    for name, change, word in jobs.CASES:
+        report.check("the hub and %s" % name, lambda name=name, change=change, word=word: policy_case(name, change, word))
+    apply(GROUPS, "-n", SKILLS)
+    for entry in RIGHTS:
+        report.check("%s %s %s %s in %s" % (entry[0], "may" if entry[4] else "may not", entry[1], entry[2], entry[3] or "all"),
+                     lambda entry=entry: right(*entry))
+    report.check("helm upgrade", upgrade)
+    report.check("helm uninstall", uninstall)

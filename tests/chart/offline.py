@@ -1,0 +1,235 @@
+"""What can be said of the charts without a cluster."""
+
+import os
+import re
+import subprocess
+
+import yaml
+
+import rbac
+from harness import CHART, CRDS_CHART, HERE, ROOT, assert_equal, binary, helm, kubectl, run
+from render import documents, identity, render, render_all
+from variations import REFUSED, VARIATIONS, combinations
+
+# Kinds without a namespace that the chart makes.
+CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "Namespace", "CustomResourceDefinition",
+                  "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+
+
+def lint():
+    for chart in (CRDS_CHART, CHART):
+        helm("lint", "--strict", chart)
+
+
+def leaves(values, path=""):
+    """Every settable value of values.yaml: maps that are empty by default are one value."""
+    for key, value in values.items():
+        here = path + "." + key if path else key
+        if isinstance(value, dict) and value and key != "resources":
+            yield from leaves(value, here)
+        else:
+            yield here
+
+
+def default_values():
+    with open(os.path.join(CHART, "values.yaml"), encoding="utf-8") as file:
+        return yaml.safe_load(file)
+
+
+def every_value_is_varied():
+    assert_equal(sorted(VARIATIONS), sorted(leaves(default_values())), "variations and values.yaml")
+
+
+def templates_use_known_values():
+    known = set(leaves(default_values()))
+    parents = {path.rsplit(".", count)[0] for path in known for count in range(path.count(".") + 1)}
+    for base, _, names in os.walk(os.path.join(CHART, "templates")):
+        for name in names:
+            with open(os.path.join(base, name), encoding="utf-8") as file:
+                for found in re.findall(r"\.Values\.([A-Za-z.]+)", file.read()):
+                    path = found.rstrip(".")
+                    if path not in known | parents and not any(path.startswith(leaf + ".") for leaf in known):
+                        raise AssertionError("%s uses .Values.%s, which values.yaml does not have" % (name, path))
+
+
+def every_value_changes_something(rendered):
+    """No value is inert: each variation renders something else than the default does."""
+    default = rendered["default"]
+    inert = [name for name in VARIATIONS if rendered[name] == default]
+    # This one is proven in pairs: with two replicas there is a budget, without the flag there is none.
+    assert_equal(inert, [], "values without effect")
+
+
+def every_rendering_is_sound(rendered):
+    for name, text in rendered.items():
+        seen = set()
+        for document in documents(text):
+            key = identity(document)
+            if key in seen:
+                raise AssertionError("%s: %s twice" % (name, key))
+            seen.add(key)
+            kind, namespace, own = key[1:]
+            if (kind in CLUSTER_SCOPED) != (not namespace):
+                raise AssertionError("%s: %s %s: namespace %r" % (name, kind, own, namespace))
+            if kind in CLUSTER_SCOPED - {"Namespace", "CustomResourceDefinition"} and not own.startswith("knack-"):
+                raise AssertionError("%s: %s %s does not carry the release's name" % (name, kind, own))
+            assert_equal(document["metadata"]["labels"]["app.kubernetes.io/name"], "knack", "%s: label of %s" % (name, own))
+            if kind == "Deployment":
+                sound_pod(name, document["spec"]["template"]["spec"])
+    return "%d renderings" % len(rendered)
+
+
+def sound_pod(name, pod):
+    assert_equal(len(pod["containers"]), 1, name + ": containers")
+    security, container = pod["securityContext"], pod["containers"][0]
+    assert_equal(security["runAsNonRoot"], True, name + ": runAsNonRoot")
+    assert_equal(security["seccompProfile"], {"type": "RuntimeDefault"}, name + ": seccomp")
+    assert_equal(container["securityContext"], {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                               "capabilities": {"drop": ["ALL"]}}, name + ": securityContext")
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert_equal(container[probe]["httpGet"]["port"], "metrics", name + ": " + probe)
+    for argument in container["args"][1:]:
+        if not re.fullmatch(r"--[a-z-]+(=\S+)?", argument):
+            raise AssertionError("%s: argument %r" % (name, argument))
+
+
+def refusals():
+    for values, word in REFUSED:
+        code, _, stderr = render(values, expect=None)
+        if code == 0:
+            raise AssertionError("%r was taken" % values)
+        if word not in stderr:
+            raise AssertionError("%r: %r is not in the message %r" % (values, word, stderr[-500:]))
+    return "%d sets of values" % len(REFUSED)
+
+
+def every_object_of_the_schema_is_closed():
+    """additionalProperties false everywhere but where a value is handed to Kubernetes as it is."""
+    import json
+    with open(os.path.join(CHART, "values.schema.json"), encoding="utf-8") as file:
+        schema = json.load(file)
+
+    def walk(node, path):
+        if node.get("type") == "object" and "properties" in node:
+            assert_equal(node.get("additionalProperties"), False, path or "the top")
+        for key, child in node.get("properties", {}).items():
+            walk(child, path + "." + key)
+
+    walk(schema, "")
+    described = set(leaves(default_values()))
+
+    def known(path):
+        node = schema
+        for key in path.split("."):
+            node = node.get("properties", {}).get(key)
+            if node is None:
+                return False
+        return True
+
+    assert_equal([path for path in described if not known(path)], [], "values without a schema")
+
+
+def two_releases_share_nothing():
+    first = {identity(d) for d in documents(render({"crds": {"enabled": False}}, "one", "ns-one"))}
+    second = {identity(d) for d in documents(render({"crds": {"enabled": False}, "defaultRuntime": {"namespace": "two-sandboxes"}},
+                                                    "two", "ns-two"))}
+    assert_equal(first & second, set(), "objects of both releases")
+
+
+def notes_tell_what_to_do():
+    text = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false")
+    notes = text.split("NOTES:", 1)[1]
+    for word in ("http://knack-gateway.n.svc/v1", "kubectl apply", "knack-sandboxes", "kubectl get skillruntimes"):
+        if word not in notes:
+            raise AssertionError("%r is not in the notes: %s" % (word, notes))
+    loud = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
+                "--set", "admissionPolicy.enabled=false", "--set", "sandbox.allowImageTags=true")
+    assert_equal(loud.count("WARNING"), 2, "warnings")
+
+
+def generated_files_are_fresh():
+    done = subprocess.run([os.path.join(ROOT, "tools", "charts.sh"), "--check"], capture_output=True, text=True,
+                          env=dict(os.environ, HELM=binary("HELM", "helm")))
+    assert_equal((done.returncode, done.stderr), (0, ""), "tools/charts.sh --check")
+
+
+def base_renders():
+    """The kustomize base holds what the chart makes, the definitions apart."""
+    chart = {identity(d) for d in documents(render({"crds": {"enabled": False}}, namespace="knack-system"))}
+    base = documents(kubectl("kustomize", os.path.join(ROOT, "deploy")))
+    chart.add(("v1", "Namespace", "", "knack-system"))
+    assert_equal({identity(d) for d in base}, chart, "objects of deploy/")
+    for document in base:
+        if "Helm" in str(document["metadata"]):
+            raise AssertionError("%s carries a mark of Helm" % (identity(document),))
+    definitions = documents(kubectl("kustomize", os.path.join(ROOT, "deploy", "crds")))
+    assert_equal(sorted(d["metadata"]["name"] for d in definitions), ["skillruntimes.knack.dev", "skills.knack.dev"], "deploy/crds")
+
+
+def definitions_are_unchanged():
+    """What Helm makes of a definition is the definition, with labels and the annotation that keeps it."""
+    for keep in (True, False):
+        made = {d["metadata"]["name"]: d for d in documents(render({"keep": keep}, chart=CRDS_CHART))}
+        assert_equal(len(made), 2, "definitions")
+        for name in os.listdir(os.path.join(ROOT, "crds")):
+            if not name.endswith(".yaml") or name == "kustomization.yaml":
+                continue
+            with open(os.path.join(ROOT, "crds", name), encoding="utf-8") as file:
+                source = yaml.safe_load(file)
+            got = made[source["metadata"]["name"]]
+            annotations = got["metadata"].pop("annotations", {})
+            assert_equal(annotations, {"helm.sh/resource-policy": "keep"} if keep else {}, "annotations of " + name)
+            got["metadata"].pop("labels")
+            assert_equal(got, source, name)
+
+
+def rights_are_those_of_the_table():
+    with open(os.path.join(HERE, "fixtures", "rbac.txt"), encoding="utf-8") as file:
+        expected = file.read()
+    got = rbac.table(documents(render({"runtimeNamespaces": ["team-a"]})))
+    if os.environ.get("KNACK_UPDATE"):
+        with open(os.path.join(HERE, "fixtures", "rbac.txt"), "w", encoding="utf-8") as file:
+            file.write(got)
+        return "written"
+    assert_equal(got.splitlines(), expected.splitlines(), "rights")
+
+
+def namespaced_install_has_no_rights_elsewhere():
+    """With watchNamespaces, nothing but callers' identity and the labels of namespaces is read in the whole cluster."""
+    made = documents(render({"watchNamespaces": ["team-a"]}))
+    lines = [line for line in rbac.table(made).splitlines() if line.split()[1] == "cluster" and not line.startswith("users")]
+    for line in lines:
+        if not re.search(r" (namespaces|tokenreviews|subjectaccessreviews) ", line):
+            raise AssertionError("in the whole cluster: " + line)
+    assert lines
+
+
+def pinned_images_everywhere():
+    """The list of images for air-gapped sites is the list of what the chart uses."""
+    with open(os.path.join(CHART, "Chart.yaml"), encoding="utf-8") as file:
+        listed = {entry["image"] for entry in yaml.safe_load(yaml.safe_load(file)["annotations"]["artifacthub.io/images"])}
+    values = default_values()
+    used = set(values["sandbox"]["images"].values())
+    used |= set(re.findall(r"image: (\S+/knack:\S+)", render({})))
+    assert_equal(used, listed, "images")
+
+
+def tests(report):
+    report.check("helm lint --strict", lint)
+    report.check("every value is varied by a test", every_value_is_varied)
+    report.check("templates use only values of values.yaml", templates_use_known_values)
+    report.check("every object of the schema is closed and complete", every_object_of_the_schema_is_closed)
+    report.check("wrong values are refused by name", refusals)
+    rendered = {}
+    if report.check("every value alone and in pairs renders",
+                    lambda: rendered.update(render_all(combinations())) or "%d renderings" % len(rendered)):
+        report.check("no value is without effect", lambda: every_value_changes_something(rendered))
+        report.check("every rendering is sound", lambda: every_rendering_is_sound(rendered))
+    report.check("two releases share no object", two_releases_share_nothing)
+    report.check("rights are those of the table", rights_are_those_of_the_table)
+    report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
+    report.check("the image list is complete", pinned_images_everywhere)
+    report.check("notes", notes_tell_what_to_do)
+    report.check("generated files are fresh", generated_files_are_fresh)
+    report.check("definitions pass through Helm unchanged", definitions_are_unchanged)
+    report.check("deploy/ holds what the chart makes", base_renders)
