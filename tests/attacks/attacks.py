@@ -597,7 +597,6 @@ def many_files_384_mib():
     for index in range(384):
         with open(f"many/{index}", "wb") as file:
             file.write(b"x" * (1 << 20))
-    time.sleep(0.5)
 
 
 @attack
@@ -605,8 +604,6 @@ def inodes_20000():
     os.mkdir("inodes")
     for index in range(20000):
         os.close(os.open(f"inodes/{index}", os.O_CREAT | os.O_WRONLY))
-    # The watch samples; on a busy machine its next look may be seconds away.
-    time.sleep(5)
 
 
 @attack

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use knack::execution::local::{LocalExecutor, LocalSettings};
 use knack::execution::{
-    ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program, WorkingDirectory,
+    ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, WorkingDirectory,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -61,18 +61,26 @@ async fn cells(directory: &Path) -> BTreeMap<String, String> {
         };
         let cell = match executor.execute(request, CancellationToken::new()).await {
             Err(error) => format!("no result: {error}"),
-            Ok(result) => table::outcome_of(&result.stdout.text()).unwrap_or_else(|| match result.exit {
-                Exit::Signal(signal) => format!("signal {signal}"),
-                Exit::Code(code) => {
-                    let text = result.stderr.text();
-                    format!("exit {code}: {}", text.lines().last().unwrap_or_default())
-                }
-                other => format!("{other:?}"),
-            }),
+            // A run that was ended for a limit, or counted over it at its end, was stopped, whatever it printed before.
+            Ok(result) => match result.exit {
+                Exit::Signal(_) | Exit::Code(_) => told(&result),
+                limit => format!("{limit:?}"),
+            },
         };
         cells.insert(name, cell);
     }
     cells
+}
+
+/// What the attack printed, or how it ended without a word.
+fn told(result: &ExecutionResult) -> String {
+    table::outcome_of(&result.stdout.text()).unwrap_or_else(|| match result.exit {
+        Exit::Signal(signal) => format!("signal {signal}"),
+        other => {
+            let text = result.stderr.text();
+            format!("{other:?}: {}", text.lines().last().unwrap_or_default())
+        }
+    })
 }
 
 /// The burn takes 4 s unlocked; it must meet the limit first. All others are done sooner.

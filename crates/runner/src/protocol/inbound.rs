@@ -182,7 +182,8 @@ pub struct Limits {
     pub result_files: Option<u64>,
 }
 
-/// What the runner itself watches, by sampling; a run over one of these is killed. Absent means unwatched.
+/// What the runner itself watches, by sampling; a run over one of these is killed. Files are counted at the end of the
+/// run too. Absent means unwatched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watch {

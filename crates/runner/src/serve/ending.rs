@@ -105,7 +105,14 @@ fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> E
     if process.stdout.is_truncated() || process.stderr.is_truncated() {
         return Exit::OutputLimit;
     }
-    from_status(process.status, active, cpu)
+    let exit = from_status(process.status, active, cpu);
+    // A program may end by itself between two looks with more files than it may have.
+    if let (Exit::Code { .. } | Exit::Signal { .. }, Some(setup)) = (&exit, &session.setup)
+        && active.watcher.has_too_many_files(&setup.place)
+    {
+        return Exit::FileLimit;
+    }
+    exit
 }
 
 fn did_not_come_up(process: &Process) -> String {

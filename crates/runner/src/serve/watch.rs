@@ -1,4 +1,6 @@
 //! Watching what no cgroup watches: memory, processes, files.
+//!
+//! Memory and processes are what they are at a look. Files stay: whoever ends between two looks is counted at its end.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,8 @@ use crate::protocol::{Exit, Watch};
 
 /// The shortest time between two looks.
 const INTERVAL: Duration = Duration::from_millis(25);
-/// A look may cost a tenth of the time at most: the next one waits ten times as long as this one took.
+/// A look may cost a tenth of the time at most: the next one waits ten times as long as this one took. Its own CPU time
+/// counts: on a busy machine a look that waited for its turn has cost nobody anything.
 const COST_FACTOR: u32 = 10;
 
 /// When to look next.
@@ -39,8 +42,8 @@ impl Watcher {
     pub(super) fn look(&mut self, place: &Place, now: Instant) -> Option<Exit> {
         let mut verdict = None;
         if self.next_sample.is_some_and(|due| due <= now) {
-            let seen = sample();
-            self.next_sample = Some(after(now));
+            let (seen, cost) = timed(sample);
+            self.next_sample = Some(after(cost));
             if self.limits.memory_bytes.is_some_and(|limit| seen.memory_bytes > limit) {
                 verdict = Some(Exit::OutOfMemory);
             } else if self.limits.processes.is_some_and(|limit| seen.threads > limit) {
@@ -48,21 +51,41 @@ impl Watcher {
             }
         }
         if verdict.is_none() && self.next_count.is_some_and(|due| due <= now) {
-            let (files, bytes) = (
-                self.limits.work_files.unwrap_or(u64::MAX),
-                self.limits.work_bytes.unwrap_or(u64::MAX),
-            );
-            let seen = count(place, files, bytes);
-            self.next_count = Some(after(now));
-            if seen.files > files || seen.bytes > bytes {
-                verdict = Some(Exit::FileLimit);
-            }
+            let (is_over, cost) = timed(|| self.has_too_many_files(place));
+            self.next_count = Some(after(cost));
+            verdict = is_over.then_some(Exit::FileLimit);
         }
         verdict
     }
+
+    /// Counts the work directory now, at the end of a run that nobody ended.
+    pub(super) fn has_too_many_files(&self, place: &Place) -> bool {
+        if self.next_count.is_none() {
+            return false;
+        }
+        let (files, bytes) = (
+            self.limits.work_files.unwrap_or(u64::MAX),
+            self.limits.work_bytes.unwrap_or(u64::MAX),
+        );
+        let seen = count(place, files, bytes);
+        seen.files > files || seen.bytes > bytes
+    }
 }
 
-fn after(began: Instant) -> Instant {
-    let now = Instant::now();
-    now + INTERVAL.max((now - began) * COST_FACTOR)
+/// The next look after one that has cost so much.
+fn after(cost: Duration) -> Instant {
+    Instant::now() + INTERVAL.max(cost * COST_FACTOR)
+}
+
+/// What it returns, and the CPU time it took.
+fn timed<T>(look: impl FnOnce() -> T) -> (T, Duration) {
+    let began = cpu_time();
+    let seen = look();
+    (seen, cpu_time().saturating_sub(began))
+}
+
+/// The CPU time of the runner, which has one thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }

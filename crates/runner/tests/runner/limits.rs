@@ -117,6 +117,30 @@ fn memory_processes_and_files_are_watched() {
 }
 
 #[test]
+fn a_run_that_ends_between_two_looks_is_counted_at_its_end() {
+    let many = "for i in range(500): open('f%d' % i, 'w')";
+    let large = "open('f', 'wb').write(bytes([7]) * (9 << 20))";
+    let few = "for i in range(100): open('f%d' % i, 'w')";
+    // Exits with 3, by a signal, and within the limits.
+    let cases = [
+        (format!("import os\n{many}\nos._exit(3)"), Exit::FileLimit),
+        (format!("import os\n{many}\nos.kill(os.getpid(), 11)"), Exit::FileLimit),
+        (format!("import os\n{large}\nos._exit(0)"), Exit::FileLimit),
+        (format!("import os\n{few}\nos._exit(3)"), Exit::Code { code: 3 }),
+    ];
+    for (source, exit) in cases {
+        let told = run_python_with(&source, |start| {
+            start.watch = Watch {
+                work_files: Some(300),
+                work_bytes: Some(8 << 20),
+                ..Watch::default()
+            };
+        });
+        assert_eq!(told.exit(), &exit, "{source}");
+    }
+}
+
+#[test]
 fn nobody_waits_for_a_daemon_that_holds_the_pipe() {
     let began = Instant::now();
     let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
