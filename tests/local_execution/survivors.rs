@@ -11,29 +11,7 @@ use crate::{named, processes_named, run, timeout, until};
 
 /// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
 /// looks at the clock, so that none can run away from the test.
-const HYDRA: &str = r"
-import os, time
-end = time.monotonic() + 30
-gate, opener = os.pipe()
-def fork():
-    while time.monotonic() < end:
-        try:
-            return os.fork()
-        except OSError:
-            pass
-    os._exit(0)
-for head in range(300):
-    if fork() == 0:
-        os.setsid()
-        os.close(opener)
-        os.read(gate, 1)
-        while True:
-            if fork():
-                os._exit(0)
-print('heads', flush=True)
-os.close(opener)
-time.sleep(60)
-";
+const HYDRA: &str = include_str!("../../crates/runner/tests/runner/hydra.py");
 
 /// Two at once take the time from each other that they need to grow.
 static ONE_HYDRA: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -67,7 +45,8 @@ async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
     assert_eq!(result.stdout.text(), "heads\n");
 }
 
-#[tokio::test]
+/// Two threads: with one the look at /proc would take the turns of the executor, which has few among 300 heads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
     let _one = ONE_HYDRA.lock().await;
     let executor = for_hydras().await;
