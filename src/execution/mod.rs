@@ -11,12 +11,16 @@
 //! This module does not decide what to run or how a result is worded for a model, and exports no metrics: the result
 //! carries the figures.
 
+mod check;
 mod clock;
+#[cfg(target_os = "linux")]
+mod conversation;
 mod disabled;
 mod error;
 mod executor;
 mod id;
 pub mod interpreter;
+#[cfg(target_os = "linux")]
 pub mod job;
 #[cfg(target_os = "linux")]
 pub mod local;

@@ -12,9 +12,10 @@ fn main() -> ExitCode {
         (None, ..) => run(),
         (Some(word), None, _) if word == "--version" => version(),
         (Some(word), Some(uid), None) if word == "--end-uid" => end_uid(&uid),
+        (Some(word), Some(target), None) if word == "--probe" => probe(&target),
         _ => {
             complain(
-                "usage: knack-runner [--version | --end-uid <uid>]; without argument it serves one execution by frames on stdin and stdout",
+                "usage: knack-runner [--version | --end-uid <uid> | --probe <address:port>]; without argument it serves one execution by frames on stdin and stdout",
             );
             ExitCode::from(USAGE)
         }
@@ -61,6 +62,20 @@ fn end_uid(_: &std::ffi::OsStr) -> ExitCode {
 fn run() -> ExitCode {
     complain("knack-runner: sandboxes need Linux on x86_64 or aarch64");
     ExitCode::FAILURE
+}
+
+/// Dials the address and says on stdout what came of it.
+fn probe(target: &std::ffi::OsStr) -> ExitCode {
+    let Some(target) = target.to_str().and_then(|target| target.parse().ok()) else {
+        complain("knack-runner --probe: the target is no <address>:<port>");
+        return ExitCode::from(USAGE);
+    };
+    let seen = knack_runner::protocol::Probe::dial(target);
+    let line = knack_runner::protocol::encode(&seen);
+    match std::io::stdout().write_all(&line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 fn version() -> ExitCode {

@@ -7,18 +7,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::check::check;
+use super::super::conversation::{Verdict, wire_program};
 use super::super::interpreter;
 use super::super::queue::Queue;
 use super::super::records::{Claim, Outcome, Records, Run, Waiter};
 use super::super::{
     Capabilities, Disabled, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor,
-    Language, Limits, LockReport, Missing, Program, StartKind, WorkingDirectory, now,
+    Language, LockReport, Missing, Program, StartKind, now,
 };
-use super::conversation::{self, SharedRequest, Verdict, wire_program};
+use super::conversation::{self, SharedRequest};
 use super::pool::Pool;
 use super::sandbox::{Blueprint, Sandbox};
 use super::settings::{KernelView, LocalSettings};
-use super::skills::{SkillCache, check, is_relative};
+use super::skills::SkillCache;
 use super::workshop::Workshop;
 
 /// Runs executions in sandboxes of this machine; see the module.
@@ -113,7 +115,8 @@ impl Executor for LocalExecutor {
         request: ExecutionRequest,
         cancel: CancellationToken,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        self.inner.check(&request)?;
+        check(&request)?;
+        self.inner.program(&request)?;
         let claim = self
             .inner
             .records
@@ -151,39 +154,6 @@ async fn wait(waiter: &mut Waiter, cancel: &CancellationToken) -> Outcome {
 }
 
 impl Inner {
-    fn check(&self, request: &ExecutionRequest) -> Result<(), ExecutionError> {
-        let invalid = |text: String| Err(ExecutionError::Invalid(text));
-        if request.inputs.len() > Limits::MAX_INPUT_FILES {
-            return invalid(format!(
-                "{} input files, {} are allowed",
-                request.inputs.len(),
-                Limits::MAX_INPUT_FILES
-            ));
-        }
-        let bytes: u64 = request.inputs.iter().map(|input| input.bytes.len() as u64).sum();
-        if bytes > Limits::MAX_INPUT_BYTES {
-            return invalid(format!(
-                "{bytes} bytes of input files, {} are allowed",
-                Limits::MAX_INPUT_BYTES
-            ));
-        }
-        if let Some(input) = request.inputs.iter().find(|input| !is_relative(&input.path)) {
-            return invalid(format!("input path {:?} leaves the working directory", input.path));
-        }
-        for (index, mount) in request.mounts.iter().enumerate() {
-            check(mount)?;
-            if request.mounts[..index].iter().any(|other| other.name == mount.name) {
-                return invalid(format!("two skills are mounted as {:?}", mount.name));
-            }
-        }
-        if let WorkingDirectory::Skill(name) = &request.working_directory
-            && !request.mounts.iter().any(|mount| mount.name == *name)
-        {
-            return invalid(format!("skill {name:?} is the working directory but is not mounted"));
-        }
-        self.program(request).map(|_| ())
-    }
-
     fn program(
         &self,
         request: &ExecutionRequest,

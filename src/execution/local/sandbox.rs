@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_runner::protocol::{
-    Claim, Decoder, Exit, FromRunner, Interpreter as StartInterpreter, KILL_BOUND_MS, Landlock, LandlockState,
-    Language as WireLanguage, Limits as WireLimits, Locks, Start, ToRunner, Watch, encode,
+    Claim, Decoder, Exit, FromRunner, Interpreter as StartInterpreter, KILL_BOUND_MS, Landlock, Limits as WireLimits,
+    Start, ToRunner, Watch, encode,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::super::conversation::{Transport, address_space, lock_report, millis, wire_language};
 use super::super::interpreter::{Grants, Interpreter, base_grants};
 use super::super::{ExecutionError, Language, Limits, LockReport};
 use super::settings::LocalSettings;
@@ -29,10 +30,6 @@ const EXIT_GRACE: Duration = Duration::from_millis(KILL_BOUND_MS + 1000);
 
 /// One read of the runner's output: a few output frames.
 const READ_BYTES: usize = 32 << 10;
-
-/// Address space of runs other than node's, bytes: a stop for allocations between two looks of the runner's memory
-/// watch; thread stacks and arenas of CPython reserve far less.
-const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 
 /// What every sandbox of an executor is started with.
 #[derive(Debug)]
@@ -195,7 +192,7 @@ impl Blueprint {
         let interpreter = language.and_then(|language| self.interpreters.get(&language));
         let mut limits = self.limits.clone();
         if language == Some(Language::Python) {
-            limits.address_space_bytes = Some(ADDRESS_SPACE_BYTES);
+            limits.address_space_bytes = address_space(language, None);
         }
         Start {
             nonce: nonce.to_owned(),
@@ -214,6 +211,8 @@ impl Blueprint {
             watch: self.watch,
             // The gateway is this process: without it nobody waits for the run.
             eof_grace_ms: 0,
+            // Its stdout is read by this process alone.
+            journal: None,
         }
     }
 }
@@ -253,46 +252,12 @@ impl Sandbox {
             .is_some_and(|process| matches!(process.child.try_wait(), Ok(None)))
     }
 
-    /// The nonce that frames carry.
-    pub(super) fn nonce(&self) -> String {
-        self.process
-            .as_ref()
-            .map(|process| process.nonce.clone())
-            .unwrap_or_default()
-    }
-
     /// Where skill folders go.
     pub(super) fn skills_directory(&self) -> PathBuf {
         self.process
             .as_ref()
             .map(|process| process.directory.path.join("skills"))
             .unwrap_or_default()
-    }
-
-    /// Writes bytes to the runner.
-    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {
-        let stdin = self
-            .process
-            .as_mut()
-            .and_then(|process| process.stdin.as_mut())
-            .ok_or_else(ended)?;
-        stdin.write_all(bytes).await.map_err(|_| ended())
-    }
-
-    /// Reads the next frame that is one. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
-        let process = self.process.as_mut().ok_or_else(ended)?;
-        loop {
-            match process.decoder.next_frame() {
-                Some(Ok(frame)) => return Ok(frame),
-                Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
-                None => {}
-            }
-            match process.stdout.read(&mut process.scratch).await {
-                Ok(0) | Err(_) => return Err(ended()),
-                Ok(count) => process.decoder.push(&process.scratch[..count]),
-            }
-        }
     }
 
     /// Whether the run has a uid of its own, so that it can be ended without its runner.
@@ -314,6 +279,39 @@ impl Sandbox {
         match retire(process) {
             Some(retired) => retired.await.unwrap_or(false),
             None => false,
+        }
+    }
+}
+
+impl Transport for Sandbox {
+    fn nonce(&self) -> String {
+        self.process
+            .as_ref()
+            .map(|process| process.nonce.clone())
+            .unwrap_or_default()
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {
+        let stdin = self
+            .process
+            .as_mut()
+            .and_then(|process| process.stdin.as_mut())
+            .ok_or_else(ended)?;
+        stdin.write_all(bytes).await.map_err(|_| ended())
+    }
+
+    async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
+        let process = self.process.as_mut().ok_or_else(ended)?;
+        loop {
+            match process.decoder.next_frame() {
+                Some(Ok(frame)) => return Ok(frame),
+                Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
+                None => {}
+            }
+            match process.stdout.read(&mut process.scratch).await {
+                Ok(0) | Err(_) => return Err(ended()),
+                Ok(count) => process.decoder.push(&process.scratch[..count]),
+            }
         }
     }
 }
@@ -356,46 +354,10 @@ fn ended() -> ExecutionError {
     ExecutionError::Internal("the runner ended without a result".into())
 }
 
-/// The wire's word for a language.
-pub(super) const fn wire_language(language: Language) -> WireLanguage {
-    match language {
-        Language::Python => WireLanguage::Python,
-        Language::Node => WireLanguage::Node,
-    }
-}
-
-/// The report of the wire's locks.
-pub(super) fn lock_report(locks: Locks) -> LockReport {
-    let landlock = match locks.landlock {
-        LandlockState::FullyEnforced => "FullyEnforced",
-        LandlockState::PartiallyEnforced => "PartiallyEnforced",
-        LandlockState::NotEnforced => "NotEnforced",
-    };
-    LockReport {
-        seccomp: locks.seccomp,
-        landlock: landlock.to_owned(),
-        landlock_abi: locks.landlock_abi,
-    }
-}
-
-/// Whole milliseconds, rounded up: a limit is never shortened to 0.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
-}
-
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
 fn texts(paths: &[PathBuf]) -> Vec<String> {
     paths.iter().map(|path| text(path)).collect()
-}
-
-/// Address space of a run whose program is not node, bytes.
-pub(super) const fn address_space(language: Option<Language>, asked: Option<u64>) -> Option<u64> {
-    match (language, asked) {
-        (Some(Language::Node), _) => None,
-        (_, Some(asked)) if asked < ADDRESS_SPACE_BYTES => Some(asked),
-        _ => Some(ADDRESS_SPACE_BYTES),
-    }
 }

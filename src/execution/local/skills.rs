@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_skill::model::Skill;
@@ -91,34 +91,6 @@ impl SkillCache {
             remove_tree(&path);
         }
     }
-}
-
-/// Whether a mount can be staged: its name is one segment, its files stay below it, its digest is a plain word.
-pub(super) fn check(mount: &SkillMount) -> Result<(), ExecutionError> {
-    let one_segment =
-        |text: &str| !text.contains('/') && Path::new(text).components().eq([Component::Normal(text.as_ref())]);
-    if !one_segment(&mount.name) || !one_segment(&mount.skill.digest) {
-        return Err(ExecutionError::Invalid(format!(
-            "skill {:?} cannot be mounted under that name",
-            mount.name
-        )));
-    }
-    match mount.skill.files.keys().find(|path| !is_relative(path)) {
-        Some(path) => Err(ExecutionError::Invalid(format!(
-            "skill {}: file path {path:?} leaves its folder",
-            mount.name
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Whether a path is relative, plain and without `.` or `..`.
-pub(super) fn is_relative(path: &str) -> bool {
-    !path.is_empty()
-        && !path.contains('\0')
-        && path
-            .split('/')
-            .all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
 fn size(skill: &Skill) -> u64 {

@@ -28,7 +28,7 @@ pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 impl Place {
-    /// Makes `work`, `work/.tmp`, `skills` and the link between them.
+    /// Makes the directory where it is missing, and in it `work`, `work/.tmp`, `skills` and the link between them.
     ///
     /// Errors: the directory is relative, missing or not empty where it matters.
     pub(crate) fn make(directory: &str, owner: Option<Identity>) -> Result<Self, String> {
@@ -40,6 +40,12 @@ impl Place {
             let what = what.to_owned();
             move |error: rustix::io::Errno| format!("directory {directory:?}: {what}: {}", std::io::Error::from(error))
         };
+        // In a pod the work volume is empty at first; whoever made the directory already has set its owner.
+        match rustix::fs::mkdir(base, Mode::from_raw_mode(0o711)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            // What cannot be made cannot be opened either, and that error tells more.
+            Err(_) => {}
+        }
         let base_fd = rustix::fs::open(base, DIRECTORY, Mode::empty()).map_err(tell("cannot open"))?;
         let (work, skills) = (
             directory_in(&base_fd, "work", 0o700),

@@ -68,8 +68,8 @@ pub struct Ack {
 pub struct Start {
     /// The nonce of the claim.
     pub nonce: String,
-    /// The run directory: absolute, existing, empty, owned by the runner's uid, enterable by `identity` (mode 0711 is
-    /// enough). Its maker deletes it.
+    /// The run directory: absolute; empty, owned by the runner's uid and enterable by `identity` (mode 0711 is enough), or
+    /// missing in an existing one, then the runner makes it. The owner deletes it.
     pub directory: String,
     /// The interpreter to start ahead; absent: commands only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +102,31 @@ pub struct Start {
     /// How long a run goes on after the runner's stdin ended, in milliseconds; 0 kills at once.
     #[serde(default)]
     pub eof_grace_ms: u64,
+    /// Set where stdout is also a log that others keep and read (a pod).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Journal>,
+}
+
+/// Rules for a stdout that is kept as a log.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// With this key, [`super::KEY_BYTES`] long, `output`, `file`, `file_error` and `result` are sealed; absent: they are plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Data>,
+    /// How large the log may become, in bytes as a container runtime writes it: every started 16 KiB of a line has a
+    /// prefix. A run that writes more is ended as `output_limit`, files that do not fit are told by name.
+    pub max_bytes: u64,
+}
+
+impl std::fmt::Debug for Journal {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Journal")
+            .field("sealed", &self.key.is_some())
+            .field("max_bytes", &self.max_bytes)
+            .finish()
+    }
 }
 
 /// The interpreter to start ahead.
@@ -246,6 +271,9 @@ pub struct Run {
     pub nonce: String,
     /// The execution's id, echoed in `started` and `result`.
     pub id: String,
+    /// Whatever the owner wants to find beside the id in `started`, at most 4 KiB; meaningless to the runner.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub context: String,
     /// What to run.
     pub program: Program,
     /// Where it runs.

@@ -13,22 +13,29 @@ mod data;
 mod decode;
 mod inbound;
 mod outbound;
+mod probe;
+mod seal;
 #[cfg(test)]
 mod tests;
 
 pub use data::Data;
 pub use decode::{DecodeError, Decoder, encode};
 pub use inbound::{
-    Ack, Area, Cancel, Claim, Cwd, Files, Identity, Interpreter, Landlock, Language, Limits, Program, Run, StagedFile,
-    Start, ToRunner, Watch,
+    Ack, Area, Cancel, Claim, Cwd, Files, Identity, Interpreter, Journal, Landlock, Language, Limits, Program, Run,
+    StagedFile, Start, ToRunner, Watch,
 };
 pub use outbound::{
     Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
-    OutputStream, Ready, Rejected, RunResult, Started, StreamReport,
+    OutputStream, Ready, Rejected, RunResult, Sealed, Started, StreamReport,
 };
+pub use probe::{Probe, ProbeOutcome};
+pub(crate) use seal::is_secret;
+pub use seal::{KEY_BYTES, Sealer, open};
 
 /// The protocol number; it opens every conversation in `ready`. It grows when an old peer would misread a frame.
-pub const PROTOCOL: u32 = 1;
+///
+/// 2: `start.journal` seals what a run tells, `run.context` is echoed in `started`.
+pub const PROTOCOL: u32 = 2;
 
 /// The longest line either side accepts, in bytes without the newline.
 ///

@@ -28,6 +28,19 @@ pub enum FromRunner {
     Result(RunResult),
     /// A line of the owner that was not acted on; nothing else changed.
     Rejected(Rejected),
+    /// One of `output`, `file`, `file_error` and `result` as only the owner can read it; see [`super::open`].
+    Sealed(Sealed),
+}
+
+/// `sealed`: a frame of a run whose `start` gave a journal key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The bound nonce.
+    pub nonce: String,
+    /// Counts the sealed frames of the run, from 0.
+    pub sequence: u64,
+    /// The sealed bytes.
+    pub data: Data,
 }
 
 /// `ready`.
@@ -84,6 +97,9 @@ pub struct Started {
     pub id: String,
     /// SHA-256 (hex) of the program as received: of the source text, or of the argv joined by NUL.
     pub digest: String,
+    /// The context of `run`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub context: String,
 }
 
 /// A stream of the run.

@@ -79,6 +79,16 @@ impl Capture {
         }
     }
 
+    /// Cuts what waits to what the log still holds.
+    pub(super) fn fit(&mut self, room: u64) {
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        if self.pending.len() > room {
+            self.taken -= (self.pending.len() - room) as u64;
+            self.pending.truncate(room);
+            self.truncated = true;
+        }
+    }
+
     /// Whether the child wrote more than it may.
     pub(super) fn is_truncated(&self) -> bool {
         self.truncated
@@ -158,6 +168,23 @@ mod tests {
             stream.report(),
             StreamReport {
                 bytes: 10,
+                truncated: true
+            }
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_the_log_is_cut_and_said_to_be() {
+        let now = Instant::now();
+        let mut stream = capture(100);
+        stream.take(b"0123456789", now);
+        stream.fit(10);
+        assert!(!stream.is_truncated());
+        stream.fit(4);
+        assert_eq!(
+            stream.report(),
+            StreamReport {
+                bytes: 4,
                 truncated: true
             }
         );

@@ -48,8 +48,9 @@ pub(super) fn finish(
     let mut streams = [StreamReport::default(); 2];
     if let Some(process) = process.as_mut().filter(|_| has_run) {
         for (stream, report) in [&mut process.stdout, &mut process.stderr].into_iter().zip(&mut streams) {
+            stream.fit(session.out.raw_room());
             if let Some(frame) = stream.frame(&session.nonce, ended, true) {
-                session.out.send(&frame);
+                session.out.send(&frame, &session.nonce);
             }
             *report = stream.report();
         }
@@ -60,7 +61,7 @@ pub(super) fn finish(
         (0, 0)
     };
     let active = session.active.as_ref();
-    session.out.send(&FromRunner::Result(RunResult {
+    session.tell(&FromRunner::Result(RunResult {
         nonce: session.nonce.clone(),
         id: active.map(|active| active.id.clone()).unwrap_or_default(),
         exit,
@@ -158,7 +159,7 @@ fn send_files(
     collect(
         &setup.place,
         &setup.staged,
-        limits.result_bytes,
+        limits.result_bytes.min(session.out.raw_room()),
         limits.result_files,
         &mut |collected| {
             if written.is_err() {
@@ -176,7 +177,7 @@ fn send_files(
                 }
                 Collected::Error { path, kind, message } => {
                     errors += 1;
-                    session.out.send(&FromRunner::FileError(FileError {
+                    session.tell(&FromRunner::FileError(FileError {
                         nonce: session.nonce.clone(),
                         path,
                         kind,
@@ -199,7 +200,7 @@ fn send_file(session: &mut Session, path: &str, mode: u32, sha256: &str, bytes: 
         let rest = bytes.get(offset..).unwrap_or_default();
         let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
         let last = piece.len() == rest.len();
-        session.out.send(&FromRunner::File(FilePiece {
+        session.tell(&FromRunner::File(FilePiece {
             nonce: session.nonce.clone(),
             path: path.to_owned(),
             mode,

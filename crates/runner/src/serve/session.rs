@@ -17,6 +17,8 @@ use crate::protocol::{
     Claimed, DecodeError, Exit, Files, FromRunner, PROTOCOL, Program, Ready, Rejected, Run, Start, Started, ToRunner,
 };
 
+/// Longest context of a run; it goes into the log.
+const MAX_CONTEXT_BYTES: usize = 4096;
 /// Longest nonce; it is repeated on every frame.
 const MAX_NONCE_BYTES: usize = 128;
 /// An interpreter that has not come up by then will not.
@@ -47,6 +49,11 @@ impl Session {
         session
     }
 
+    /// Puts a frame into the queue.
+    pub(super) fn tell(&mut self, frame: &FromRunner) {
+        self.out.send(frame, &self.nonce);
+    }
+
     /// Whether a program was asked for.
     pub(super) fn has_run(&self) -> bool {
         self.active.is_some()
@@ -70,7 +77,7 @@ impl Session {
             if self.nonce.is_empty() {
                 return self.reject("claim: a nonce has 1 to 128 bytes".to_owned());
             }
-            return self.out.send(&FromRunner::Claimed(Claimed {
+            return self.tell(&FromRunner::Claimed(Claimed {
                 nonce: self.nonce.clone(),
             }));
         }
@@ -90,6 +97,12 @@ impl Session {
     fn start(&mut self, start: Start, now: Instant) {
         if self.setup.is_some() {
             return self.reject("start: the sandbox stands already".to_owned());
+        }
+        if let Some(journal) = &start.journal
+            && let Err(reason) = self.out.keep(journal)
+        {
+            self.failed = Some(reason);
+            return;
         }
         let started = Setup::new(start).and_then(|setup| Ok((setup.start_ahead()?, setup)));
         match started {
@@ -117,7 +130,7 @@ impl Session {
     }
 
     fn send_ready(&mut self) {
-        self.out.send(&FromRunner::Ready(Ready {
+        self.tell(&FromRunner::Ready(Ready {
             nonce: self.nonce.clone(),
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -148,14 +161,19 @@ impl Session {
         let Some(setup) = &self.setup else {
             return self.reject("run: there was no start".to_owned());
         };
+        if run.context.len() > MAX_CONTEXT_BYTES {
+            return self.reject(format!("run: the context is longer than {MAX_CONTEXT_BYTES} bytes"));
+        }
         go_ahead();
         let limits = setup.limits.lowered(&run.limits);
         let watch = setup.start.watch;
-        self.out.send(&FromRunner::Started(Started {
+        let started = FromRunner::Started(Started {
             nonce: self.nonce.clone(),
             id: run.id.clone(),
             digest: digest(&run.program),
-        }));
+            context: run.context.clone(),
+        });
+        self.out.send(&started, &self.nonce);
         self.active = Some(Active {
             id: run.id.clone(),
             limits,
@@ -273,7 +291,7 @@ impl Session {
     }
 
     fn reject(&mut self, message: String) {
-        self.out.send(&FromRunner::Rejected(Rejected {
+        self.tell(&FromRunner::Rejected(Rejected {
             nonce: self.nonce.clone(),
             message,
         }));

@@ -204,8 +204,9 @@ fn turn(session: &mut Session, now: Instant) {
     };
     if process.readiness == Readiness::Ready {
         for stream in [&mut process.stdout, &mut process.stderr] {
+            stream.fit(session.out.raw_room());
             if let Some(frame) = stream.frame(&session.nonce, now, false) {
-                session.out.send(&frame);
+                session.out.send(&frame, &session.nonce);
             }
         }
     }

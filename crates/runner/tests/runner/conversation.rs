@@ -62,6 +62,7 @@ fn a_foreign_nonce_is_ignored_and_a_second_owner_told() {
     let foreign = Run {
         nonce: "other".to_owned(),
         id: "foreign".to_owned(),
+        context: String::new(),
         program: code("print('foreign')"),
         cwd: knack_runner::protocol::Cwd::Work,
         environment: std::collections::BTreeMap::new(),
@@ -169,4 +170,88 @@ fn an_idle_runner_ends_with_its_stdin() {
     runner.close_stdin();
     let mut told = Told::default();
     runner.finish_into(&mut told);
+}
+
+#[test]
+fn a_journal_names_the_run_and_seals_what_it_wrote() {
+    let key = vec![3_u8; knack_runner::protocol::KEY_BYTES];
+    let mut runner = Runner::boot();
+    let mut frame = runner.start_frame(python());
+    frame.journal = Some(knack_runner::protocol::Journal {
+        key: Some(knack_runner::protocol::Data(key.clone())),
+        max_bytes: 6 << 20,
+    });
+    runner.start(frame);
+    let run = Run {
+        nonce: NONCE.to_owned(),
+        id: "journal".to_owned(),
+        context: "ours".to_owned(),
+        program: code("print('secret'); open('f.txt', 'w').write('content')"),
+        cwd: knack_runner::protocol::Cwd::Work,
+        environment: std::collections::BTreeMap::new(),
+        limits: knack_runner::protocol::Limits::default(),
+    };
+    runner.run_frame(run);
+    let mut told = Told::default();
+    runner.read_until(&mut told, |frame| {
+        matches!(frame, FromRunner::Sealed(sealed)
+            if matches!(knack_runner::protocol::open(&key, sealed), Some(FromRunner::Result(_))))
+    });
+    let mut opened = Vec::new();
+    for frame in &told.frames {
+        match frame {
+            FromRunner::Sealed(sealed) => {
+                opened.push(knack_runner::protocol::open(&key, sealed).expect("our key opens it"))
+            }
+            FromRunner::Started(started) => {
+                assert_eq!((started.id.as_str(), started.context.as_str()), ("journal", "ours"))
+            }
+            FromRunner::Ready(_) | FromRunner::Claimed(_) => {}
+            other => panic!("{other:?} is not sealed"),
+        }
+    }
+    let [
+        FromRunner::Output(output),
+        FromRunner::File(file),
+        FromRunner::Result(result),
+    ] = &opened[..]
+    else {
+        panic!("{opened:?}");
+    };
+    assert_eq!(output.data.0, b"secret\n");
+    assert_eq!((file.path.as_str(), &file.data.0[..]), ("f.txt", &b"content"[..]));
+    assert_eq!(result.exit, Exit::Code { code: 0 });
+}
+
+#[test]
+fn a_full_log_ends_the_run_and_names_the_files_that_do_not_fit() {
+    let mut runner = Runner::boot();
+    let mut frame = runner.start_frame(python());
+    // 256 KiB are kept free, so about 180 KB of 500 KiB hold output.
+    frame.journal = Some(knack_runner::protocol::Journal {
+        key: None,
+        max_bytes: 500 << 10,
+    });
+    runner.start(frame);
+    runner.run(code("open('big', 'wb').write(bytes(200000)); print('x' * 900000)"));
+    let told = runner.finish();
+    assert_eq!(told.exit(), &Exit::OutputLimit);
+    assert!(told.result().stdout.truncated);
+    assert!(
+        told.stdout.len() > 100_000 && told.stdout.len() < 200_000,
+        "{}",
+        told.stdout.len()
+    );
+    assert!(told.errors.contains_key("big"), "{:?}", told.errors);
+}
+
+#[test]
+fn a_missing_run_directory_is_made() {
+    let mut runner = Runner::boot();
+    let mut frame = runner.start_frame(python());
+    frame.directory.push_str("/run");
+    frame.identity = None;
+    runner.start(frame);
+    runner.run(code("import os; print(os.getcwd().endswith('/run/work'))"));
+    assert_eq!(runner.finish().out(), "True\n");
 }

@@ -212,6 +212,7 @@ fn skills_are_readable_and_their_scripts_run() {
     runner.run_frame(Run {
         nonce: NONCE.to_owned(),
         id: "x".to_owned(),
+        context: String::new(),
         program: Program::Code {
             language: Language::Python,
             source: r#"
@@ -286,6 +287,7 @@ fn a_declared_tool_runs_in_its_skill_folder() {
     runner.run_frame(Run {
         nonce: NONCE.to_owned(),
         id: "x".to_owned(),
+        context: String::new(),
         program: Program::Command {
             argv: vec!["scripts/t.sh".to_owned()],
         },

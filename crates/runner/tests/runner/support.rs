@@ -194,6 +194,7 @@ impl Runner {
             },
             watch: Watch::default(),
             eof_grace_ms: 0,
+            journal: None,
         }
     }
 
@@ -219,6 +220,7 @@ impl Runner {
         self.run_frame(Run {
             nonce: NONCE.to_owned(),
             id: "run-1".to_owned(),
+            context: String::new(),
             program,
             cwd: Cwd::Work,
             environment: BTreeMap::new(),
@@ -257,7 +259,10 @@ impl Runner {
                         told.errors.insert(error.path.clone(), error.kind);
                     }
                     FromRunner::Result(result) => told.result = Some(result.clone()),
-                    FromRunner::Claimed(_) | FromRunner::Started(_) | FromRunner::Rejected(_) => {}
+                    FromRunner::Claimed(_)
+                    | FromRunner::Started(_)
+                    | FromRunner::Rejected(_)
+                    | FromRunner::Sealed(_) => {}
                 }
                 if !matches!(frame, FromRunner::Output(_) | FromRunner::File(_)) {
                     told.frames.push(frame);
