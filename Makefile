@@ -8,7 +8,8 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean
+.PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean \
+	cluster-setup cluster-up cluster-down cluster-shell cluster-images images
 
 help: ## Lists the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +63,24 @@ fuzz: setup ## Every fuzz target for 60 s
 
 bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
 	@tools/bench.sh $(ONLY)
+
+cluster-setup:
+	@tools/setup.sh cluster
+
+cluster-up: cluster-setup ## Starts a real one-node Kubernetes for tests, in namespaces of its own (root; first time some 12 min)
+	@tests/cluster/bed up
+
+cluster-down: ## Takes it down; nothing of it stays
+	@tests/cluster/bed down
+
+cluster-shell: ## A shell inside, kubectl and helm ready
+	@tests/cluster/bed shell
+
+images: build cluster-setup ## Image archives (knack, sandbox-python, sandbox-node, runner), without registry or engine
+	@images/build.sh
+
+cluster-images: cluster-up build ## Builds the images and puts them into the cluster
+	@tests/cluster/images/load.sh --release
 
 clean: ## Removes what builds made
 	@cargo clean

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need. As root on a Debian-like machine it does so itself and says so; elsewhere it
 # names it in one line that can be pasted. No sudo behind anybody's back.
+# setup.sh: what every build and test needs. setup.sh cluster: also what the real cluster of the tests needs.
 set -euo pipefail
 
 # command -> Debian package
@@ -8,6 +9,16 @@ declare -A NEEDS=(
   [cc]=build-essential [python3]=python3 [ip]=iproute2 [unshare]=util-linux [git]=git [node]=nodejs [setpriv]=util-linux
 )
 packages=()
+if [ "${1:-}" = cluster ]; then
+  NEEDS+=(
+    [runc]=runc [nft]=nftables [iptables]=iptables [openssl]=openssl [buildah]=buildah [jq]=jq [strip]=binutils
+    [sysctl]=procps [nsenter]=util-linux [flock]=util-linux
+  )
+  # It has no program on the path.
+  [ -x /usr/lib/cni/bridge ] || packages+=(containernetworking-plugins)
+  [ -f /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+fi
+export PATH=$PATH:/usr/sbin:/sbin
 for command in "${!NEEDS[@]}"; do
   command -v "$command" >/dev/null 2>&1 || packages+=("${NEEDS[$command]}")
 done
@@ -32,5 +43,9 @@ fi
 
 if ! command -v cargo >/dev/null; then
   echo "knack: Rust is missing; paste this: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . \"\$HOME/.cargo/env\"" >&2
+  exit 1
+fi
+if [ "${1:-}" = cluster ] && ! command -v go >/dev/null; then
+  echo "knack: Go 1.21 or newer is missing (it fetches the version that the cluster needs): https://go.dev/dl" >&2
   exit 1
 fi

@@ -1,0 +1,2 @@
+minutes=2
+flags=(-ldflags "-s -w" .)

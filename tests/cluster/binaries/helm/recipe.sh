@@ -1,0 +1,2 @@
+minutes=3
+flags=(-ldflags "-s -w" tool)

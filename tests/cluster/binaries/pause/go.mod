@@ -1,0 +1,3 @@
+module knack.dev/bed/pause
+
+go 1.26

@@ -1,0 +1,2 @@
+minutes=1
+flags=(-ldflags "-s -w" .)

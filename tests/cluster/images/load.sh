@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# load.sh [--release] [--tag TAG] [IMAGE...]: builds images (see images/build.sh) and imports them into the running bed.
+# Pods that start afterwards use them; running ones keep what they have. The tag is `dev`, unless told.
+set -euo pipefail
+cluster=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+flags=(--debug)
+if [ "${1:-}" = --release ]; then
+  flags=()
+  shift
+fi
+archives=$("$cluster/../../images/build.sh" "${flags[@]}" "$@")
+# shellcheck disable=SC2086
+"$cluster/bed" import $archives

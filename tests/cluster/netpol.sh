@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# netpol.sh NAMESPACE...: TEST ONLY, stands in for a network plugin that enforces a deny-all policy.
+#
+# While it runs, pods of the named namespaces with the label knack.dev/role=sandbox may not open any connection; replies
+# pass. It reads pods, not NetworkPolicy objects: those are compared with what they must be by other tests.
+# Fail closed: every pod address is denied until the pod is seen to be another's. Prints `enforcing` once it does.
+# Its rules go with it, or with the bed.
+set -euo pipefail
+HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+# shellcheck source=/dev/null
+. "$HERE/lib/settings.sh"
+[ $# -gt 0 ] || { echo "usage: netpol.sh NAMESPACE..." >&2; exit 2; }
+closed=" $* "
+[ -e "$NETNS" ] || { echo "netpol.sh: $BED is down; run: $HERE/bed up" >&2; exit 1; }
+# kubectl comes from the caller's path (bed env) or from the bed's programs.
+command -v kubectl >/dev/null || PATH=$("$HERE/binaries/build.sh" kubernetes):$PATH
+
+rules() { nsenter --net="$NETNS" -- nft "$@"; }
+remove_rules() { rules delete table inet knack_policy 2>/dev/null || true; }
+watcher=
+trap 'remove_rules; [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true' EXIT
+trap 'exit 0' TERM INT
+
+remove_rules
+rules -f - <<EOF_RULES
+table inet knack_policy {
+  set allowed { type ipv4_addr; }
+  chain forwarded { type filter hook forward priority -10; ct state established,related accept; ip saddr $POD_CIDR ip saddr != @allowed counter drop; }
+  chain to_node { type filter hook input priority -10; ct state established,related accept; ip saddr $POD_CIDR ip saddr != @allowed counter drop; }
+}
+EOF_RULES
+
+decide() { # event, namespace, phase, address, role
+  case "$1 $3" in
+    DELETED* | *" Succeeded" | *" Failed") rules delete element inet knack_policy allowed "{ $4 }" 2>/dev/null || true; return ;;
+  esac
+  if [ "$5" = sandbox ] && [[ $closed = *" $2 "* ]]; then
+    rules delete element inet knack_policy allowed "{ $4 }" 2>/dev/null || true
+  else
+    rules add element inet knack_policy allowed "{ $4 }"
+  fi
+}
+
+fields='{.type} {.object.metadata.namespace} {.object.status.phase} {.object.status.podIP} {.object.metadata.labels.knack\.dev/role}{"\n"}'
+exec 3< <(exec nsenter --net="$NETNS" -- kubectl --kubeconfig "$KUBECONFIG_ADMIN" get pods -A -w --output-watch-events -o "jsonpath=$fields")
+watcher=$!
+echo enforcing
+while read -r event namespace phase address role <&3; do
+  [[ $address =~ ^[0-9.]+$ ]] || continue
+  # Pods on the host's network have the node's address, which no rule is about.
+  [ "$address" = $NODE_IP ] || decide "$event" "$namespace" "$phase" "$address" "$role"
+done

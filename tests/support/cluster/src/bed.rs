@@ -1,0 +1,248 @@
+//! One bed: its places, its clients, its components.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::component::Component;
+use crate::namespace::Namespace;
+use crate::policy::PolicyStandIn;
+
+/// The folder of `bed`, below the repository's root.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../cluster");
+
+/// What a test may ask of a bed of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Switches {
+    /// Environment of `bed up`, as `tests/cluster/lib/settings.sh` names it: `KNACK_BED_FSYNC`, `KNACK_BED_PIDS`.
+    pub environment: BTreeMap<&'static str, String>,
+}
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// `None`: the shared one, which outlives the test run.
+    own: Option<String>,
+    switches: Switches,
+    network: PathBuf,
+    kubeconfig: PathBuf,
+    /// The programs of the cluster come first.
+    path: String,
+}
+
+impl Cluster {
+    /// Brings the shared bed up, or attaches to it. Panics with `bed`'s own words if it cannot.
+    pub(crate) fn shared() -> Self {
+        Self::up(None, Switches::default())
+    }
+
+    /// Brings a bed of this name up, for tests that break things. It goes when dropped.
+    pub(crate) fn named(name: &str, switches: Switches) -> Self {
+        Self::up(Some(name.to_owned()), switches)
+    }
+
+    fn up(own: Option<String>, switches: Switches) -> Self {
+        let mut cluster = Self {
+            own,
+            switches,
+            network: PathBuf::new(),
+            kubeconfig: PathBuf::new(),
+            path: String::new(),
+        };
+        cluster.bed(&["up"]);
+        let lines = cluster.bed(&["env"]);
+        let value = |name: &str| {
+            let prefix = format!("export {name}=");
+            let line = lines.lines().find_map(|line| line.strip_prefix(&prefix));
+            line.unwrap_or_else(|| panic!("`bed env` has no {name}: {lines}"))
+                .to_owned()
+        };
+        cluster.network = value("KNACK_BED_NETNS").into();
+        cluster.kubeconfig = value("KUBECONFIG").into();
+        cluster.path = value("PATH");
+        cluster
+    }
+
+    /// Runs `bed` with these words and returns what it printed; panics with its errors.
+    fn bed(&self, words: &[&str]) -> String {
+        let mut command = Command::new(Path::new(FOLDER).join("bed"));
+        command.args(words).envs(&self.switches.environment);
+        if let Some(name) = &self.own {
+            command.env("KNACK_BED", name).env_remove("KNACK_BED_DIR");
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "bed {words:?} failed: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        text
+    }
+
+    /// Moves the calling thread, and all threads and programs that it starts, into the bed's network.
+    pub fn enter(&self) {
+        let network = File::open(&self.network).unwrap();
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.network.display()));
+    }
+
+    /// The administrator's kubeconfig. Its address is good inside the bed's network only.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A `PATH` on which kubectl, helm and ctr of the bed come first.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The administrator's client configuration, for clients with settings of their own.
+    pub async fn config(&self) -> kube::Config {
+        self.config_of(&self.kubeconfig).await
+    }
+
+    /// A client with all rights. Each call makes a new one, with connections of its own.
+    pub async fn client(&self) -> kube::Client {
+        kube::Client::try_from(self.config().await).unwrap()
+    }
+
+    /// A client with all rights at the second API server, which [`Cluster::start`] has started.
+    pub async fn second_client(&self) -> kube::Client {
+        let config = self.config_of(&self.kubeconfig.with_file_name("second-admin.kubeconfig"));
+        kube::Client::try_from(config.await).unwrap()
+    }
+
+    /// A client with all rights at [`Component::OldestApiserver`], which [`Cluster::start`] has started.
+    pub async fn oldest_client(&self) -> kube::Client {
+        let config = self.config_of(&self.kubeconfig.with_file_name("oldest-admin.kubeconfig"));
+        kube::Client::try_from(config.await).unwrap()
+    }
+
+    async fn config_of(&self, file: &Path) -> kube::Config {
+        let kubeconfig = Kubeconfig::read_from(file).unwrap();
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .unwrap()
+    }
+
+    /// A fresh namespace `<prefix>-<unique>`; deleted, with all it holds, when dropped.
+    pub async fn namespace(&self, prefix: &str) -> Namespace {
+        self.namespace_with(prefix, &[]).await
+    }
+
+    /// The same with labels, for example Pod Security's.
+    pub async fn namespace_with(&self, prefix: &str, labels: &[(&str, &str)]) -> Namespace {
+        let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        Namespace::create(
+            self.client().await,
+            format!("{prefix}-{unique:x}"),
+            labels,
+            self.kubectl_command(),
+        )
+        .await
+    }
+
+    /// kubectl with the administrator's rights, to be given its words. Works from outside the bed's network too.
+    #[must_use]
+    pub fn kubectl_command(&self) -> Command {
+        self.command("kubectl")
+    }
+
+    /// A program of the bed (`kubectl`, `helm`, `ctr`) or of the machine, inside the bed's network, `KUBECONFIG` set.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net={}", self.network.display()))
+            .args(["--", "env"])
+            .arg(format!("PATH={}", self.path))
+            .arg(program)
+            .env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    /// Runs kubectl and returns what it printed; panics with its errors.
+    pub fn kubectl(&self, words: &[&str]) -> String {
+        let output = self.try_kubectl(words);
+        assert!(
+            output.status.success(),
+            "kubectl {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs kubectl, whatever comes of it.
+    pub fn try_kubectl(&self, words: &[&str]) -> Output {
+        self.kubectl_command().args(words).output().unwrap()
+    }
+
+    /// The full name of an image of ours (`knack`, `sandbox-python`, `sandbox-node`, `runner`, `busybox`).
+    /// Panics if the bed does not hold it. The tag is `KNACK_IMAGE_TAG`, else `dev`.
+    #[must_use]
+    pub fn image(&self, name: &str) -> String {
+        let tag = match name {
+            "busybox" | "pause" | "coredns" => "bed".to_owned(),
+            _ => std::env::var("KNACK_IMAGE_TAG").unwrap_or_else(|_| "dev".to_owned()),
+        };
+        let image = format!("knack.local/{name}:{tag}");
+        assert!(
+            self.bed(&["images"]).lines().any(|line| line == image),
+            "the bed does not hold {image}; run: make cluster-images"
+        );
+        image
+    }
+
+    /// Imports image archives.
+    pub fn import(&self, archives: &[&Path]) {
+        let mut words = vec!["import"];
+        words.extend(archives.iter().map(|path| path.to_str().unwrap()));
+        self.bed(&words);
+    }
+
+    /// SIGKILL to a component; returns when it is gone.
+    pub fn kill(&self, component: Component) {
+        self.bed(&["kill", component.name()]);
+    }
+
+    /// Starts a component again. Returns at once; what it serves comes later.
+    pub fn start(&self, component: Component) {
+        self.bed(&["start", component.name()]);
+    }
+
+    /// From now on, sandbox pods of these namespaces may not open a connection: a stand-in for an enforcing network.
+    /// Pods elsewhere pass once they were seen. Ends when dropped. One at a time per bed.
+    #[must_use]
+    pub fn enforce_policies(&self, namespaces: &[&str]) -> PolicyStandIn {
+        let mut command = Command::new(Path::new(FOLDER).join("netpol.sh"));
+        command.args(namespaces).env("PATH", &self.path);
+        if let Some(name) = &self.own {
+            command.env("KNACK_BED", name).env_remove("KNACK_BED_DIR");
+        }
+        PolicyStandIn::start(command)
+    }
+}
+
+// An own bed ends with the test that asked for it.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.own.is_some() && !std::thread::panicking() {
+            self.bed(&["down"]);
+        } else if let Some(name) = &self.own {
+            // No second panic while one unwinds.
+            let _ = Command::new(Path::new(FOLDER).join("bed"))
+                .arg("down")
+                .env("KNACK_BED", name)
+                .status();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The real cluster of the tests (`tests/cluster/bed`), seen from Rust.
+//!
+//! ```text
+//! #[test]
+//! fn finished_jobs_are_removed() {
+//!     cluster_support::run("finished_jobs_are_removed", async |cluster| {
+//!         let namespace = cluster.namespace("jobs").await;      // deleted when dropped
+//!         let client = cluster.client().await;
+//!         …
+//!     });
+//! }
+//! ```
+//!
+//! [`run`] brings the bed up, or attaches to the one that runs, moves to a thread inside its network namespace (programs
+//! that the test starts are inside too) and gives the test a runtime and a bound. With `KNACK_NO_CLUSTER=1` it prints
+//! `SKIPPED` with the test's name; without a cluster and without that word it fails.
+//!
+//! It does not know Knack's own types.
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "support of tests: a failure here is a failed test, and the reader is at a terminal"
+)]
+
+mod bed;
+mod component;
+mod namespace;
+mod policy;
+mod run;
+
+pub use bed::{Cluster, Switches};
+pub use component::Component;
+pub use namespace::Namespace;
+pub use policy::PolicyStandIn;
+pub use run::{TEST_TIMEOUT, own, run};
