@@ -117,14 +117,14 @@ impl Cluster {
 
     /// A client with all rights at the second API server, which [`Cluster::start`] has started.
     pub async fn second_client(&self) -> kube::Client {
-        let config = self.config_of(&self.kubeconfig.with_file_name("second-admin.kubeconfig"));
-        kube::Client::try_from(config.await).unwrap()
+        let file = self.kubeconfig.with_file_name("second-admin.kubeconfig");
+        kube::Client::try_from(self.config_of(&file).await).unwrap()
     }
 
     /// A client with all rights at [`Component::OldestApiserver`], which [`Cluster::start`] has started.
     pub async fn oldest_client(&self) -> kube::Client {
-        let config = self.config_of(&self.kubeconfig.with_file_name("oldest-admin.kubeconfig"));
-        kube::Client::try_from(config.await).unwrap()
+        let file = self.kubeconfig.with_file_name("oldest-admin.kubeconfig");
+        kube::Client::try_from(self.config_of(&file).await).unwrap()
     }
 
     async fn config_of(&self, file: &Path) -> kube::Config {

@@ -44,7 +44,11 @@ fn milestone(text: &str, what: &str) -> Duration {
 fn pods_cgroups() -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let mut folders = vec![root.join(NAME)];
-    folders.extend(fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path().join(NAME)));
+    folders.extend(
+        fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().join(NAME)),
+    );
     folders.retain(|folder| folder.is_dir());
     folders
 }
@@ -80,8 +84,8 @@ fn traces() -> Vec<String> {
         let path = Path::new("/run/netns").join(place);
         traces.extend(path.exists().then(|| format!("namespace {}", path.display())));
     }
-    let cache = std::env::var("KNACK_CACHE")
-        .unwrap_or_else(|_| format!("{}/.cache/knack", std::env::var("HOME").unwrap()));
+    let cache =
+        std::env::var("KNACK_CACHE").unwrap_or_else(|_| format!("{}/.cache/knack", std::env::var("HOME").unwrap()));
     for name in [NAME.to_owned(), format!("{NAME}.lock")] {
         let path = Path::new(&cache).join("beds").join(name);
         traces.extend(path.exists().then(|| format!("file {}", path.display())));
@@ -168,16 +172,29 @@ fn switches_reach_the_components() {
         return;
     }
     // No bed needed: the script says which flags and files it would write only when it starts, so it is started once.
-    let switches = [("KNACK_BED", "knack-bed-switch"), ("KNACK_BED_FSYNC", "1"), ("KNACK_BED_PIDS", "-1")];
+    let switches = [
+        ("KNACK_BED", "knack-bed-switch"),
+        ("KNACK_BED_FSYNC", "1"),
+        ("KNACK_BED_PIDS", "-1"),
+    ];
     let up = bed(&["up"], &switches);
     let status = bed(&["status"], &switches);
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
-    let etcd = text.lines().find_map(|line| line.strip_prefix("etcd ")).unwrap_or_default();
+    let etcd = text
+        .lines()
+        .find_map(|line| line.strip_prefix("etcd "))
+        .unwrap_or_default();
     let command = fs::read_to_string(format!("/proc/{}/cmdline", etcd.trim())).unwrap_or_default();
-    let config = bed(&["shell", "kubectl", "get", "--raw", "/api/v1/nodes/node-1/proxy/configz"], &switches);
+    let config = bed(
+        &["shell", "kubectl", "get", "--raw", "/api/v1/nodes/node-1/proxy/configz"],
+        &switches,
+    );
     bed(&["down"], &switches);
     assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
-    assert!(command.contains("etcd") && !command.contains("unsafe-no-fsync"), "{command}");
+    assert!(
+        command.contains("etcd") && !command.contains("unsafe-no-fsync"),
+        "{command}"
+    );
     let config = String::from_utf8_lossy(&config.stdout).into_owned();
     assert!(config.contains("\"podPidsLimit\":-1"), "{config}");
 }
