@@ -4,8 +4,12 @@
 //! the model calls, and the command line. ARCHITECTURE.md has the map.
 
 pub mod api;
+pub mod artifact;
 pub mod catalog;
 pub mod cli;
 pub mod execution;
 pub mod gateway;
+pub mod lease;
 pub mod mock;
+pub mod selection;
+pub mod sources;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::skill::SkillManifest;
-use super::skill_runtime::SkillRuntimeManifest;
+use super::schema::unknown_field;
+use super::skill::SkillSpec;
+use super::skill_runtime::SkillRuntimeSpec;
 use super::vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KIND_SKILL, KIND_SKILL_RUNTIME, NAME_MAX_BYTES};
 
 /// The part of `metadata` that Knack reads; what kubectl and GitOps tools add is accepted and dropped.
@@ -25,6 +26,27 @@ pub struct ObjectMeta {
 
 fn default_namespace() -> String {
     DEFAULT_NAMESPACE.to_owned()
+}
+
+/// A `Skill` object of a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillManifest {
+    /// Identity and labels.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: SkillSpec,
+}
+
+/// A `SkillRuntime` object of a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillRuntimeManifest {
+    /// Identity and labels.
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: SkillRuntimeSpec,
 }
 
 /// One object of a manifest file.
@@ -122,14 +144,18 @@ fn parse_document(document: usize, text: &str) -> Result<Manifest, ManifestError
     }
     check_name(part("name").unwrap_or_default()).map_err(|message| fail(object.clone(), message))?;
     match kind.as_str() {
-        KIND_SKILL => typed(value).map(|m| Manifest::Skill(Box::new(m))),
-        KIND_SKILL_RUNTIME => typed(value).map(|m| Manifest::SkillRuntime(Box::new(m))),
+        KIND_SKILL => typed(KIND_SKILL, value).map(|m| Manifest::Skill(Box::new(m))),
+        KIND_SKILL_RUNTIME => typed(KIND_SKILL_RUNTIME, value).map(|m| Manifest::SkillRuntime(Box::new(m))),
         _ => Err(format!("kind: {kind} is not one of {KIND_SKILL}, {KIND_SKILL_RUNTIME}")),
     }
     .map_err(|message| fail(object, message))
 }
 
-fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
+fn typed<T: serde::de::DeserializeOwned>(kind: &str, value: Value) -> Result<T, String> {
+    // An API server prunes what it does not know; in a file it is a mistake that nobody would see.
+    if let Some(message) = unknown_field(kind, &value) {
+        return Err(message);
+    }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();

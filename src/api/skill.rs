@@ -1,320 +1,292 @@
-//! `kind: Skill`.
+//! `kind: Skill`: what is wanted.
 
 use std::collections::BTreeMap;
 
-use knack_skill::model::{ActivationMode, Input, InputKind, Parameter};
-use knack_skill::tools::ToolDeclaration;
-use serde::Deserialize;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::manifest::ObjectMeta;
-
-/// A `Skill` object as written.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SkillManifest {
-    /// `knack.dev/v1alpha1`.
-    pub api_version: String,
-    /// `Skill`.
-    pub kind: String,
-    /// Identity and labels.
-    pub metadata: ObjectMeta,
-    /// What is wanted.
-    pub spec: SkillSpec,
-    /// Written by the controller; ignored on input.
-    #[serde(default)]
-    pub status: Option<Value>,
-}
+use super::activation::ActivationWord;
+use super::shared::{LabelSelector, Resources};
+use super::skill_parts::{InputSpec, ToolSpec};
+use super::skill_status::SkillStatus;
 
 /// Desired state of a skill. What is left out comes from the frontmatter of SKILL.md.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "knack.dev",
+    version = "v1alpha1",
+    kind = "Skill",
+    plural = "skills",
+    shortname = "sk",
+    category = "knack",
+    namespaced,
+    status = "SkillStatus",
+    derive = "PartialEq",
+    doc = "A skill: instructions and code that models can use. See https://github.com/knack-dev/knack.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".status.activation"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].status",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillSpec {
     /// Where the files come from.
     pub source: Source,
-    /// Semantic version; must equal the frontmatter's if both are set.
-    #[serde(default)]
+    /// Semantic version; must equal the frontmatter's if both are set. Quote it: 1.10 is 1.1 to YAML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
     pub version: Option<String>,
     /// When it reaches the model.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<Activation>,
-    /// Takes the skill out of service without deleting it.
-    #[serde(default)]
+    /// Takes the skill out of service without deleting it; its content is not looked at either.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
     /// Declared tools; replace those of the frontmatter.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
     pub tools: Option<Vec<ToolSpec>>,
     /// Template inputs; replace those of the frontmatter.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
     pub inputs: Option<Vec<InputSpec>>,
-    /// Limits that the skill asks for; the runtime caps them.
-    #[serde(default)]
+    /// Limits that the skill asks for; it may only tighten those of the runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SkillSandbox>,
-    /// Which runtimes may serve it. Cluster only.
-    #[serde(default)]
-    pub allowed_runtimes: Option<Value>,
+    /// Which runtimes may serve it; those of its own namespace and the cluster default when absent. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_runtimes: Option<AllowedRuntimes>,
 }
 
-/// Where the files come from: exactly one member besides `path`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+pub(super) fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Where the files come from: exactly one of `inline`, `configMap`, `archive`, besides `path`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Source {
-    /// Files in the object itself.
-    #[serde(default)]
+    /// Files in the object itself, 120 KiB together at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<InlineSource>,
-    /// Files in a ConfigMap. Cluster only.
-    #[serde(default)]
-    pub config_map: Option<Value>,
+    /// Files in a ConfigMap of the same namespace. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapSource>,
     /// Files in an archive behind a URL. Cluster only.
-    #[serde(default)]
-    pub archive: Option<Value>,
-    /// Directory inside the source that holds SKILL.md.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveSource>,
+    /// Folder inside the source that holds SKILL.md; needed when there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
     pub path: Option<String>,
 }
 
 /// Files in the object itself.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct InlineSource {
     /// Text files by path.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 256))]
     pub files: BTreeMap<String, String>,
     /// Other files by path, base64.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 256))]
     pub binary_files: BTreeMap<String, String>,
 }
 
+/// Files in a ConfigMap of the same namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapSource {
+    /// Name of the ConfigMap.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Which keys become which files; without it every key becomes the file of its own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub items: Option<Vec<ConfigMapItem>>,
+}
+
+/// One key of a ConfigMap as a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapItem {
+    /// Key in `data` or `binaryData`.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+    /// Path of the file in the skill's folder.
+    #[schemars(length(min = 1, max = 1024))]
+    pub path: String,
+    /// File mode, decimal as in Kubernetes (493 is 0755); only the owner's execute bit counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 511))]
+    pub mode: Option<i32>,
+}
+
+/// Files in an archive behind a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArchiveSource {
+    /// `https://` (or `http://`) address of a .tar.gz, .tgz, .tar or .zip.
+    #[schemars(length(min = 1, max = 2048))]
+    pub url: String,
+    /// `sha256:` and 64 hex digits of the archive's bytes: what was reviewed is what is served.
+    #[schemars(length(min = 71, max = 71))]
+    pub digest: String,
+}
+
 /// When a skill reaches the model.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Activation {
     /// The mode; the frontmatter's or `Listed` when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ActivationWord>,
     /// Tags that AUTO scoring matches; replace those of the frontmatter.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 64)))]
     pub tags: Option<Vec<String>>,
 }
 
-/// The enum words of the API (`off` and `on` are YAML booleans and therefore not among them).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub enum ActivationWord {
-    /// See [`ActivationMode::Never`].
-    Never,
-    /// See [`ActivationMode::OnRequest`].
-    OnRequest,
-    /// See [`ActivationMode::Listed`].
-    Listed,
-    /// See [`ActivationMode::Auto`].
-    Auto,
-    /// See [`ActivationMode::Always`].
-    Always,
-}
-
-impl From<ActivationWord> for ActivationMode {
-    fn from(word: ActivationWord) -> Self {
-        match word {
-            ActivationWord::Never => Self::Never,
-            ActivationWord::OnRequest => Self::OnRequest,
-            ActivationWord::Listed => Self::Listed,
-            ActivationWord::Auto => Self::Auto,
-            ActivationWord::Always => Self::Always,
-        }
-    }
-}
-
-/// A declared tool: a command of the skill that the model calls by name.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ToolSpec {
-    /// Name; the model sees `<skill>__<name>`.
-    pub name: String,
-    /// What it does and returns, for the model.
-    #[serde(default)]
-    pub description: String,
-    /// Program and arguments; no shell. The first is an interpreter or a path in the skill's folder.
-    pub command: Vec<String>,
-    /// JSON Schema of the arguments; wins over `parameters`.
-    #[serde(default)]
-    pub input_schema: Option<Value>,
-    /// Arguments in declared order: the first is positional if required, the others are `--name value`.
-    #[serde(default)]
-    pub parameters: Vec<ParameterSpec>,
-    /// Environment names it asks for; values come from grants only.
-    #[serde(default)]
-    pub env: Vec<String>,
-    /// Callable through `run_skill_tool` only.
-    #[serde(default)]
-    pub hidden: bool,
-}
-
-/// One argument of a declared tool.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ParameterSpec {
-    /// Name in the model's arguments.
-    pub name: String,
-    /// Text for the model.
-    #[serde(default)]
-    pub description: String,
-    /// Whether it must be given; true when absent, as in HUSK.
-    #[serde(default = "required_by_default")]
-    pub required: bool,
-}
-
-const fn required_by_default() -> bool {
-    true
-}
-
-/// A template input.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct InputSpec {
-    /// Name used in `{{name}}`.
-    pub name: String,
-    /// Shown name; the name when absent.
-    #[serde(default)]
-    pub label: Option<String>,
-    /// `text` or `textarea`.
-    #[serde(default, rename = "type")]
-    pub kind: InputType,
-    /// Whether a value must be given.
-    #[serde(default)]
-    pub required: bool,
-    /// Value used when none is given.
-    #[serde(default)]
-    pub default: Option<String>,
-    /// Help text.
-    #[serde(default)]
-    pub description: Option<String>,
-}
-
-/// Widget type of an input.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum InputType {
-    /// One line.
-    #[default]
-    Text,
-    /// Several lines.
-    Textarea,
-}
-
-impl From<&ToolSpec> for ToolDeclaration {
-    fn from(tool: &ToolSpec) -> Self {
-        Self {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            command: tool.command.clone(),
-            parameters: tool
-                .parameters
-                .iter()
-                .map(|parameter| Parameter {
-                    name: parameter.name.clone(),
-                    description: parameter.description.clone(),
-                    required: parameter.required,
-                })
-                .collect(),
-            input_schema: tool.input_schema.clone(),
-            env: tool.env.clone(),
-            hidden: tool.hidden,
-        }
-    }
-}
-
-impl From<&InputSpec> for Input {
-    fn from(input: &InputSpec) -> Self {
-        Self {
-            name: input.name.clone(),
-            label: input.label.clone().unwrap_or_else(|| input.name.clone()),
-            kind: match input.kind {
-                InputType::Text => InputKind::Text,
-                InputType::Textarea => InputKind::Textarea,
-            },
-            required: input.required,
-            default: input.default.clone(),
-            description: input.description.clone(),
-        }
-    }
-}
-
 /// What a skill asks of its sandbox.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillSandbox {
-    /// Container image. Cluster only.
-    #[serde(default)]
+    /// Container image; the runtime must allow it. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
     /// Wall-clock limit of one run, seconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<u64>,
     /// Cap of stdout and of stderr, bytes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1024, max = 4_194_304))]
     pub max_output_bytes: Option<u64>,
     /// Kubernetes resources; `limits.memory` binds on a laptop too.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 }
 
-/// Kubernetes resource requirements, as far as a sandbox reads them.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Resources {
-    /// Hard limits, Kubernetes quantities.
-    #[serde(default)]
-    pub limits: BTreeMap<String, Value>,
-    /// Requests. Cluster only.
-    #[serde(default)]
-    pub requests: BTreeMap<String, Value>,
+/// Which runtimes may serve a skill: its owner's consent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowedRuntimes {
+    /// Runtimes of which namespaces.
+    pub namespaces: RuntimeNamespaces,
 }
 
-impl Resources {
-    /// `limits.memory` in bytes; the error names the field and the accepted form.
-    pub fn memory_bytes(&self) -> Result<Option<u64>, String> {
-        let Some(value) = self.limits.get("memory") else {
-            return Ok(None);
-        };
-        let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-        quantity_bytes(&text).map(Some).ok_or_else(|| {
-            format!("resources.limits.memory: {text:?} is not a Kubernetes quantity of bytes; write for example 256Mi")
-        })
+/// Runtimes of which namespaces may serve a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeNamespaces {
+    /// Which.
+    pub from: RuntimesFrom,
+    /// With `from: Selector` only: labels of the namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// The words of `allowedRuntimes.namespaces.from`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RuntimesFrom {
+    /// The skill's own namespace.
+    Same,
+    /// The skill's own namespace, and the cluster default for callers of that namespace.
+    #[default]
+    SameOrClusterDefault,
+    /// Every namespace, and every caller of the cluster default.
+    All,
+    /// Namespaces whose labels match, and the skill's own.
+    Selector,
+}
+
+/// What a spec sets over the frontmatter: everything of it that is served, besides the files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillOverrides {
+    /// See [`SkillSpec::version`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// See [`SkillSpec::activation`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// See [`SkillSpec::tools`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<ToolSpec>>,
+    /// See [`SkillSpec::inputs`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Vec<InputSpec>>,
+    /// See [`SkillSpec::sandbox`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SkillSandbox>,
+}
+
+impl SkillSpec {
+    /// What it sets over the frontmatter.
+    pub fn overrides(&self) -> SkillOverrides {
+        SkillOverrides {
+            version: self.version.clone(),
+            activation: self.activation.clone(),
+            tools: self.tools.clone(),
+            inputs: self.inputs.clone(),
+            sandbox: self.sandbox.clone(),
+        }
     }
 }
 
-/// A Kubernetes quantity as whole bytes: a decimal number with a suffix of `k M G T` (powers of 1000) or `Ki Mi Gi Ti`.
-fn quantity_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor: u64 = match &text[digits.len()..] {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_kubernetes_quantities() {
-        for (text, bytes) in [
-            ("256Mi", Some(268_435_456)),
-            ("1G", Some(1_000_000_000)),
-            ("12", Some(12)),
-            ("1.5Gi", None),
-            ("x", None),
-            ("9999999999Ti", None),
-        ] {
-            assert_eq!(quantity_bytes(text), bytes, "{text}");
+impl SkillOverrides {
+    /// As the judgement of skills takes it.
+    pub fn to_load(&self) -> knack_skill::SpecOverrides {
+        let activation = self.activation.as_ref();
+        let sandbox = self.sandbox.clone().unwrap_or_default();
+        knack_skill::SpecOverrides {
+            version: self.version.clone(),
+            activation: activation.and_then(|a| a.mode).map(Into::into),
+            tags: activation.and_then(|a| a.tags.clone()),
+            tools: self.tools.as_ref().map(|tools| tools.iter().map(Into::into).collect()),
+            inputs: self
+                .inputs
+                .as_ref()
+                .map(|inputs| inputs.iter().map(Into::into).collect()),
+            sandbox: Some(knack_skill::model::SandboxRequest {
+                image: sandbox.image,
+                timeout_seconds: sandbox.timeout_seconds,
+                max_output_bytes: sandbox.max_output_bytes,
+                memory_bytes: sandbox.resources.as_ref().and_then(Resources::memory_bytes),
+            }),
         }
+    }
+
+    /// Canonical JSON: members in the order of this type, none that is absent.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
     }
 }

@@ -1,43 +1,67 @@
-//! `kind: SkillRuntime`: which skills a gateway serves, under which limits.
+//! `kind: SkillRuntime`: which skills a gateway serves, and under which limits their code runs.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde_json::Value;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::manifest::ObjectMeta;
-use super::skill::{ActivationWord, Resources};
-
-/// A `SkillRuntime` object as written.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SkillRuntimeManifest {
-    /// `knack.dev/v1alpha1`.
-    pub api_version: String,
-    /// `SkillRuntime`.
-    pub kind: String,
-    /// Identity and labels.
-    pub metadata: ObjectMeta,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: SkillRuntimeSpec,
-    /// Written by controller and hub; ignored on input.
-    #[serde(default)]
-    pub status: Option<Value>,
-}
+use super::activation::ActivationWord;
+use super::runtime_sandbox::{EnvGrant, RuntimeSandbox};
+use super::runtime_status::SkillRuntimeStatus;
+use super::shared::{LabelRequirement, LabelSelector, Labels};
+use super::skill::is_false;
 
 /// Desired state of a runtime.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "knack.dev",
+    version = "v1alpha1",
+    kind = "SkillRuntime",
+    plural = "skillruntimes",
+    shortname = "skrt",
+    category = "knack",
+    namespaced,
+    status = "SkillRuntimeStatus",
+    derive = "PartialEq",
+    doc = "Which skills gateways serve, and under which limits their code runs. See https://github.com/knack-dev/knack.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Skills", type_ = "integer", json_path = ".status.skills.accepted"),
+    printcolumn(name = "Rejected", type_ = "integer", json_path = ".status.skills.rejected"),
+    printcolumn(name = "Warm", type_ = "integer", json_path = ".status.warmPool.ready"),
+    printcolumn(
+        name = "Isolated",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Isolated\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillRuntimeSpec {
-    /// The one that `knack dev` takes when several are given.
-    #[serde(default)]
+    /// The default of its namespace: what a gateway that names no runtime gets.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
-    /// Which skills it serves; all when absent.
-    #[serde(default)]
+    /// Which skills it serves; all of its namespace when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill_selector: Option<SkillSelector>,
     /// The highest activation a skill may have here; `Listed` when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_activation: Option<ActivationWord>,
     /// How code runs.
     #[serde(default)]
@@ -52,171 +76,160 @@ pub struct SkillRuntimeSpec {
     #[serde(default)]
     pub gateway: GatewaySettings,
     /// The master switch: nothing is injected and executions answer 503.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
-    /// Whose gateways may use it. Cluster only.
-    #[serde(default)]
-    pub allowed_callers: Option<Value>,
-    /// Environment grants from Secrets. Cluster only; `knack dev` grants by `--allow-env`.
-    #[serde(default)]
-    pub env: Option<Value>,
-    /// Revisions kept. Cluster only.
-    #[serde(default)]
+    /// Whose gateways may use it, besides those with the RBAC verb `use`. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_callers: Option<AllowedCallers>,
+    /// Environment grants from Secrets of the runtime's namespace. Cluster only; `knack dev` grants by `--allow-env`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub env: Vec<EnvGrant>,
+    /// Superseded revisions that are kept of every skill served here; 3 when absent. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 20))]
     pub revision_history_limit: Option<u32>,
 }
 
 /// Which skills a runtime serves.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillSelector {
     /// Labels a Skill must have; bare folders have none.
-    #[serde(default)]
-    pub match_labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub match_labels: Labels,
+    /// Further requirements on the Skill's labels; all must hold. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub match_expressions: Vec<LabelRequirement>,
+    /// Labels of the namespaces whose skills it serves; its own only when absent (the cluster default: all). Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
     /// Pins: these skills, in this way, whatever the labels say.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
     pub skills: Vec<SkillPin>,
-    /// Namespaces. Cluster only.
-    #[serde(default)]
-    pub namespace_selector: Option<Value>,
 }
 
 /// One pinned skill.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillPin {
     /// Namespace; the runtime's own when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
     /// Name of the Skill.
+    #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// Activation, may go above `maxActivation`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ActivationWord>,
+    /// Values of the skill's template inputs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub inputs: BTreeMap<String, String>,
 }
 
-/// How code runs.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RuntimeSandbox {
-    /// Default wall-clock limit of one run, seconds; 10 when absent.
-    #[serde(default)]
-    pub timeout_seconds: Option<u64>,
-    /// Highest wall-clock limit a skill may ask for, seconds; 60 when absent.
-    #[serde(default)]
-    pub max_timeout_seconds: Option<u64>,
-    /// Whether the model may run code of its own.
-    #[serde(default)]
-    pub model_code: ModelCode,
-    /// `limits.memory` binds on a laptop too.
-    #[serde(default)]
-    pub resources: Option<Resources>,
-    /// Settings that only a cluster honours.
-    #[serde(default)]
-    pub image: Option<String>,
-    /// Cluster only.
-    #[serde(default)]
-    pub allowed_images: Option<Value>,
-    /// Cluster only.
-    #[serde(default)]
-    pub max_resources: Option<Value>,
-    /// Cluster only.
-    #[serde(default)]
-    pub ttl_seconds_after_finished: Option<u64>,
-    /// Cluster only.
-    #[serde(default)]
-    pub run_as_user_range: Option<Value>,
-    /// Cluster only.
-    #[serde(default)]
-    pub runtime_class_name: Option<String>,
-    /// Cluster only.
-    #[serde(default)]
-    pub enforcement: Option<String>,
+/// Whose gateways may use a runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowedCallers {
+    /// ServiceAccounts of these namespaces.
+    pub namespaces: CallerNamespaces,
 }
 
-/// Whether the model may run code of its own; declared tools stay either way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub enum ModelCode {
-    /// `run_code` is offered.
-    #[default]
-    Allow,
-    /// Only declared tools run.
-    Deny,
+/// Namespaces by their labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallerNamespaces {
+    /// Labels of the namespaces; an empty selector is every namespace.
+    pub selector: LabelSelector,
 }
 
 /// Back-pressure of executions.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Concurrency {
-    /// Runs at once; the number of CPUs when absent.
-    #[serde(default)]
+    /// Runs at once; on a laptop the number of CPUs when absent, in a cluster 32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
     pub max_runs: Option<usize>,
     /// Runs that may wait.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
     pub max_queued: Option<usize>,
     /// How long one may wait, seconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 600))]
     pub queue_timeout_seconds: Option<u64>,
 }
 
 /// Interpreters started ahead.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct WarmPool {
     /// How many of each interpreter stand ready.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
     pub replicas: Option<usize>,
     /// When an idle one is let go, seconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 86_400))]
     pub max_idle_seconds: Option<u64>,
 }
 
 /// The gateway's behaviour.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct GatewaySettings {
     /// Provider addresses by API: `openai`, `anthropic`, `gemini`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
     pub upstreams: BTreeMap<String, UpstreamRef>,
     /// What is injected, and how far the loop goes.
     #[serde(default)]
     pub injection: InjectionSettings,
-    /// Cluster only.
-    #[serde(default)]
+    /// How old a gateway's catalog may get without the hub before nothing is injected any more, seconds; 3600 when
+    /// absent. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
     pub max_snapshot_age_seconds: Option<u64>,
-    /// Cluster only.
-    #[serde(default)]
-    pub resources: Option<Value>,
 }
 
 /// One provider address.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct UpstreamRef {
     /// Base URL without the API's own path, for example `https://api.openai.com`.
+    #[schemars(length(min = 1, max = 2048))]
     pub url: String,
-    /// Where the key is. Cluster only.
-    #[serde(default)]
-    pub auth_secret_ref: Option<Value>,
 }
 
 /// What is injected, and how far the loop goes.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct InjectionSettings {
     /// Budget of the listing; 4,000 tokens when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 200_000))]
     pub max_listing_tokens: Option<usize>,
     /// Rounds of skill execution in one request; 10 when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
     pub max_tool_rounds: Option<u32>,
     /// Deadline of the whole loop, seconds; 540 when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
     pub deadline_seconds: Option<u64>,
     /// Models that get skills, `*` as a wildcard at the end; all when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub models: Option<Vec<String>>,
     /// Requests with a lower `max_tokens` get no skills; 64 when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub min_max_tokens: Option<u64>,
 }
 
@@ -224,31 +237,37 @@ impl SkillRuntimeSpec {
     /// Names of the fields that are set and that `knack dev` cannot honour, for one warning.
     pub fn cluster_only_fields(&self) -> Vec<&'static str> {
         let sandbox = &self.sandbox;
+        let selector = self.skill_selector.as_ref();
         let set = [
             ("spec.allowedCallers", self.allowed_callers.is_some()),
-            ("spec.env", self.env.is_some()),
+            ("spec.env", !self.env.is_empty()),
             ("spec.revisionHistoryLimit", self.revision_history_limit.is_some()),
             (
                 "spec.skillSelector.namespaceSelector",
-                self.skill_selector
-                    .as_ref()
-                    .is_some_and(|s| s.namespace_selector.is_some()),
+                selector.is_some_and(|s| s.namespace_selector.is_some()),
+            ),
+            (
+                "spec.skillSelector.matchExpressions",
+                selector.is_some_and(|s| !s.match_expressions.is_empty()),
             ),
             ("spec.sandbox.image", sandbox.image.is_some()),
-            ("spec.sandbox.allowedImages", sandbox.allowed_images.is_some()),
-            ("spec.sandbox.maxResources", sandbox.max_resources.is_some()),
+            ("spec.sandbox.allowedImages", !sandbox.allowed_images.is_empty()),
+            ("spec.sandbox.maxResources", !sandbox.max_resources.is_empty()),
             (
                 "spec.sandbox.ttlSecondsAfterFinished",
                 sandbox.ttl_seconds_after_finished.is_some(),
             ),
             ("spec.sandbox.runAsUserRange", sandbox.run_as_user_range.is_some()),
             ("spec.sandbox.runtimeClassName", sandbox.runtime_class_name.is_some()),
+            ("spec.sandbox.nodeSelector", !sandbox.node_selector.is_empty()),
+            ("spec.sandbox.tolerations", !sandbox.tolerations.is_empty()),
+            ("spec.sandbox.imagePullSecrets", !sandbox.image_pull_secrets.is_empty()),
             ("spec.sandbox.enforcement", sandbox.enforcement.is_some()),
+            ("spec.sandbox.logs", sandbox.logs.is_some()),
             (
                 "spec.gateway.maxSnapshotAgeSeconds",
                 self.gateway.max_snapshot_age_seconds.is_some(),
             ),
-            ("spec.gateway.resources", self.gateway.resources.is_some()),
         ];
         set.into_iter()
             .filter(|(_, is_set)| *is_set)

@@ -16,3 +16,81 @@ pub const HEADER_KNACK: &str = "x-knack";
 pub const HEADER_VIA: &str = "x-knack-via";
 /// Longest `metadata.name`: it must fit a DNS label (RFC 1123), since pods and labels carry it.
 pub const NAME_MAX_BYTES: usize = 63;
+
+/// API group of both kinds.
+pub const GROUP: &str = "knack.dev";
+/// API version of both kinds, without the group.
+pub const VERSION: &str = "v1alpha1";
+/// Longest namespace name (RFC 1123 label).
+pub const NAMESPACE_MAX_BYTES: usize = 63;
+
+/// Field manager of the controller's server-side applies.
+pub const FIELD_MANAGER: &str = "knack";
+/// Field manager of the hub: `warmPool`, `isolation`, `owner` and condition `Isolated` of a SkillRuntime's status.
+pub const FIELD_MANAGER_HUB: &str = "knack-hub";
+/// Audience of the projected ServiceAccount tokens that callers of the hub show.
+pub const TOKEN_AUDIENCE: &str = "knack";
+/// Lease of the active controller, in the release namespace.
+pub const LEASE_CONTROLLER: &str = "knack-controller";
+/// Prefix of the Lease of a runtime's owner among the hub's replicas, in the runtime's namespace.
+pub const LEASE_RUNTIME_PREFIX: &str = "knack-runtime-";
+/// Secret with the hub's certificate authority and serving certificate, in the release namespace.
+pub const SECRET_HUB_TLS: &str = "knack-hub-tls";
+/// ConfigMap with the authorities that clients of the hub trust, in the release namespace.
+pub const CONFIG_MAP_HUB_CA: &str = "knack-hub-ca";
+/// Virtual verb of RBAC on `skillruntimes`: may execute at this runtime.
+pub const VERB_USE: &str = "use";
+/// Virtual verb of RBAC on `skillruntimes`: sees every skill of the cluster default, not only its own namespace's.
+pub const VERB_USE_ALL: &str = "use-all";
+
+/// Name of the skill that an object belongs to.
+pub const LABEL_SKILL: &str = "knack.dev/skill";
+/// Namespace of that skill.
+pub const LABEL_SKILL_NAMESPACE: &str = "knack.dev/skill-namespace";
+/// Revision: the first 10 hex digits of what the artifact's name is made from.
+pub const LABEL_REVISION: &str = "knack.dev/revision";
+/// Name of the runtime that an object belongs to.
+pub const LABEL_RUNTIME: &str = "knack.dev/runtime";
+/// Id of an execution.
+pub const LABEL_EXECUTION: &str = "knack.dev/execution";
+/// What a pod is there for; [`ROLE_SANDBOX`] for those that run code.
+pub const LABEL_ROLE: &str = "knack.dev/role";
+/// Key of the warm pool that a pod belongs to.
+pub const LABEL_POOL: &str = "knack.dev/pool";
+/// Opt-in of the injection, on a pod or a namespace; see [`ENABLED`].
+pub const LABEL_INJECT: &str = "knack.dev/inject";
+/// Value of [`LABEL_INJECT`] that opts in.
+pub const ENABLED: &str = "enabled";
+/// Value of [`LABEL_ROLE`] of every pod that runs code, warm or cold: what the deny-all NetworkPolicy selects.
+pub const ROLE_SANDBOX: &str = "sandbox";
+/// Kubernetes' own label that carries a namespace's name on every namespace.
+pub const LABEL_NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Asks for a reconcile; echoed in `status.lastHandledReconcileAt`.
+pub const ANNOTATION_REQUESTED_AT: &str = "knack.dev/requestedAt";
+/// Full hex digest of the file tree, on every ConfigMap of an artifact.
+pub const ANNOTATION_DIGEST: &str = "knack.dev/digest";
+/// `<this>/<all>`, from 0: which shard a ConfigMap is.
+pub const ANNOTATION_SHARD: &str = "knack.dev/shard";
+/// Address at which the holder of a Lease answers, on the Lease.
+pub const ANNOTATION_ADDRESS: &str = "knack.dev/address";
+/// Hash of what a controller applied, so that an unchanged object is not applied again.
+pub const ANNOTATION_APPLIED: &str = "knack.dev/applied";
+/// Result summary of an ended execution, JSON, on its Job.
+pub const ANNOTATION_RESULT: &str = "knack.dev/result";
+
+/// Name of the deny-all NetworkPolicy of a runtime's sandboxes: `<this><runtime>`.
+pub const NETWORK_POLICY_PREFIX: &str = "knack-sandbox-";
+/// Name of the ResourceQuota of a runtime's sandboxes: `<this><runtime>`.
+pub const QUOTA_PREFIX: &str = "knack-sandbox-";
+
+/// Condition: valid and delivered (Skill), usable (SkillRuntime).
+pub const CONDITION_READY: &str = "Ready";
+/// Condition: work is under way, or will be tried again.
+pub const CONDITION_RECONCILING: &str = "Reconciling";
+/// Condition: needs a change by a person.
+pub const CONDITION_STALLED: &str = "Stalled";
+/// Condition of a Skill: at least one runtime serves it.
+pub const CONDITION_ACCEPTED: &str = "Accepted";
+/// Condition of a SkillRuntime, written by the hub: what the isolation probe saw.
+pub const CONDITION_ISOLATED: &str = "Isolated";

@@ -1,17 +1,15 @@
 //! From paths that a user named to the skills and runtimes found there.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use knack_skill::SpecOverrides;
-use knack_skill::model::{SkillFile, SkillRef};
+use knack_skill::model::SkillRef;
 
 use super::folder::read_folder;
 use super::source::{Report, SkillSource};
 use crate::api::vocabulary::DEFAULT_NAMESPACE;
 use crate::api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
+use crate::sources::{below, inline_files};
 
 /// One manifest file: an etcd object is at most 1.5 MiB, so a larger file holds no object that a cluster would take.
 const MANIFEST_MAX_BYTES: u64 = 4 << 20;
@@ -206,34 +204,7 @@ fn skill_source(origin: &str, manifest: &SkillManifest) -> Result<SkillSource, S
     if spec.source.config_map.is_some() || spec.source.archive.is_some() {
         return Err("spec.source: exactly one of inline, configMap, archive".to_owned());
     }
-    let mut files = BTreeMap::new();
-    for (path, text) in &inline.files {
-        files.insert(
-            path.clone(),
-            SkillFile {
-                bytes: text.as_bytes().into(),
-                executable: false,
-            },
-        );
-    }
-    for (path, text) in &inline.binary_files {
-        let compact: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-        let bytes = STANDARD
-            .decode(compact)
-            .map_err(|error| format!("spec.source.inline.binaryFiles[{path:?}]: not base64: {error}"))?;
-        if files
-            .insert(
-                path.clone(),
-                SkillFile {
-                    bytes: bytes.into(),
-                    executable: false,
-                },
-            )
-            .is_some()
-        {
-            return Err(format!("spec.source.inline: {path:?} is in files and in binaryFiles"));
-        }
-    }
+    let files = inline_files(inline).and_then(|files| below(files, spec.source.path.as_deref()));
     Ok(SkillSource {
         id: SkillRef {
             namespace: manifest.metadata.namespace.clone(),
@@ -242,61 +213,7 @@ fn skill_source(origin: &str, manifest: &SkillManifest) -> Result<SkillSource, S
         origin: origin.to_owned(),
         labels: Some(manifest.metadata.labels.clone()),
         suspend: spec.suspend,
-        files: below(files, spec.source.path.as_deref())?,
-        overrides: overrides(manifest)?,
-    })
-}
-
-/// The files below `path`, relative to it; without a path, those beside the only SKILL.md.
-fn below(files: BTreeMap<String, SkillFile>, path: Option<&str>) -> Result<BTreeMap<String, SkillFile>, String> {
-    let prefix = if let Some(path) = path {
-        format!("{}/", path.trim_matches('/'))
-    } else {
-        let mut folders = files
-            .keys()
-            .filter_map(|name| name.strip_suffix("SKILL.md"))
-            .filter(|f| f.is_empty() || f.ends_with('/'));
-        match (folders.next(), folders.next()) {
-            (Some(folder), None) => folder.to_owned(),
-            (Some(_), Some(_)) => {
-                return Err("spec.source: several SKILL.md; say which by spec.source.path".to_owned());
-            }
-            (None, _) => return Ok(files),
-        }
-    };
-    if prefix.is_empty() || prefix == "/" {
-        return Ok(files);
-    }
-    Ok(files
-        .into_iter()
-        .filter_map(|(name, file)| Some((name.strip_prefix(&prefix)?.to_owned(), file)))
-        .collect())
-}
-
-fn overrides(manifest: &SkillManifest) -> Result<SpecOverrides, String> {
-    let spec = &manifest.spec;
-    let activation = spec.activation.as_ref();
-    let sandbox = spec.sandbox.as_ref();
-    let memory = sandbox
-        .and_then(|s| s.resources.as_ref())
-        .map(crate::api::skill::Resources::memory_bytes);
-    Ok(SpecOverrides {
-        version: spec.version.clone(),
-        activation: activation.and_then(|a| a.mode).map(Into::into),
-        tags: activation.and_then(|a| a.tags.clone()),
-        tools: spec.tools.as_ref().map(|tools| tools.iter().map(Into::into).collect()),
-        inputs: spec
-            .inputs
-            .as_ref()
-            .map(|inputs| inputs.iter().map(Into::into).collect()),
-        sandbox: Some(knack_skill::model::SandboxRequest {
-            image: sandbox.and_then(|s| s.image.clone()),
-            timeout_seconds: sandbox.and_then(|s| s.timeout_seconds),
-            max_output_bytes: sandbox.and_then(|s| s.max_output_bytes),
-            memory_bytes: memory
-                .transpose()
-                .map_err(|text| format!("spec.sandbox.{text}"))?
-                .flatten(),
-        }),
+        files: files.map_err(|error| error.message)?,
+        overrides: spec.overrides().to_load(),
     })
 }

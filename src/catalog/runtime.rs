@@ -7,8 +7,8 @@ use knack_skill::catalog::{DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, Model
 use knack_skill::model::{ActivationMode, SkillRef};
 
 use super::source::{Report, SkillSource};
-use crate::api::SkillRuntimeManifest;
 use crate::api::vocabulary::DEFAULT_NAMESPACE;
+use crate::api::{Resources, SkillRuntimeManifest};
 
 /// What a `SkillRuntime` says, or would say if there were one.
 #[derive(Debug, Clone)]
@@ -107,13 +107,8 @@ impl RuntimeSettings {
                 name: pin.name.clone(),
             },
             mode: pin.mode.map(Into::into),
-            inputs: BTreeMap::new(),
+            inputs: pin.inputs.clone(),
         });
-        let memory = spec
-            .sandbox
-            .resources
-            .as_ref()
-            .map(crate::api::skill::Resources::memory_bytes);
         Ok(Self {
             pins: pins.collect(),
             name: SkillRef {
@@ -124,18 +119,15 @@ impl RuntimeSettings {
             max_activation: spec.max_activation.map_or(ActivationMode::Listed, Into::into),
             match_labels: selector.match_labels,
             model_code: match spec.sandbox.model_code {
-                crate::api::skill_runtime::ModelCode::Allow => ModelCode::Allow,
-                crate::api::skill_runtime::ModelCode::Deny => ModelCode::Deny,
+                crate::api::runtime_sandbox::ModelCode::Allow => ModelCode::Allow,
+                crate::api::runtime_sandbox::ModelCode::Deny => ModelCode::Deny,
             },
             timeout: spec.sandbox.timeout_seconds.map_or(base.timeout, Duration::from_secs),
             max_timeout: spec
                 .sandbox
                 .max_timeout_seconds
                 .map_or(base.max_timeout, Duration::from_secs),
-            memory_bytes: memory
-                .transpose()
-                .map_err(|text| format!("spec.sandbox.{text}"))?
-                .flatten(),
+            memory_bytes: spec.sandbox.resources.as_ref().and_then(Resources::memory_bytes),
             max_tool_rounds: injection.max_tool_rounds.unwrap_or(base.max_tool_rounds),
             deadline: injection.deadline_seconds.map_or(base.deadline, Duration::from_secs),
             max_listing_tokens: injection.max_listing_tokens.unwrap_or(base.max_listing_tokens),

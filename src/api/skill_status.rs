@@ -1,0 +1,129 @@
+//! `status` of a `Skill`, written by the controller only.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::activation::ActivationWord;
+
+/// Most entries of `status.runtimes`: fan-out lists in objects are bounded.
+pub const STATUS_RUNTIMES_MAX: usize = 16;
+
+/// What the controller made of a skill. While a newer source fails, everything but the conditions tells of the last
+/// good artifact, which stays in service.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillStatus {
+    /// Generation of the spec that the conditions speak of; -1 before the controller saw the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Last value of annotation `knack.dev/requestedAt` that was acted upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub last_handled_reconcile_at: Option<String>,
+    /// kstatus conditions `Ready`, `Reconciling`, `Stalled`, and `Accepted`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub conditions: Vec<Condition>,
+    /// Shown name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub name: Option<String>,
+    /// What the model reads in the listing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub description: Option<String>,
+    /// Version, if declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub version: Option<String>,
+    /// Activation that the skill asks for; a runtime may cap it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<ActivationWord>,
+    /// What is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactStatus>,
+    /// ConfigMaps that hold it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub config_maps: Vec<ConfigMapStatus>,
+    /// Declared tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tools: Vec<ToolStatus>,
+    /// What it costs a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenStatus>,
+    /// What the runtimes that select it say; the first 16 by namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub runtimes: Vec<RuntimeVerdict>,
+}
+
+/// An artifact in service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactStatus {
+    /// Short name of this content and these settings: 10 hex digits, as in label `knack.dev/revision`.
+    #[schemars(length(max = 64))]
+    pub revision: String,
+    /// Hex SHA-256 of the canonical file tree.
+    #[schemars(length(max = 128))]
+    pub digest: String,
+    /// Bytes of all files.
+    pub size: i64,
+    /// Number of files.
+    pub file_count: i64,
+}
+
+/// One ConfigMap of the artifact.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapStatus {
+    /// Its name, in the skill's namespace.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Hex SHA-256 of its canonical content.
+    #[schemars(length(max = 128))]
+    pub digest: String,
+}
+
+/// A declared tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolStatus {
+    /// Name as declared.
+    #[schemars(length(max = 64))]
+    pub name: String,
+    /// The file of the skill that it runs, if its command names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub path: Option<String>,
+}
+
+/// Estimated tokens: bytes divided by 4, rounded up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenStatus {
+    /// Name and description in the listing of every request.
+    pub listing: i64,
+    /// The body, when it is loaded.
+    pub body: i64,
+}
+
+/// What one runtime says of a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeVerdict {
+    /// Namespace of the runtime.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Name of the runtime.
+    #[schemars(length(max = 63))]
+    pub name: String,
+    /// Whether it serves the skill.
+    pub accepted: bool,
+    /// Why not, or with what reservation; `Accepted` if there is none.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+}

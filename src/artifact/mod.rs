@@ -1,0 +1,32 @@
+//! A skill's content as immutable ConfigMaps, and back.
+//!
+//! ```text
+//! files + what the spec sets  ->  build  ->  ConfigMap shards  ->  read  ->  files + what the spec set
+//! ```
+//! Content is stored with the settings it was judged with, so that the last good revision is served as it was, whatever the
+//! object says by now. One plain key per file (`f<n>-<base name>`), so that a person can read it and a scanner can scan it;
+//! the key `index.json` of the first shard tells path, mode, size, hash and pieces. Pure.
+
+mod build;
+mod index;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use build::{Artifact, SHARD_MAX_BYTES, build, name};
+pub use index::{INDEX_KEY, Index};
+pub use read::{ArtifactError, Content, read};
+
+use sha2::{Digest as _, Sha256};
+
+/// Hex digits of a revision: a name, not a proof; the whole digest is verified.
+pub const REVISION_DIGITS: usize = 10;
+
+/// Lower-case hex SHA-256.
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,129 @@
+//! ConfigMaps to files, every byte verified.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use knack_skill::model::{SkillFile, SkillRef};
+use knack_skill::problem::Profile;
+use kube::ResourceExt as _;
+
+use super::index::{FORMAT, FileEntry, INDEX_KEY, Index};
+use super::sha256;
+use crate::api::SkillOverrides;
+use crate::api::vocabulary::ANNOTATION_SHARD;
+
+/// What an artifact holds.
+#[derive(Debug, Clone)]
+pub struct Content {
+    /// Hex SHA-256 of the canonical file tree, verified.
+    pub digest: String,
+    /// Files by path.
+    pub files: BTreeMap<String, SkillFile>,
+    /// What the spec set over the frontmatter when this content was judged.
+    pub overrides: SkillOverrides,
+}
+
+impl Content {
+    /// As the judgement of skills takes it.
+    pub fn to_load(&self, skill: &SkillRef) -> knack_skill::LoadInput {
+        knack_skill::LoadInput {
+            id: skill.clone(),
+            files: self.files.clone(),
+            overrides: self.overrides.to_load(),
+            profile: Profile::Load,
+        }
+    }
+}
+
+/// Why an artifact cannot be read: it is incomplete, damaged, or of a newer Knack.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("artifact: {0}")]
+pub struct ArtifactError(String);
+
+/// Reads an artifact from its ConfigMaps, given in any order. Verifies the hash of every file and of the tree.
+pub fn read(config_maps: &[ConfigMap]) -> Result<Content, ArtifactError> {
+    let mut shards: BTreeMap<usize, &ConfigMap> = BTreeMap::new();
+    for config_map in config_maps {
+        shards.insert(number(config_map)?, config_map);
+    }
+    let index = shards
+        .get(&0)
+        .and_then(|first| first.data.as_ref()?.get(INDEX_KEY))
+        .ok_or_else(|| {
+            ArtifactError(format!(
+                "no {INDEX_KEY} in the first of {} ConfigMaps",
+                config_maps.len()
+            ))
+        })?;
+    let index: Index =
+        serde_json::from_str(index).map_err(|error| ArtifactError(format!("{INDEX_KEY} is broken: {error}")))?;
+    if index.format > FORMAT {
+        return Err(ArtifactError(format!(
+            "{INDEX_KEY} has format {}, this Knack reads up to {FORMAT}; upgrade it",
+            index.format
+        )));
+    }
+    let mut files = BTreeMap::new();
+    for entry in &index.files {
+        files.insert(entry.path.clone(), file(entry, &shards)?);
+    }
+    let digest = knack_skill::tree::digest(&files);
+    if digest != index.digest {
+        return Err(ArtifactError(format!(
+            "the files have digest {digest}, the index says {}",
+            index.digest
+        )));
+    }
+    Ok(Content {
+        digest,
+        files,
+        overrides: index.overrides,
+    })
+}
+
+/// Which shard a ConfigMap is.
+fn number(config_map: &ConfigMap) -> Result<usize, ArtifactError> {
+    config_map
+        .annotations()
+        .get(ANNOTATION_SHARD)
+        .and_then(|shard| shard.split_once('/')?.0.parse().ok())
+        .ok_or_else(|| {
+            ArtifactError(format!(
+                "ConfigMap {} has no annotation {ANNOTATION_SHARD}",
+                config_map.name_any()
+            ))
+        })
+}
+
+fn file(entry: &FileEntry, shards: &BTreeMap<usize, &ConfigMap>) -> Result<SkillFile, ArtifactError> {
+    let mut bytes = Vec::new();
+    for piece in &entry.pieces {
+        let shard = shards
+            .get(&piece.shard)
+            .ok_or_else(|| ArtifactError(format!("shard {} of {} is missing", piece.shard, entry.path)))?;
+        let text = shard
+            .data
+            .as_ref()
+            .and_then(|data| data.get(&piece.key))
+            .map(String::as_bytes);
+        let binary = shard
+            .binary_data
+            .as_ref()
+            .and_then(|data| data.get(&piece.key))
+            .map(|b| b.0.as_slice());
+        let part = text.or(binary).ok_or_else(|| {
+            ArtifactError(format!(
+                "key {} of {} is missing in shard {}",
+                piece.key, entry.path, piece.shard
+            ))
+        })?;
+        bytes.extend_from_slice(part);
+    }
+    if sha256(&bytes) != entry.sha256 {
+        return Err(ArtifactError(format!("{} is not what the index says", entry.path)));
+    }
+    Ok(SkillFile {
+        bytes: bytes.into(),
+        executable: entry.mode == "0755",
+    })
+}

@@ -1,0 +1,152 @@
+//! What to do about a Lease, as a function of what was seen and when.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use tokio::time::Instant;
+
+use crate::api::vocabulary::ANNOTATION_ADDRESS;
+
+/// Who holds a Lease, as far as this process knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Identity of the holder, if there is one.
+    pub holder: Option<String>,
+    /// Where the holder answers, if it says so.
+    pub address: Option<String>,
+    /// Until when this process holds it without another renewal; `None` if another one does.
+    pub mine_until: Option<Instant>,
+    /// How often the holder changed: a fencing number.
+    pub transitions: i32,
+}
+
+impl Claim {
+    /// Whether this process holds the Lease at a moment.
+    pub fn is_mine(&self, now: Instant) -> bool {
+        self.mine_until.is_some_and(|until| now < until)
+    }
+}
+
+/// What was seen of a foreign holder, and since when it has not changed.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    seen: Option<(Option<String>, Option<String>, Instant)>,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// There is no Lease: create it.
+    Create,
+    /// It is free or its holder is gone: take it.
+    Take,
+    /// It is ours: renew it.
+    Renew,
+    /// Another one holds it.
+    Wait,
+}
+
+/// Decides, and remembers what was seen.
+pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, now: Instant) -> Decision {
+    let Some(spec) = lease.map(|lease| lease.spec.clone().unwrap_or_default()) else {
+        return Decision::Create;
+    };
+    let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+    if holder.is_none() {
+        return Decision::Take;
+    }
+    if holder.as_deref() == Some(me) {
+        return Decision::Renew;
+    }
+    // The version changes with every renewal, whatever the holder's clock says.
+    let version = lease.and_then(|lease| lease.metadata.resource_version.clone());
+    let since = match &observed.seen {
+        Some((seen_holder, seen_version, since)) if *seen_holder == holder && *seen_version == version => *since,
+        _ => {
+            observed.seen = Some((holder, version, now));
+            now
+        }
+    };
+    let duration = Duration::from_secs(
+        spec.lease_duration_seconds
+            .and_then(|s| u64::try_from(s).ok())
+            .unwrap_or(0),
+    );
+    if now.duration_since(since) > duration {
+        Decision::Take
+    } else {
+        Decision::Wait
+    }
+}
+
+/// What a Lease object says about its holder.
+pub(super) fn foreign_claim(lease: &LeaseObject) -> Claim {
+    let spec = lease.spec.clone().unwrap_or_default();
+    Claim {
+        holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+        address: lease
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(ANNOTATION_ADDRESS).cloned()),
+        mine_until: None,
+        transitions: spec.lease_transitions.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: &str, version: &str) -> LeaseObject {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "x", "resourceVersion": version},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn absent_free_and_own_leases_are_taken_at_once() {
+        let now = Instant::now();
+        for (lease, expected) in [
+            (None, Decision::Create),
+            (Some(lease("", "1")), Decision::Take),
+            (Some(lease("me", "1")), Decision::Renew),
+            (Some(lease("other", "1")), Decision::Wait),
+        ] {
+            assert_eq!(decide(&mut Observed::default(), lease.as_ref(), "me", now), expected);
+        }
+    }
+
+    #[test]
+    fn a_foreign_lease_is_taken_when_it_stood_still_for_its_duration() {
+        let (start, mut observed) = (Instant::now(), Observed::default());
+        for (seconds, version, expected) in [
+            (0, "1", Decision::Wait),
+            (9, "1", Decision::Wait),
+            (10, "2", Decision::Wait),
+            (19, "2", Decision::Wait),
+            (20, "2", Decision::Wait),
+            (21, "2", Decision::Take),
+        ] {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(
+                decide(&mut observed, Some(&lease("other", version)), "me", now),
+                expected,
+                "{seconds} {version}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_claim_ends_by_the_own_clock() {
+        let now = Instant::now();
+        let claim = Claim {
+            mine_until: Some(now + Duration::from_secs(1)),
+            ..Claim::default()
+        };
+        assert!(claim.is_mine(now));
+        assert!(!claim.is_mine(now + Duration::from_secs(1)));
+    }
+}

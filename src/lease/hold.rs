@@ -1,0 +1,236 @@
+//! Acquiring, renewing and releasing a Lease.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::decide::{Claim, Decision, Observed, decide, foreign_claim};
+use crate::api::vocabulary::ANNOTATION_ADDRESS;
+
+/// Which Lease, who we are, and how fast a dead holder is followed.
+#[derive(Debug, Clone)]
+pub struct LeaseSettings {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Our identity: unique to this process, so that a restarted one is another holder.
+    pub identity: String,
+    /// Where we answer, for the others; kept in an annotation.
+    pub address: Option<String>,
+    /// How long a Lease holds without renewal. A successor waits this long, an unlucky holder stops a tenth earlier.
+    pub duration: Duration,
+    /// Pause between renewals, and between looks at a foreign Lease; a fifth of the duration or less.
+    pub interval: Duration,
+}
+
+impl LeaseSettings {
+    /// Settings with the usual times: 15 s and 3 s. A leader that dies is followed within 18 s.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            address: None,
+            duration: Duration::from_secs(15),
+            interval: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A Lease that this process wants.
+#[derive(Debug)]
+pub struct Lease {
+    api: Api<LeaseObject>,
+    settings: LeaseSettings,
+    observed: Observed,
+    claim: watch::Sender<Claim>,
+}
+
+impl Lease {
+    /// A Lease, and the channel that tells who holds it.
+    pub fn new(client: Client, settings: LeaseSettings) -> (Self, watch::Receiver<Claim>) {
+        let (claim, receiver) = watch::channel(Claim::default());
+        let api = Api::namespaced(client, &settings.namespace);
+        let lease = Self {
+            api,
+            settings,
+            observed: Observed::default(),
+            claim,
+        };
+        (lease, receiver)
+    }
+
+    /// Looks once: creates, takes, renews or leaves the Lease, and tells the channel. `Ok(true)`: it is ours.
+    /// Errors are those of the API server or a timeout; a claim that runs out meanwhile ends by its own clock.
+    pub async fn step(&mut self) -> Result<bool, kube::Error> {
+        // Counted from before the call: what the server saw later can only end later.
+        let started = Instant::now();
+        let current = self.call(self.api.get_opt(&self.settings.name)).await?;
+        let decision = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
+        let written = match decision {
+            Decision::Wait => None,
+            Decision::Create => {
+                self.written(self.api.create(&PostParams::default(), &self.object(None)))
+                    .await?
+            }
+            Decision::Take | Decision::Renew => {
+                let object = self.object(current.clone());
+                self.written(self.api.replace(&self.settings.name, &PostParams::default(), &object))
+                    .await?
+            }
+        };
+        match written.as_ref().or(current.as_ref()) {
+            Some(lease) => {
+                let mut claim = foreign_claim(lease);
+                // A tenth earlier than others may take it: they count from when they saw the renewal, which is later.
+                let margin = self.settings.duration / 10;
+                claim.mine_until = written.as_ref().map(|_| started + self.settings.duration - margin);
+                self.tell(claim);
+            }
+            None => self.tell(Claim::default()),
+        }
+        Ok(written.is_some())
+    }
+
+    /// Waits until the Lease is ours.
+    pub async fn acquire(&mut self) -> Claim {
+        loop {
+            match self.step().await {
+                Ok(true) => return self.claim.borrow().clone(),
+                Ok(false) => {}
+                Err(error) => self.log(&error),
+            }
+            sleep(self.settings.interval).await;
+        }
+    }
+
+    /// Renews until the claim is lost, which is when this returns.
+    pub async fn renew(&mut self) {
+        loop {
+            sleep(self.settings.interval).await;
+            match self.step().await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    self.log(&error);
+                    if !self.claim.borrow().is_mine(Instant::now()) {
+                        self.tell(Claim::default());
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Acquires and renews until told to stop; then releases, so that another one need not wait.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let forever = async {
+            loop {
+                let claim = self.acquire().await;
+                info!(lease = %self.settings.name, namespace = %self.settings.namespace, transitions = claim.transitions, "lease acquired");
+                self.renew().await;
+                warn!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease lost");
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = forever => {}
+        }
+        self.release().await;
+    }
+
+    /// Gives the Lease back, if it is ours.
+    pub async fn release(&mut self) {
+        if !self.claim.borrow().is_mine(Instant::now()) {
+            return;
+        }
+        self.tell(Claim::default());
+        let released = async {
+            let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
+                return Ok(());
+            };
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_deref() == Some(self.settings.identity.as_str()) {
+                spec.holder_identity = None;
+                self.api
+                    .replace(&self.settings.name, &PostParams::default(), &lease)
+                    .await?;
+            }
+            Ok::<(), kube::Error>(())
+        };
+        if let Err(error) = self.call(released).await {
+            self.log(&error);
+        }
+    }
+
+    /// What we write over the current object: a replace with its resourceVersion, so that of two takers one loses.
+    fn object(&self, current: Option<LeaseObject>) -> LeaseObject {
+        let now = MicroTime(Timestamp::now());
+        let mut object = current.unwrap_or_else(|| LeaseObject {
+            metadata: ObjectMeta {
+                name: Some(self.settings.name.clone()),
+                namespace: Some(self.settings.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        });
+        let before = object.spec.take().unwrap_or_default();
+        let same = before.holder_identity.as_deref() == Some(self.settings.identity.as_str());
+        if let Some(address) = &self.settings.address {
+            let annotations = object.metadata.annotations.get_or_insert_with(BTreeMap::new);
+            annotations.insert(ANNOTATION_ADDRESS.to_owned(), address.clone());
+        }
+        object.spec = Some(LeaseSpec {
+            holder_identity: Some(self.settings.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX)),
+            acquire_time: if same { before.acquire_time } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_transitions: Some(before.lease_transitions.unwrap_or_default() + i32::from(!same)),
+            ..LeaseSpec::default()
+        });
+        object
+    }
+
+    /// The written object; `None` if another one was faster.
+    async fn written(
+        &self,
+        call: impl Future<Output = Result<LeaseObject, kube::Error>>,
+    ) -> Result<Option<LeaseObject>, kube::Error> {
+        match self.call(call).await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A call that ends before its claim does.
+    async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+        let limit = self.settings.duration / 3;
+        timeout(limit, call).await.unwrap_or_else(|_| {
+            let text = format!("no answer within {} ms", limit.as_millis());
+            Err(kube::Error::Service(text.into()))
+        })
+    }
+
+    fn tell(&self, claim: Claim) {
+        self.claim.send_if_modified(|current| {
+            let changed = *current != claim;
+            *current = claim;
+            changed
+        });
+    }
+
+    fn log(&self, error: &kube::Error) {
+        warn!(lease = %self.settings.name, namespace = %self.settings.namespace, %error, "lease");
+    }
+}

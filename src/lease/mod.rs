@@ -1,0 +1,14 @@
+//! One holder among replicas, by a `coordination.k8s.io/v1` Lease: the controller's leader, the owner of a runtime.
+//!
+//! ```text
+//! let (lease, claim) = Lease::new(client, settings);
+//! tokio::spawn(lease.run(shutdown));          // acquires, renews, gives up, acquires again; releases at shutdown
+//! claim.borrow().is_mine(Instant::now())      // a monotonic clock decides: a holder that cannot renew stops by itself
+//! ```
+//! Clocks of replicas are never compared: an observer counts from when *it* last saw the Lease change.
+
+mod decide;
+mod hold;
+
+pub use decide::{Claim, Decision, Observed, decide};
+pub use hold::{Lease, LeaseSettings};

@@ -1,0 +1,116 @@
+//! Ceilings and images: what a skill asks of a sandbox against what the runtime allows.
+
+use super::types::{Reason, Rejection, Scope};
+use crate::api::skill::SkillSandbox;
+use crate::api::{Quantity, SkillRuntime};
+
+/// Wall-clock limit of one run where the runtime names none, seconds.
+pub const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
+/// Highest wall-clock limit where the runtime names none, seconds.
+pub const DEFAULT_MAX_TIMEOUT_SECONDS: u64 = 60;
+
+/// What of a skill's requests the runtime does not allow, if anything. Frontmatter requests are capped instead: their
+/// authors know no runtime.
+pub(super) fn check(runtime: &SkillRuntime, asked: &SkillSandbox, scope: &Scope<'_>) -> Option<Rejection> {
+    timeout(runtime, asked)
+        .or_else(|| resources(runtime, asked))
+        .or_else(|| {
+            asked
+                .image
+                .as_deref()
+                .and_then(|image| image_allowed(runtime, image, scope).err())
+        })
+}
+
+fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
+    let ceiling = runtime
+        .spec
+        .sandbox
+        .max_timeout_seconds
+        .unwrap_or(DEFAULT_MAX_TIMEOUT_SECONDS);
+    let seconds = asked.timeout_seconds.filter(|seconds| *seconds > ceiling)?;
+    Some(Rejection {
+        reason: Reason::TimeoutOverCeiling,
+        message: format!(
+            "spec.sandbox.timeoutSeconds {seconds} is over the runtime's maxTimeoutSeconds {ceiling}; lower it or raise the ceiling"
+        ),
+    })
+}
+
+fn resources(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
+    let sandbox = &runtime.spec.sandbox;
+    let asked = asked.resources.as_ref()?;
+    let ceiling = |name: &str| -> Option<&Quantity> {
+        let limits = sandbox.resources.as_ref().map(|resources| &resources.limits);
+        sandbox.max_resources.get(name).or_else(|| limits?.get(name))
+    };
+    asked.limits.iter().chain(&asked.requests).find_map(|(name, wanted)| {
+        let over = match ceiling(name) {
+            Some(ceiling) if wanted.milli() > ceiling.milli() => format!("over the runtime's ceiling {ceiling}"),
+            None if !COMMON.contains(&name.as_str()) => "a resource that the runtime does not offer".to_owned(),
+            _ => return None,
+        };
+        Some(Rejection {
+            reason: Reason::ResourcesOverCeiling,
+            message: format!(
+                "spec.sandbox.resources: {name} {wanted} is {over}; lower it or raise spec.sandbox.maxResources of the runtime"
+            ),
+        })
+    })
+}
+
+/// Resources that every sandbox has; without a ceiling they are bounded by the namespace's quota only.
+const COMMON: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+/// Whether an image may run at a runtime: its own image, or one of `allowedImages`, with a digest.
+pub fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Result<(), Rejection> {
+    let sandbox = &runtime.spec.sandbox;
+    let own = sandbox.image.as_deref().or(scope.default_image);
+    if own == Some(image) {
+        return Ok(());
+    }
+    let repository = repository(image);
+    if !sandbox.allowed_images.iter().any(|allowed| allowed == repository) {
+        return Err(Rejection {
+            reason: Reason::ImageNotAllowed,
+            message: format!(
+                "image {image}: {repository} is not in spec.sandbox.allowedImages of the runtime; add it there or use the runtime's image"
+            ),
+        });
+    }
+    if !image.contains("@sha256:") && !scope.allow_image_tags {
+        return Err(Rejection {
+            reason: Reason::ImageNotPinned,
+            message: format!("image {image} has no digest; write {repository}@sha256:<digest>"),
+        });
+    }
+    Ok(())
+}
+
+/// An image without tag and digest.
+fn repository(image: &str) -> &str {
+    let image = image.split_once('@').map_or(image, |(before, _)| before);
+    match image.rsplit_once(':') {
+        // A colon before the last slash is the registry's port.
+        Some((before, after)) if !after.contains('/') => before,
+        _ => image,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_an_image_without_tag_and_digest() {
+        for (image, expected) in [
+            ("r.io/a", "r.io/a"),
+            ("r.io/a:1", "r.io/a"),
+            ("r.io:5000/a", "r.io:5000/a"),
+            ("r.io:5000/a:1@sha256:00", "r.io:5000/a"),
+            ("a@sha256:00", "a"),
+        ] {
+            assert_eq!(repository(image), expected);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The selection itself.
+
+use std::collections::BTreeMap;
+
+use knack_skill::model::ActivationMode;
+use kube::ResourceExt as _;
+
+use super::limits;
+use super::types::{Caller, Reason, Rejection, Scope, Selected};
+use crate::api::skill::RuntimesFrom;
+use crate::api::skill_runtime::{SkillPin, SkillSelector};
+use crate::api::{Labels, Skill, SkillRuntime};
+
+/// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
+///
+/// * A pin selects its skill whatever labels and namespaces say; the skill's consent (`allowedRuntimes`) is asked all the same.
+/// * Without pin: the skill's namespace must match `namespaceSelector` (absent: the runtime's own; at the cluster default: all)
+///   and its labels `matchLabels` and `matchExpressions`.
+/// * At the cluster default a caller sees the skills of its own namespace, and those whose `from` is `All` or a `Selector`
+///   that matches the caller's namespace.
+pub fn select<'a>(
+    runtime: &'a SkillRuntime,
+    scope: &Scope<'_>,
+    caller: Caller<'_>,
+    skills: impl IntoIterator<Item = &'a Skill>,
+) -> Vec<Selected<'a>> {
+    let empty = SkillSelector::default();
+    let selector = runtime.spec.skill_selector.as_ref().unwrap_or(&empty);
+    let mut selected: Vec<Selected<'a>> = skills
+        .into_iter()
+        .filter_map(|skill| {
+            let pin = runtime
+                .spec
+                .skill_selector
+                .as_ref()
+                .and_then(|s| pin_of(s, runtime, skill));
+            let wanted = pin.is_some() || is_selected(runtime, scope, selector, skill);
+            (wanted && is_visible(runtime, scope, caller, skill)).then(|| judge(runtime, scope, skill, pin))
+        })
+        .collect();
+    selected.sort_by_cached_key(|item| (item.skill.namespace(), item.skill.name_any()));
+    note_shared_names(runtime, scope, caller, &mut selected);
+    selected
+}
+
+fn own_namespace(runtime: &SkillRuntime) -> String {
+    runtime.namespace().unwrap_or_default()
+}
+
+fn pin_of<'a>(selector: &'a SkillSelector, runtime: &SkillRuntime, skill: &Skill) -> Option<&'a SkillPin> {
+    let (own, namespace, name) = (own_namespace(runtime), skill.namespace(), skill.name_any());
+    selector
+        .skills
+        .iter()
+        .find(|pin| pin.name == name && Some(pin.namespace.as_deref().unwrap_or(&own)) == namespace.as_deref())
+}
+
+fn is_selected(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, skill: &Skill) -> bool {
+    let namespace = skill.namespace().unwrap_or_default();
+    let in_namespace = match &selector.namespace_selector {
+        Some(wanted) => wanted.matches(labels_of(scope, &namespace)),
+        None => scope.cluster_default || namespace == own_namespace(runtime),
+    };
+    let requirements = crate::api::LabelSelector {
+        match_labels: selector.match_labels.clone(),
+        match_expressions: selector.match_expressions.clone(),
+    };
+    in_namespace && requirements.matches(skill.labels())
+}
+
+static NO_LABELS: Labels = Labels::new();
+
+fn labels_of<'a>(scope: &Scope<'a>, namespace: &str) -> &'a Labels {
+    scope.namespaces.get(namespace).unwrap_or(&NO_LABELS)
+}
+
+/// What the skill's owner consents to: words and selector.
+fn consent(skill: &Skill) -> (RuntimesFrom, Option<&crate::api::LabelSelector>) {
+    let namespaces = skill.spec.allowed_runtimes.as_ref().map(|allowed| &allowed.namespaces);
+    (
+        namespaces.map_or(RuntimesFrom::default(), |namespaces| namespaces.from),
+        namespaces.and_then(|namespaces| namespaces.selector.as_ref()),
+    )
+}
+
+/// Whether this caller may see the skill at this runtime.
+fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, skill: &Skill) -> bool {
+    let Caller::Namespace(caller) = caller else {
+        return true;
+    };
+    let namespace = skill.namespace().unwrap_or_default();
+    // Elsewhere the runtime's own access rules decide who comes in, and whoever is in sees all of it.
+    if !scope.cluster_default || namespace == caller || namespace == own_namespace(runtime) {
+        return true;
+    }
+    match consent(skill) {
+        (RuntimesFrom::All, _) => true,
+        (RuntimesFrom::Selector, Some(selector)) => selector.matches(labels_of(scope, caller)),
+        _ => false,
+    }
+}
+
+fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: Option<&'a SkillPin>) -> Selected<'a> {
+    let cap = runtime
+        .spec
+        .max_activation
+        .map_or(ActivationMode::Listed, ActivationMode::from);
+    let asked = asked_mode(skill);
+    let mode = pin
+        .and_then(|pin| pin.mode)
+        .map_or_else(|| asked.min(cap), ActivationMode::from);
+    let accepted = match refusal(runtime, scope, skill) {
+        Some(rejection) => Err(rejection),
+        None if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
+            reason: Reason::ServedAtCap,
+            message: format!(
+                "asks for {}, served at {}: the runtime's maxActivation; raise it or pin the skill",
+                asked.as_str(),
+                mode.as_str()
+            ),
+        })),
+        None => Ok(None),
+    };
+    Selected {
+        skill,
+        pin,
+        mode,
+        accepted,
+    }
+}
+
+/// The activation that the artifact in service asks for; of the spec before there is one.
+fn asked_mode(skill: &Skill) -> ActivationMode {
+    let served = skill.status.as_ref().and_then(|status| status.activation);
+    let written = skill.spec.activation.as_ref().and_then(|activation| activation.mode);
+    served.or(written).map_or(ActivationMode::Listed, ActivationMode::from)
+}
+
+fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {
+    not_allowed(runtime, scope, skill)
+        .or_else(|| {
+            skill.spec.suspend.then(|| Rejection {
+                reason: Reason::Suspended,
+                message: "spec.suspend is true".to_owned(),
+            })
+        })
+        .or_else(|| {
+            let served = skill.status.as_ref().is_some_and(|status| status.artifact.is_some());
+            (!served).then(|| Rejection {
+                reason: Reason::NotReady,
+                message: "no valid content yet; see condition Ready of the skill".to_owned(),
+            })
+        })
+        .or_else(|| limits::check(runtime, skill.spec.sandbox.as_ref()?, scope))
+}
+
+fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {
+    let own = own_namespace(runtime);
+    if skill.namespace().as_deref() == Some(own.as_str()) {
+        return None;
+    }
+    let allowed = match consent(skill) {
+        (RuntimesFrom::Same, _) => false,
+        (RuntimesFrom::SameOrClusterDefault, _) => scope.cluster_default,
+        (RuntimesFrom::All, _) => true,
+        // At the cluster default the selector chooses among callers, not among runtimes.
+        (RuntimesFrom::Selector, selector) => {
+            scope.cluster_default || selector.is_some_and(|selector| selector.matches(labels_of(scope, &own)))
+        }
+    };
+    (!allowed).then(|| Rejection {
+        reason: Reason::NotAllowedBySkill,
+        message: format!(
+            "spec.allowedRuntimes of the skill does not allow runtimes of namespace {own}; its owner can set namespaces.from to All or to a Selector"
+        ),
+    })
+}
+
+/// Skills of one name in one view go by `namespace/name`; those that were served without reservation say so.
+fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
+    let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (place, item) in selected.iter().enumerate() {
+        if item.accepted.is_ok() {
+            by_name.entry(item.skill.name_any()).or_default().push(place);
+        }
+    }
+    for (name, places) in by_name.into_iter().filter(|(_, places)| places.len() > 1) {
+        let skills: Vec<&Skill> = places
+            .iter()
+            .filter_map(|place| Some(selected.get(*place)?.skill))
+            .collect();
+        // Tenants of the cluster default whose skills nobody else sees never meet, so they share no name.
+        if caller == Caller::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
+            continue;
+        }
+        let namespaces: Vec<_> = skills.iter().take(5).filter_map(|skill| skill.namespace()).collect();
+        let message = format!(
+            "skills named {name} exist in {} namespaces ({}); each is called namespace/name here; rename one",
+            places.len(),
+            namespaces.join(", ")
+        );
+        for place in places {
+            if let Some(item) = selected.get_mut(place)
+                && matches!(item.accepted, Ok(None))
+            {
+                item.accepted = Ok(Some(Rejection {
+                    reason: Reason::NameShared,
+                    message: message.clone(),
+                }));
+            }
+        }
+    }
+}
+
+/// Whether callers of other namespaces may see a skill at the cluster default.
+fn is_shared(runtime: &SkillRuntime, skill: &Skill) -> bool {
+    skill.namespace().as_deref() == Some(own_namespace(runtime).as_str())
+        || matches!(consent(skill).0, RuntimesFrom::All | RuntimesFrom::Selector)
+}

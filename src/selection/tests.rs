@@ -1,0 +1,272 @@
+//! Who sees what, how, and why not: one table row per rule.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{Skill, SkillRuntime};
+
+fn skill(namespace: &str, name: &str, labels: Value, spec: Value) -> Skill {
+    let mut whole = json!({"source": {"inline": {"files": {"SKILL.md": "x"}}}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "spec": whole,
+        "status": {"artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1}},
+    }))
+    .unwrap()
+}
+
+fn runtime(namespace: &str, spec: Value) -> SkillRuntime {
+    serde_json::from_value(json!({
+        "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+        "metadata": {"namespace": namespace, "name": "main"}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn namespaces() -> NamespaceLabels {
+    [("blue", "team"), ("red", "team"), ("grey", "other")]
+        .into_iter()
+        .map(|(name, kind)| (name.to_owned(), BTreeMap::from([("kind".to_owned(), kind.to_owned())])))
+        .collect()
+}
+
+fn allowed(from: &str) -> Value {
+    let mut namespaces = json!({"from": from});
+    if from == "Selector" {
+        namespaces["selector"] = json!({"matchLabels": {"kind": "team"}});
+    }
+    json!({"allowedRuntimes": {"namespaces": namespaces}})
+}
+
+/// `namespace/name mode verdict`, one per selected skill.
+fn view(runtime: &SkillRuntime, cluster_default: bool, caller: Caller<'_>, skills: &[Skill]) -> Vec<String> {
+    let namespaces = namespaces();
+    let scope = Scope {
+        cluster_default,
+        namespaces: &namespaces,
+        default_image: Some("r.io/default@sha256:00"),
+        allow_image_tags: false,
+    };
+    select(runtime, &scope, caller, skills)
+        .iter()
+        .map(|item| {
+            let meta = &item.skill.metadata;
+            let verdict = match &item.accepted {
+                Ok(None) => "ok".to_owned(),
+                Ok(Some(note)) => format!("ok,{}", note.reason.as_str()),
+                Err(rejection) => rejection.reason.as_str().to_owned(),
+            };
+            format!(
+                "{}/{} {} {verdict}",
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+                item.mode.as_str()
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn labels_namespaces_and_pins_select() {
+    let skills = [
+        skill("blue", "a", json!({"x": "1"}), json!({})),
+        skill("blue", "b", json!({}), json!({})),
+        skill("red", "c", json!({"x": "1"}), allowed("All")),
+        skill("red", "d", json!({}), json!({})),
+        skill("grey", "e", json!({"x": "1"}), allowed("All")),
+    ];
+    for (selector, expected) in [
+        (json!(null), vec!["blue/a Listed ok", "blue/b Listed ok"]),
+        (json!({"matchLabels": {"x": "1"}}), vec!["blue/a Listed ok"]),
+        (
+            json!({"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}),
+            vec!["blue/b Listed ok"],
+        ),
+        (
+            json!({"matchLabels": {"x": "1"}, "namespaceSelector": {"matchLabels": {"kind": "team"}}}),
+            vec!["blue/a Listed ok", "red/c Listed ok"],
+        ),
+        (
+            json!({"matchLabels": {"x": "1"}, "skills": [{"name": "b"}, {"namespace": "red", "name": "d"}]}),
+            vec!["blue/a Listed ok", "blue/b Listed ok", "red/d Listed NotAllowedBySkill"],
+        ),
+        (
+            json!({"matchLabels": {"no": "one"}, "skills": [{"name": "b", "mode": "Always"}]}),
+            vec!["blue/b Always ok"],
+        ),
+    ] {
+        let runtime = runtime("blue", json!({"skillSelector": selector}));
+        assert_eq!(view(&runtime, false, Caller::All, &skills), expected, "{selector}");
+    }
+}
+
+#[test]
+fn the_owner_of_a_skill_consents() {
+    for (from, other_namespace, cluster_default) in [
+        ("Same", "NotAllowedBySkill", "NotAllowedBySkill"),
+        ("SameOrClusterDefault", "NotAllowedBySkill", "ok"),
+        ("All", "ok", "ok"),
+        ("Selector", "ok", "ok"),
+    ] {
+        let skills = [skill("red", "a", json!({}), allowed(from))];
+        let runtime = runtime(
+            "blue",
+            json!({"skillSelector": {"skills": [{"namespace": "red", "name": "a"}]}}),
+        );
+        for (default, expected) in [(false, other_namespace), (true, cluster_default)] {
+            assert_eq!(
+                view(&runtime, default, Caller::All, &skills),
+                [format!("red/a Listed {expected}")],
+                "{from} {default}"
+            );
+        }
+    }
+    let skills = [skill("red", "a", json!({}), allowed("Selector"))];
+    let grey = runtime(
+        "grey",
+        json!({"skillSelector": {"skills": [{"namespace": "red", "name": "a"}]}}),
+    );
+    assert_eq!(
+        view(&grey, false, Caller::All, &skills),
+        ["red/a Listed NotAllowedBySkill"]
+    );
+}
+
+#[test]
+fn callers_of_the_cluster_default_see_their_own_and_what_is_shared() {
+    let skills = [
+        skill("blue", "own", json!({}), json!({})),
+        skill("grey", "hers", json!({}), allowed("Selector")),
+        skill("home", "house", json!({}), json!({})),
+        skill("red", "closed", json!({}), json!({})),
+        skill("red", "open", json!({}), allowed("All")),
+    ];
+    let runtime = runtime("home", json!({}));
+    for (caller, expected) in [
+        (
+            Caller::Namespace("blue"),
+            vec!["blue/own", "grey/hers", "home/house", "red/open"],
+        ),
+        (Caller::Namespace("grey"), vec!["grey/hers", "home/house", "red/open"]),
+        (
+            Caller::Namespace("red"),
+            vec!["grey/hers", "home/house", "red/closed", "red/open"],
+        ),
+        (
+            Caller::All,
+            vec!["blue/own", "grey/hers", "home/house", "red/closed", "red/open"],
+        ),
+    ] {
+        let seen = view(&runtime, true, caller, &skills);
+        let names: Vec<_> = seen.iter().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(names, expected, "{caller:?}");
+    }
+}
+
+#[test]
+fn activation_is_capped_and_pins_go_higher() {
+    for (asked, cap, pin, expected) in [
+        ("Always", json!(null), json!(null), "Listed ok,ServedAtCap"),
+        ("Always", json!("Auto"), json!(null), "Auto ok,ServedAtCap"),
+        ("Always", json!("Always"), json!(null), "Always ok"),
+        ("OnRequest", json!("Always"), json!(null), "OnRequest ok"),
+        ("Listed", json!("OnRequest"), json!("Always"), "Always ok"),
+        ("Always", json!("Always"), json!("Never"), "Never ok"),
+    ] {
+        let skills = [skill("blue", "a", json!({}), json!({"activation": {"mode": asked}}))];
+        let pins = if pin.is_null() {
+            json!([])
+        } else {
+            json!([{"name": "a", "mode": pin}])
+        };
+        let runtime = runtime("blue", json!({"maxActivation": cap, "skillSelector": {"skills": pins}}));
+        assert_eq!(
+            view(&runtime, false, Caller::All, &skills),
+            [format!("blue/a {expected}")]
+        );
+    }
+}
+
+#[test]
+fn a_skill_may_only_tighten() {
+    let sandbox = json!({
+        "image": "r.io/own@sha256:11", "allowedImages": ["r.io/more", "r.io:5000/port"], "maxTimeoutSeconds": 30,
+        "resources": {"limits": {"memory": "128Mi", "cpu": "1"}}, "maxResources": {"memory": "256Mi"},
+    });
+    for (asked, expected) in [
+        (json!({}), "ok"),
+        (json!({"timeoutSeconds": 30}), "ok"),
+        (json!({"timeoutSeconds": 31}), "TimeoutOverCeiling"),
+        (json!({"resources": {"limits": {"memory": "256Mi"}}}), "ok"),
+        (
+            json!({"resources": {"limits": {"memory": "257Mi"}}}),
+            "ResourcesOverCeiling",
+        ),
+        (
+            json!({"resources": {"limits": {"memory": "999999999999Ei"}}}),
+            "ResourcesOverCeiling",
+        ),
+        (
+            json!({"resources": {"limits": {"cpu": "1500m"}}}),
+            "ResourcesOverCeiling",
+        ),
+        (json!({"resources": {"requests": {"cpu": "2"}}}), "ResourcesOverCeiling"),
+        (
+            json!({"resources": {"limits": {"nvidia.com/gpu": 1}}}),
+            "ResourcesOverCeiling",
+        ),
+        (json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}}), "ok"),
+        (json!({"image": "r.io/own@sha256:11"}), "ok"),
+        (json!({"image": "r.io/more@sha256:22"}), "ok"),
+        (json!({"image": "r.io:5000/port:1@sha256:22"}), "ok"),
+        (json!({"image": "r.io/more:latest"}), "ImageNotPinned"),
+        (json!({"image": "evil.io/img@sha256:22"}), "ImageNotAllowed"),
+        (json!({"image": "r.io/more-evil@sha256:22"}), "ImageNotAllowed"),
+    ] {
+        let skills = [skill("blue", "a", json!({}), json!({"sandbox": asked}))];
+        let runtime = runtime("blue", json!({"sandbox": sandbox}));
+        assert_eq!(
+            view(&runtime, false, Caller::All, &skills),
+            [format!("blue/a Listed {expected}")],
+            "{asked}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_served_says_so() {
+    let suspended = skill("blue", "a", json!({}), json!({"suspend": true}));
+    let mut unready = skill("blue", "b", json!({}), json!({}));
+    unready.status = None;
+    let seen = view(&runtime("blue", json!({})), false, Caller::All, &[suspended, unready]);
+    assert_eq!(seen, ["blue/a Listed Suspended", "blue/b Listed NotReady"]);
+}
+
+#[test]
+fn shared_names_are_told_where_somebody_sees_both() {
+    let both = |from: &str| {
+        [
+            skill("blue", "a", json!({}), json!({})),
+            skill("red", "a", json!({}), allowed(from)),
+        ]
+    };
+    let everyone = runtime("blue", json!({"skillSelector": {"namespaceSelector": {}}}));
+    assert_eq!(
+        view(&everyone, false, Caller::All, &both("All")),
+        ["blue/a Listed ok,NameShared", "red/a Listed ok,NameShared"]
+    );
+    let home = runtime("home", json!({}));
+    assert_eq!(
+        view(&home, true, Caller::All, &both("SameOrClusterDefault")),
+        ["blue/a Listed ok", "red/a Listed ok"],
+        "tenants that never meet"
+    );
+    assert_eq!(
+        view(&home, true, Caller::Namespace("blue"), &both("All")),
+        ["blue/a Listed ok,NameShared", "red/a Listed ok,NameShared"]
+    );
+}

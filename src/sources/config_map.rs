@@ -1,0 +1,106 @@
+//! Files in a ConfigMap.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use knack_skill::model::SkillFile;
+
+use super::{Cause, Files, SourceError};
+use crate::api::skill::ConfigMapSource;
+
+/// Execute bit of the owner, in a file mode.
+const OWNER_EXECUTE: i32 = 0o100;
+
+/// The files that a source takes from its ConfigMap.
+pub fn config_map_files(source: &ConfigMapSource, config_map: &ConfigMap) -> Result<Files, SourceError> {
+    let value = |key: &str| -> Option<&[u8]> {
+        let text = config_map.data.as_ref().and_then(|data| data.get(key));
+        let binary = config_map.binary_data.as_ref().and_then(|data| data.get(key));
+        text.map(String::as_bytes)
+            .or_else(|| binary.map(|bytes| bytes.0.as_slice()))
+    };
+    let Some(items) = &source.items else {
+        let texts = config_map.data.iter().flat_map(std::collections::BTreeMap::keys);
+        let binaries = config_map.binary_data.iter().flat_map(std::collections::BTreeMap::keys);
+        return Ok(texts
+            .chain(binaries)
+            .filter_map(|key| Some((key.clone(), file(value(key)?, false))))
+            .collect());
+    };
+    let mut files = Files::new();
+    for item in items {
+        let Some(bytes) = value(&item.key) else {
+            return Err(SourceError::new(
+                Cause::NotFound,
+                format!(
+                    "spec.source.configMap: ConfigMap {} has no key {:?}",
+                    source.name, item.key
+                ),
+            ));
+        };
+        let executable = item.mode.is_some_and(|mode| mode & OWNER_EXECUTE != 0);
+        if files.insert(item.path.clone(), file(bytes, executable)).is_some() {
+            return Err(SourceError::new(
+                Cause::Invalid,
+                format!("spec.source.configMap.items: path {:?} stands there twice", item.path),
+            ));
+        }
+    }
+    Ok(files)
+}
+
+fn file(bytes: &[u8], executable: bool) -> SkillFile {
+    SkillFile {
+        bytes: bytes.into(),
+        executable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config_map() -> ConfigMap {
+        serde_json::from_value(serde_json::json!({
+            "data": {"SKILL.md": "x", "run.sh": "y"}, "binaryData": {"logo.png": "AAEC"},
+        }))
+        .unwrap()
+    }
+
+    fn source(items: serde_json::Value) -> ConfigMapSource {
+        serde_json::from_value(serde_json::json!({"name": "c", "items": items})).unwrap()
+    }
+
+    #[test]
+    fn every_key_is_a_file_without_items() {
+        let files = config_map_files(&source(serde_json::Value::Null), &config_map()).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["SKILL.md", "logo.png", "run.sh"]);
+        assert_eq!(&*files["logo.png"].bytes, [0, 1, 2]);
+    }
+
+    #[test]
+    fn items_choose_place_and_mode() {
+        let items = serde_json::json!([{"key": "SKILL.md", "path": "SKILL.md"}, {"key": "run.sh", "path": "scripts/run.sh", "mode": 0o755}]);
+        let files = config_map_files(&source(items), &config_map()).unwrap();
+        assert_eq!(files.len(), 2);
+        assert!(files["scripts/run.sh"].executable && !files["SKILL.md"].executable);
+    }
+
+    #[test]
+    fn a_missing_key_and_a_path_given_twice_are_named() {
+        for (items, cause, part) in [
+            (
+                serde_json::json!([{"key": "no", "path": "a"}]),
+                Cause::NotFound,
+                "ConfigMap c has no key \"no\"",
+            ),
+            (
+                serde_json::json!([{"key": "SKILL.md", "path": "a"}, {"key": "run.sh", "path": "a"}]),
+                Cause::Invalid,
+                "path \"a\" stands there twice",
+            ),
+        ] {
+            let error = config_map_files(&source(items), &config_map()).unwrap_err();
+            assert_eq!(error.cause, cause);
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+}
