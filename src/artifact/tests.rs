@@ -158,11 +158,10 @@ fn damage_is_told() {
         ),
         (
             edit(&|shards| {
-                shards[0]
-                    .data
-                    .as_mut()
-                    .unwrap()
-                    .insert("f0-SKILL.md".to_owned(), "ho".to_owned());
+                for data in shards.iter_mut().filter_map(|shard| shard.data.as_mut()) {
+                    data.entry("f0-SKILL.md".to_owned())
+                        .and_modify(|text| *text = "ho".to_owned());
+                }
             }),
             "SKILL.md is not what the index says",
         ),
