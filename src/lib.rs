@@ -6,9 +6,12 @@
 pub mod api;
 pub mod artifact;
 pub mod catalog;
+pub mod certificates;
 pub mod cli;
 pub mod execution;
 pub mod gateway;
+pub mod hub_api;
+pub mod hub_client;
 pub mod lease;
 pub mod mock;
 pub mod selection;

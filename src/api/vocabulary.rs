@@ -94,3 +94,13 @@ pub const CONDITION_STALLED: &str = "Stalled";
 pub const CONDITION_ACCEPTED: &str = "Accepted";
 /// Condition of a SkillRuntime, written by the hub: what the isolation probe saw.
 pub const CONDITION_ISOLATED: &str = "Isolated";
+
+/// Service of the hub, in the release namespace; also the first label of its certificate's names.
+pub const SERVICE_HUB: &str = "knack-hub";
+/// Key of [`CONFIG_MAP_HUB_CA`] with the PEM of every authority that may be met.
+pub const KEY_HUB_CA: &str = "ca.crt";
+/// Audience of the tokens that clients of a shared gateway show to it. It is not the hub's: a gateway must not be able to
+/// act at the hub as one of its clients.
+pub const CLIENT_TOKEN_AUDIENCE: &str = "knack-gateway";
+/// Request header in which a client of a shared gateway may show its token, if its API key has another use.
+pub const HEADER_CLIENT_TOKEN: &str = "x-knack-token";

@@ -28,6 +28,26 @@ pub struct Snapshot {
     pub listed: usize,
     /// What is wrong or noteworthy about the sources.
     pub reports: Vec<Report>,
+    /// Why there is no catalog at all: nothing was heard from the hub yet, or for too long. Requests flow, nothing is
+    /// injected, and a request that names a skill is told so.
+    pub absent: Option<String>,
+}
+
+impl Snapshot {
+    /// The snapshot of a gateway that has no catalog, under the settings that it last knew.
+    pub fn without_catalog(runtime: RuntimeSettings, reason: impl Into<String>) -> Self {
+        let snapshot = finish(
+            BTreeMap::new(),
+            runtime,
+            Node::Absent,
+            &mut LastGood::default(),
+            Vec::new(),
+        );
+        Self {
+            absent: Some(reason.into()),
+            ..snapshot
+        }
+    }
 }
 
 /// What was served last, by origin and identity, for the case that a source breaks.
@@ -76,6 +96,34 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
         }
     }
     keep_failed(&found.failed, &mentioned, last, &mut served, &mut reports);
+    finish(served, runtime, node, last, reports)
+}
+
+/// Makes a snapshot of skills that were selected elsewhere (by a hub). What cannot be served as it is now keeps its last
+/// good revision, as in [`assemble`].
+pub fn assemble_selected(
+    sources: &[SkillSource],
+    runtime: RuntimeSettings,
+    node: Node,
+    last: &mut LastGood,
+    mut reports: Vec<Report>,
+) -> Snapshot {
+    let mut served = BTreeMap::new();
+    for source in sources {
+        if let Some(kept) = judge(source, last.skills.get(&source.id), &mut reports) {
+            served.insert(source.id.clone(), kept);
+        }
+    }
+    finish(served, runtime, node, last, reports)
+}
+
+fn finish(
+    served: BTreeMap<SkillRef, Kept>,
+    runtime: RuntimeSettings,
+    node: Node,
+    last: &mut LastGood,
+    reports: Vec<Report>,
+) -> Snapshot {
     let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
     let revision = revision(&skills, &runtime, node);
     let catalog = Catalog::compile(skills.clone(), settings(&runtime, &revision, node));
@@ -93,6 +141,7 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
         skills,
         listed,
         reports,
+        absent: None,
     }
 }
 

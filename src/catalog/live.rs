@@ -103,6 +103,11 @@ impl LiveCatalog {
         ))
     }
 
+    /// Serves another snapshot from the next request on: for catalogs that do not come from files.
+    pub fn replace(&self, snapshot: Snapshot) {
+        self.current.store(Arc::new(snapshot));
+    }
+
     /// The snapshot for a request that starts now: a change already seen on disk is waited for, briefly.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
         let seen = self.seen.load(Ordering::Acquire);

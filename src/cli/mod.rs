@@ -2,8 +2,10 @@
 
 pub mod dev;
 mod local;
+pub mod mock;
 pub mod run;
 pub mod schema;
+mod signals;
 pub mod terminal;
 pub mod validate;
 
@@ -23,6 +25,9 @@ pub struct Cli {
 enum Command {
     /// Serve the gateway on this machine, with skills from files
     Dev(dev::DevArgs),
+    /// Serve the scripted model that demonstrations and tests use as a provider
+    #[command(hide = true)]
+    Mock(mock::MockArgs),
     /// Work with skills: check them, run them, make tool declarations
     Skill {
         #[command(subcommand)]
@@ -54,6 +59,7 @@ pub enum Output {
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Dev(args) => dev::dev(args).await,
+        Command::Mock(args) => mock::mock(args).await,
         Command::Skill {
             command: SkillCommand::Validate(args),
         } => validate::validate(args).await,

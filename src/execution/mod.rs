@@ -27,6 +27,7 @@ pub mod local;
 mod mime;
 pub mod queue;
 pub mod records;
+pub mod remote;
 mod request;
 mod result;
 

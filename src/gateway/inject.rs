@@ -7,7 +7,8 @@ use knack_wire::{Fault, Format, Injection, Request, Tool, View};
 
 use crate::catalog::Snapshot;
 
-/// The plan for one request. Errors: a skill that the request names and that is not here (404).
+/// The plan for one request. Errors: a skill that the request names and that is not here (404), or not known to be
+/// here because there is no catalog (503).
 pub fn make_plan(request: &Request, view: &View, header: Option<&str>, snapshot: &Snapshot) -> Result<Plan, Fault> {
     let texts = mentioning_texts(request);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -32,6 +33,11 @@ pub fn make_plan(request: &Request, view: &View, header: Option<&str>, snapshot:
         max_tokens: view.max_tokens,
     };
     plan(&values, &snapshot.catalog).map_err(|error| match &error {
+        // Nobody can say whether it exists: that is not the client's mistake.
+        PlanError::UnknownSkill { id } if snapshot.absent.is_some() => Fault::new(
+            503,
+            format!("Skill \"{id}\" cannot be served: this gateway has no catalog of skills at this moment. Try again in a few seconds."),
+        ),
         PlanError::UnknownSkill { .. } => Fault {
             code: Some("skill_not_found".to_owned()),
             retry: false,

@@ -1,0 +1,197 @@
+//! Files by digest, fetched once and checked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use knack_skill::model::SkillFile;
+use knack_skill::tree;
+use sha2::{Digest, Sha256};
+
+use crate::hub_api::{ContentFile, ContentIndex, RuntimeName};
+use crate::hub_client::{HubClient, HubError};
+
+/// Requests at once: enough to hide a round trip of about a millisecond, few enough for one hub to bear a hundred
+/// gateways that start together.
+pub(super) const FETCHES_AT_ONCE: usize = 8;
+
+/// The files of one digest.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    pub(super) files: BTreeMap<String, SkillFile>,
+    /// Hex SHA-256 of every file's content.
+    hashes: BTreeMap<String, String>,
+}
+
+/// Trees in use, by digest.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    trees: HashMap<String, Arc<Tree>>,
+}
+
+impl Content {
+    pub(super) fn get(&self, digest: &str) -> Option<&Arc<Tree>> {
+        self.trees.get(digest)
+    }
+
+    /// Forgets what no skill is made of any more.
+    pub(super) fn retain(&mut self, in_use: impl Fn(&str) -> bool) {
+        self.trees.retain(|digest, _| in_use(digest));
+    }
+
+    /// Fetches the missing ones of `digests`. Returns what could not be had, by digest.
+    pub(super) async fn fetch(
+        &mut self,
+        client: &HubClient,
+        runtime: &RuntimeName,
+        digests: Vec<String>,
+    ) -> HashMap<String, HubError> {
+        let blobs = self.blobs();
+        let missing: Vec<String> = digests
+            .into_iter()
+            .filter(|digest| !self.trees.contains_key(digest))
+            .collect();
+        let fetched: Vec<_> = futures::stream::iter(missing)
+            .map(|digest| {
+                let blobs = &blobs;
+                async move {
+                    let tree = fetch_tree(client, runtime, &digest, blobs).await;
+                    (digest, tree)
+                }
+            })
+            .buffer_unordered(FETCHES_AT_ONCE)
+            .collect()
+            .await;
+        let mut failed = HashMap::new();
+        for (digest, tree) in fetched {
+            match tree {
+                Ok(tree) => drop(self.trees.insert(digest, Arc::new(tree))),
+                Err(error) => drop(failed.insert(digest, error)),
+            }
+        }
+        failed
+    }
+
+    /// Everything that is here already, by hash: a change of one file fetches one file.
+    fn blobs(&self) -> HashMap<String, Arc<[u8]>> {
+        let files = self.trees.values().flat_map(|tree| {
+            tree.hashes
+                .iter()
+                .filter_map(|(path, hash)| Some((hash.clone(), Arc::clone(&tree.files.get(path)?.bytes))))
+        });
+        files.collect()
+    }
+}
+
+async fn fetch_tree(
+    client: &HubClient,
+    runtime: &RuntimeName,
+    digest: &str,
+    blobs: &HashMap<String, Arc<[u8]>>,
+) -> Result<Tree, HubError> {
+    let index: ContentIndex = client.get(&format!("/v1/content/{digest}?runtime={runtime}")).await?;
+    check_index(&index)?;
+    let (mut files, mut hashes) = (BTreeMap::new(), BTreeMap::new());
+    for file in index.files {
+        let bytes = match blobs.get(&file.sha256) {
+            Some(bytes) => Arc::clone(bytes),
+            None => fetch_file(client, runtime, digest, &file).await?,
+        };
+        hashes.insert(file.path.clone(), file.sha256);
+        files.insert(
+            file.path,
+            SkillFile {
+                bytes,
+                executable: file.executable,
+            },
+        );
+    }
+    if tree::digest(&files) != digest {
+        return Err(HubError::Protocol(
+            "files that are not those of their digest".to_owned(),
+        ));
+    }
+    Ok(Tree { files, hashes })
+}
+
+/// Before anything is fetched: an index beyond the bounds of a skill is not followed.
+fn check_index(index: &ContentIndex) -> Result<(), HubError> {
+    let bytes = index
+        .files
+        .iter()
+        .fold(0_u64, |sum, file| sum.saturating_add(file.size));
+    if index.files.len() > tree::MAX_FILES || bytes > tree::MAX_FOLDER_BYTES as u64 {
+        return Err(HubError::Protocol(
+            "a skill that is larger than a skill may be".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+async fn fetch_file(
+    client: &HubClient,
+    runtime: &RuntimeName,
+    digest: &str,
+    file: &ContentFile,
+) -> Result<Arc<[u8]>, HubError> {
+    let path = encode_path(&file.path);
+    let bytes = client
+        .get_bytes(
+            &format!("/v1/content/{digest}/{path}?runtime={runtime}"),
+            tree::MAX_FOLDER_BYTES,
+        )
+        .await?;
+    let hash: String = Sha256::digest(&bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    if hash != file.sha256 {
+        return Err(HubError::Protocol("a file that is not what its hash says".to_owned()));
+    }
+    Ok(Arc::from(&bytes[..]))
+}
+
+/// A path in a URL: everything but unreserved characters and `/` is escaped (RFC 3986).
+fn encode_path(path: &str) -> String {
+    path.bytes().fold(String::with_capacity(path.len()), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_escaped_segment_by_segment() {
+        assert_eq!(encode_path("a/b c%?#.txt"), "a/b%20c%25%3F%23.txt");
+        assert_eq!(encode_path("é"), "%C3%A9");
+    }
+
+    #[test]
+    fn an_index_beyond_the_bounds_of_a_skill_is_not_followed() {
+        let file = |size| ContentFile {
+            path: "a".to_owned(),
+            size,
+            sha256: String::new(),
+            executable: false,
+        };
+        for (files, good) in [
+            (vec![file(8 << 20)], true),
+            (vec![file((8 << 20) + 1)], false),
+            (vec![file(u64::MAX), file(u64::MAX)], false),
+            (vec![file(0); tree::MAX_FILES + 1], false),
+        ] {
+            let index = ContentIndex {
+                digest: String::new(),
+                files,
+            };
+            assert_eq!(check_index(&index).is_ok(), good);
+        }
+    }
+}

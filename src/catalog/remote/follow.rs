@@ -1,0 +1,272 @@
+//! Following a hub: connect, read, rebuild, and again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use knack_skill::model::SkillRef;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::content::Content;
+use super::convert::{overrides_from_line, settings_from_line};
+use super::mirror::{Mirror, Taken};
+use crate::catalog::{LastGood, LiveCatalog, Report, RuntimeSettings, SkillSource, Snapshot, assemble_selected};
+use crate::hub_api::{CatalogLine, RuntimeName, SkillLine};
+use crate::hub_client::{HubClient, HubError, Lines};
+
+/// First wait before connecting again; doubled up to [`WAIT_MAX`].
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+/// Longest wait: what a hub that came back waits at most for its gateways.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Content that could not be fetched is asked for again after this; the stream goes on meanwhile.
+const CONTENT_RETRY: Duration = Duration::from_secs(1);
+/// `maxSnapshotAgeSeconds` before the first snapshot told another.
+const DEFAULT_MAX_AGE: Duration = Duration::from_hours(1);
+/// How often the age of the snapshot is looked at.
+const AGE_CHECK: Duration = Duration::from_secs(1);
+
+/// Keeps the catalog up to date; dropping it ends that.
+#[derive(Debug)]
+pub struct Following {
+    tasks: [JoinHandle<()>; 2],
+    first: watch::Receiver<bool>,
+}
+
+impl Following {
+    /// Resolves with the first snapshot.
+    pub async fn first_snapshot(&mut self) {
+        // An error means that the task is gone, and no snapshot comes any more.
+        let _ = self.first.wait_for(|first| *first).await;
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Follows `runtime` at a hub. `on_change` gets every new snapshot.
+pub fn follow(
+    client: HubClient,
+    runtime: RuntimeName,
+    on_change: impl Fn(&Snapshot) + Send + Sync + 'static,
+) -> (Arc<LiveCatalog>, Following) {
+    let settings = RuntimeSettings {
+        name: SkillRef {
+            namespace: runtime.namespace.clone(),
+            name: runtime.name.clone(),
+        },
+        ..RuntimeSettings::default()
+    };
+    let empty = Snapshot::without_catalog(settings, "nothing was heard from the hub yet");
+    let live = LiveCatalog::fixed(empty);
+    let (sender, first) = watch::channel(false);
+    let shared = Arc::new(Shared {
+        live: Arc::clone(&live),
+        heard: Mutex::new(Heard {
+            at: Instant::now(),
+            max_age: DEFAULT_MAX_AGE,
+        }),
+        on_change: Box::new(on_change),
+    });
+    let follower = Follower {
+        client,
+        runtime,
+        shared: Arc::clone(&shared),
+        mirror: Mirror::default(),
+        content: Content::default(),
+        sources: BTreeMap::new(),
+        last: LastGood::default(),
+        first: sender,
+        outdated: false,
+    };
+    let tasks = [
+        tokio::spawn(follower.run()),
+        tokio::spawn(async move { shared.watch_age().await }),
+    ];
+    (live, Following { tasks, first })
+}
+
+struct Shared {
+    live: Arc<LiveCatalog>,
+    heard: Mutex<Heard>,
+    on_change: Box<dyn Fn(&Snapshot) + Send + Sync>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    at: Instant,
+    max_age: Duration,
+}
+
+impl Shared {
+    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Drops a snapshot that nobody has confirmed for too long: what was revoked meanwhile must not be injected for ever.
+    async fn watch_age(&self) {
+        loop {
+            tokio::time::sleep(AGE_CHECK).await;
+            let heard = *self.heard();
+            let current = self.live.current();
+            if current.absent.is_none() && heard.at.elapsed() > heard.max_age {
+                tracing::warn!(
+                    age_seconds = heard.at.elapsed().as_secs(),
+                    "the catalog is dropped: the hub was not heard for longer than maxSnapshotAgeSeconds"
+                );
+                let snapshot = Snapshot::without_catalog(current.runtime.clone(), "the hub was not heard for too long");
+                (self.on_change)(&snapshot);
+                self.live.replace(snapshot);
+            }
+        }
+    }
+}
+
+struct Follower {
+    client: HubClient,
+    runtime: RuntimeName,
+    shared: Arc<Shared>,
+    mirror: Mirror,
+    content: Content,
+    /// What the last snapshot was made from, so that a skill whose new content is missing stays as it was.
+    sources: BTreeMap<SkillRef, SkillSource>,
+    last: LastGood,
+    first: watch::Sender<bool>,
+    /// Some content is missing and will be asked for again.
+    outdated: bool,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut wait = WAIT_FIRST;
+        loop {
+            let path = format!("/v1/catalog?runtime={}&watch=true", self.runtime);
+            let error = match self.client.watch(&path).await {
+                Ok(lines) => {
+                    wait = WAIT_FIRST;
+                    self.read(lines).await
+                }
+                Err(error) => error,
+            };
+            tracing::info!(runtime = %self.runtime, %error, "the catalog's stream ended; connecting again");
+            if let HubError::Refused(problem) = &error
+                && let Some(seconds) = problem.retry_after_seconds
+            {
+                wait = wait.max(Duration::from_secs(seconds)).min(WAIT_MAX);
+            }
+            tokio::time::sleep(jitter(wait)).await;
+            wait = (wait * 2).min(WAIT_MAX);
+        }
+    }
+
+    /// Reads one stream to its end; the reason it ended.
+    async fn read(&mut self, mut lines: Lines) -> HubError {
+        loop {
+            let line = if self.outdated {
+                tokio::select! {
+                    line = lines.next_value::<CatalogLine>() => line,
+                    () = tokio::time::sleep(CONTENT_RETRY) => {
+                        self.rebuild().await;
+                        continue;
+                    }
+                }
+            } else {
+                lines.next_value::<CatalogLine>().await
+            };
+            let line = match line {
+                Ok(Some(line)) => line,
+                Ok(None) => return HubError::Broken("the hub ended the stream".to_owned()),
+                Err(error) => return error,
+            };
+            self.shared.heard().at = Instant::now();
+            match self.mirror.take(line) {
+                Taken::Noted => {}
+                Taken::Complete => self.rebuild().await,
+                Taken::Refused(why) => {
+                    tracing::warn!(runtime = %self.runtime, %why, "this hub cannot be followed");
+                    return HubError::Protocol(why);
+                }
+            }
+        }
+    }
+
+    /// From the mirror to a snapshot.
+    async fn rebuild(&mut self) {
+        let Some(line) = self.mirror.settings().cloned() else {
+            return;
+        };
+        self.shared.heard().max_age = Duration::from_secs(line.max_snapshot_age_seconds);
+        let served: Vec<(SkillRef, SkillLine)> = self
+            .mirror
+            .served()
+            .map(|(id, skill)| (id.clone(), skill.clone()))
+            .collect();
+        let digests = served.iter().map(|(_, skill)| skill.digest.clone()).collect();
+        let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
+        self.outdated = failed.values().any(HubError::is_transient);
+        let mut reports = Vec::new();
+        let mut sources = BTreeMap::new();
+        for (id, skill) in served {
+            let source = match (self.content.get(&skill.digest), failed.get(&skill.digest)) {
+                (Some(tree), _) => Some(source(&id, &skill, tree.files.clone())),
+                (None, error) => {
+                    let why = error.map(ToString::to_string).unwrap_or_default();
+                    let text = format!("skill {}: its files could not be fetched: {why}", id.name);
+                    reports.push(Report::warning(origin(&id), text));
+                    self.sources.get(&id).cloned()
+                }
+            };
+            if let Some(source) = source {
+                sources.insert(id, source);
+            }
+        }
+        let in_use: HashSet<&str> = self.mirror.served().map(|(_, skill)| skill.digest.as_str()).collect();
+        self.content.retain(|digest| in_use.contains(digest));
+        self.sources = sources;
+        let (settings, node) = settings_from_line(&self.runtime, &line);
+        let list: Vec<SkillSource> = self.sources.values().cloned().collect();
+        let mut last = std::mem::take(&mut self.last);
+        // Judging and compiling thousands of skills takes longer than other requests on this thread should wait.
+        let made = tokio::task::spawn_blocking(move || {
+            let snapshot = assemble_selected(&list, settings, node, &mut last, reports);
+            (snapshot, last)
+        });
+        match made.await {
+            Ok((snapshot, last)) => {
+                self.last = last;
+                (self.shared.on_change)(&snapshot);
+                self.shared.live.replace(snapshot);
+                self.first.send_replace(true);
+            }
+            Err(error) => tracing::error!(%error, "a snapshot could not be made; please report this"),
+        }
+    }
+}
+
+fn origin(id: &SkillRef) -> String {
+    format!("Skill {}/{}", id.namespace, id.name)
+}
+
+fn source(id: &SkillRef, skill: &SkillLine, files: BTreeMap<String, knack_skill::model::SkillFile>) -> SkillSource {
+    SkillSource {
+        id: id.clone(),
+        origin: origin(id),
+        labels: None,
+        suspend: false,
+        files,
+        overrides: overrides_from_line(&skill.overrides),
+    }
+}
+
+/// Between half of it and all of it: gateways that lost the same hub must not come back in one moment.
+fn jitter(wait: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_bytes()[0];
+    wait / 2 + (wait / 2).mul_f64(f64::from(random) / 255.0)
+}

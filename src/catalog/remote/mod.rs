@@ -1,0 +1,16 @@
+//! The catalog of a gateway in a cluster: follows a hub's stream and makes the snapshots that files would make.
+//!
+//! ```text
+//! hub ──lines──▶ mirror (what is served, by resourceVersion) ──▶ content (by digest, only what is missing) ──▶ assemble
+//!                                                                                                  LiveCatalog ◀─┘
+//! ```
+//!
+//! While the hub is away the last snapshot serves, up to `maxSnapshotAgeSeconds`; after that there is none, and nothing
+//! is injected. [`mirror`] and [`convert`] are functions of values; [`follow`] and [`content`] talk to the hub.
+
+mod content;
+pub mod convert;
+mod follow;
+pub mod mirror;
+
+pub use follow::{Following, follow};

@@ -1,0 +1,284 @@
+//! What is due, as a function of what there is and what time it is.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Life of a certificate: 90 days, as public authorities issue them.
+pub const VALIDITY: Duration = Duration::from_secs(90 * 24 * 3600);
+/// A certificate is valid from this long before it is made: clocks of nodes differ.
+pub const BACKDATE: Duration = Duration::from_secs(5 * 60);
+/// How long an authority is published before it is needed, and after: a kubelet refreshes ConfigMap volumes within about
+/// two minutes; an hour forgives a slow one and costs nothing.
+pub const OVERLAP: Duration = Duration::from_secs(3600);
+
+/// A serving certificate, its key, and the authority that signed it. Times are seconds since the Unix epoch.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// PEM of the serving certificate.
+    pub certificate: String,
+    /// PEM of its key.
+    pub key: String,
+    /// PEM of the authority.
+    pub authority: String,
+    /// Valid from.
+    pub not_before: u64,
+    /// Valid until.
+    pub not_after: u64,
+    /// DNS names and addresses it serves, sorted.
+    pub names: Vec<String>,
+}
+
+impl std::fmt::Debug for Pair {
+    /// The key is not shown.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Pair")
+            .field("not_before", &self.not_before)
+            .field("not_after", &self.not_after)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A pair whose authority is published and which does not serve yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The pair.
+    pub pair: Pair,
+    /// When its authority was published.
+    pub published_at: u64,
+}
+
+/// An authority whose pair serves no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Previous {
+    /// PEM.
+    pub authority: String,
+    /// When its pair was replaced.
+    pub replaced_at: u64,
+}
+
+/// Everything that is kept, in the Secret's `state.json`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// The pair that serves.
+    pub active: Option<Pair>,
+    /// The pair that will.
+    pub next: Option<Pending>,
+    /// The authority that did.
+    pub previous: Option<Previous>,
+    /// Hex of 32 bytes that every replica of the hub seals journals with. Never replaced: what a last owner sealed, the
+    /// next one must read.
+    pub journal_key: Option<String>,
+}
+
+/// The one thing to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// There is nothing that could serve: make a pair and serve it at once.
+    Create,
+    /// Make the next pair and publish its authority.
+    Prepare,
+    /// Let the next pair serve.
+    Activate,
+    /// Drop the previous authority.
+    Retire,
+    /// Nothing before this time.
+    Nothing {
+        /// Seconds since the Unix epoch.
+        until: u64,
+    },
+}
+
+/// Decides. `names` must be sorted; a certificate for other names is as good as none.
+pub fn due(now: u64, state: &State, names: &[String]) -> Due {
+    let Some(active) = state.active.as_ref().filter(|pair| usable(pair, now, names)) else {
+        return match &state.next {
+            // The one in waiting serves early rather than a third authority that nobody has heard of.
+            Some(next) if usable(&next.pair, now, names) => Due::Activate,
+            _ => Due::Create,
+        };
+    };
+    let renew_at = active.not_after.saturating_sub(VALIDITY.as_secs() / 3);
+    let mut until = renew_at;
+    match &state.next {
+        Some(next) if !usable(&next.pair, now, names) => return Due::Prepare,
+        Some(next) if next.published_at + OVERLAP.as_secs() <= now => return Due::Activate,
+        Some(next) => until = next.published_at + OVERLAP.as_secs(),
+        None if renew_at <= now => return Due::Prepare,
+        None => {}
+    }
+    match &state.previous {
+        Some(previous) if previous.replaced_at + OVERLAP.as_secs() <= now => Due::Retire,
+        Some(previous) => Due::Nothing {
+            until: until.min(previous.replaced_at + OVERLAP.as_secs()),
+        },
+        None => Due::Nothing { until },
+    }
+}
+
+/// The state after doing what is due; `pair` is the new one for [`Due::Create`] and [`Due::Prepare`].
+pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> State {
+    match due {
+        Due::Create => {
+            // Gateways may still trust what served last; there is no overlap to be had, only to be offered.
+            let previous = state.active.take();
+            State {
+                active: pair,
+                next: None,
+                previous: previous.map(|pair| Previous {
+                    authority: pair.authority,
+                    replaced_at: now,
+                }),
+                ..state
+            }
+        }
+        Due::Prepare => State {
+            next: pair.map(|pair| Pending {
+                pair,
+                published_at: now,
+            }),
+            ..state
+        },
+        Due::Activate => match state.next.take() {
+            Some(next) => State {
+                previous: state.active.take().map(|pair| Previous {
+                    authority: pair.authority,
+                    replaced_at: now,
+                }),
+                active: Some(next.pair),
+                next: None,
+                ..state
+            },
+            None => state,
+        },
+        Due::Retire => State {
+            previous: None,
+            ..state
+        },
+        Due::Nothing { .. } => state,
+    }
+}
+
+/// The authorities that gateways must trust now: the next one, the active one, the previous one.
+pub fn bundle(state: &State) -> String {
+    let next = state.next.as_ref().map(|next| next.pair.authority.as_str());
+    let active = state.active.as_ref().map(|pair| pair.authority.as_str());
+    let previous = state.previous.as_ref().map(|previous| previous.authority.as_str());
+    let mut text = String::new();
+    for authority in [active, next, previous].into_iter().flatten() {
+        text.push_str(authority.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The names of a hub behind the Service `service` of `namespace`, sorted. The wildcard is for one replica of it:
+/// `10-0-0-7.<service>.<namespace>.svc`, which clients resolve by themselves.
+pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    let mut names = vec![
+        service.to_owned(),
+        format!("{service}.{namespace}"),
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("*.{service}.{namespace}.svc"),
+    ];
+    names.sort();
+    names
+}
+
+fn usable(pair: &Pair, now: u64, names: &[String]) -> bool {
+    pair.not_before <= now && now < pair.not_after && pair.names == names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 3600;
+    const HOUR: u64 = 3600;
+
+    fn names() -> Vec<String> {
+        vec!["hub".to_owned()]
+    }
+
+    fn pair(mark: &str, from_day: u64) -> Pair {
+        Pair {
+            certificate: format!("certificate {mark}"),
+            key: format!("key {mark}"),
+            authority: format!("authority {mark}\n"),
+            not_before: from_day * DAY,
+            not_after: (from_day + 90) * DAY,
+            names: names(),
+        }
+    }
+
+    #[test]
+    fn a_life_of_two_certificates_never_leaves_gateways_without_trust() {
+        let mut state = State::default();
+        assert_eq!(due(DAY, &state, &names()), Due::Create);
+        state = advance(DAY, Due::Create, state, Some(pair("a", 1)));
+        assert_eq!(bundle(&state), "authority a\n");
+        assert_eq!(due(2 * DAY, &state, &names()), Due::Nothing { until: 61 * DAY });
+
+        let now = 61 * DAY;
+        assert_eq!(due(now, &state, &names()), Due::Prepare);
+        state = advance(now, Due::Prepare, state, Some(pair("b", 61)));
+        assert_eq!(
+            bundle(&state),
+            "authority a\nauthority b\n",
+            "published before it serves"
+        );
+        assert_eq!(state.active.as_ref().unwrap().key, "key a");
+        assert_eq!(due(now + 1, &state, &names()), Due::Nothing { until: now + HOUR });
+
+        let now = now + HOUR;
+        assert_eq!(due(now, &state, &names()), Due::Activate);
+        state = advance(now, Due::Activate, state, None);
+        assert_eq!(state.active.as_ref().unwrap().key, "key b");
+        assert_eq!(bundle(&state), "authority b\nauthority a\n", "trusted after it served");
+        assert_eq!(due(now + 1, &state, &names()), Due::Nothing { until: now + HOUR });
+
+        assert_eq!(due(now + HOUR, &state, &names()), Due::Retire);
+        state = advance(now + HOUR, Due::Retire, state, None);
+        assert_eq!(bundle(&state), "authority b\n");
+    }
+
+    #[test]
+    fn what_cannot_serve_is_replaced_at_once() {
+        let active = |pair: Pair| State {
+            active: Some(pair),
+            ..State::default()
+        };
+        for (state, now) in [
+            (State::default(), 0),
+            (active(pair("a", 1)), 91 * DAY),
+            (active(pair("a", 5)), DAY),
+        ] {
+            assert_eq!(due(now, &state, &names()), Due::Create, "{state:?}");
+        }
+        let other = ["other".to_owned()];
+        assert_eq!(due(2 * DAY, &active(pair("a", 1)), &other), Due::Create);
+    }
+
+    #[test]
+    fn after_a_long_sleep_the_published_one_serves_before_a_third_is_made() {
+        let state = State {
+            active: Some(pair("a", 1)),
+            next: Some(Pending {
+                pair: pair("b", 61),
+                published_at: 61 * DAY,
+            }),
+            ..State::default()
+        };
+        assert_eq!(due(100 * DAY, &state, &names()), Due::Activate);
+        assert_eq!(due(200 * DAY, &state, &names()), Due::Create);
+    }
+
+    #[test]
+    fn keys_are_never_shown() {
+        assert!(!format!("{:?}", pair("a", 1)).contains("key a"));
+    }
+}

@@ -1,0 +1,20 @@
+//! How a gateway or the command line reaches a hub: one HTTP client that follows rotated authorities and tokens.
+//!
+//! ```text
+//! HubClient ── post/get/delete ──▶ hub (TLS, bearer token)        answers: a value, a stream of lines, or a Problem
+//!    ├── authorities: read again when the file changes
+//!    ├── token: read again every few seconds
+//!    └── resolver: `10-0-0-7.knack-hub.ns.svc` is 10.0.0.7, so one replica can be addressed by a name of the certificate
+//! ```
+//!
+//! It does not retry: whoever asks knows what may be asked twice.
+
+mod client;
+mod lines;
+mod resolver;
+mod sources;
+
+pub use client::{HubClient, HubClientSettings, HubError};
+pub use lines::Lines;
+pub use resolver::replica_host;
+pub use sources::{Authorities, Token};
