@@ -7,14 +7,22 @@ use knack::execution::{ExecutionError, Executor as _, Exit};
 use tokio_util::sync::CancellationToken;
 
 use crate::runner::{self, python};
-use crate::{named, processes_named, run, timeout, until};
+use crate::{comm, named, processes_named, run, timeout, until};
 
 /// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
 /// looks at the clock, so that none can run away from the test.
 const HYDRA: &str = include_str!("../../crates/runner/tests/runner/hydra.py");
 
-/// Two at once take the time from each other that they need to grow.
-static ONE_HYDRA: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Two at once, of this or another checkout, take the time from each other that they need to grow. The lock ends with
+/// the file.
+fn alone() -> std::fs::File {
+    let file = std::fs::File::create(
+        std::env::temp_dir().join(format!("knack-hydra-{}.lock", rustix::process::geteuid().as_raw())),
+    )
+    .unwrap();
+    file.lock().unwrap();
+    file
+}
 
 /// An executor that a hydra fits in, and no more of it than 600.
 async fn for_hydras() -> LocalExecutor {
@@ -30,11 +38,11 @@ async fn for_hydras() -> LocalExecutor {
 
 #[tokio::test]
 async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
-    let _one = ONE_HYDRA.lock().await;
+    let _alone = alone();
     let executor = for_hydras().await;
-    let request = timeout(python("1", &named("knack-t-hydra", HYDRA)), Duration::from_secs(4));
+    let request = timeout(python("1", &named("hydra", HYDRA)), Duration::from_secs(4));
     let result = run(&executor, request).await;
-    assert_eq!(processes_named("knack-t-hydra"), 0);
+    assert_eq!(processes_named("hydra"), 0);
     // Where the uid is not its own the run is ended for its number, which then is watched and not forbidden.
     assert!(
         matches!(result.exit, Exit::Timeout | Exit::ProcessLimit),
@@ -48,7 +56,7 @@ async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
 /// Two threads: with one the look at /proc would take the turns of the executor, which has few among 300 heads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
-    let _one = ONE_HYDRA.lock().await;
+    let _alone = alone();
     let executor = for_hydras().await;
     // Without an own uid only what keeps its environment is found; a daemon that goes on quietly does.
     let quiet = "import os, time\nfor _ in range(5):\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)\ntime.sleep(60)";
@@ -57,11 +65,11 @@ async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
     } else {
         quiet
     };
-    let request = timeout(python("1", &named("knack-t-orphan", source)), Duration::from_mins(1));
+    let request = timeout(python("1", &named("orphan", source)), Duration::from_mins(1));
     let kill = async {
         let mut runner = None;
         until("processes without a parent have the runner as theirs", || {
-            runner = runner_of_many("knack-t-orphan", 5);
+            runner = runner_of_many("orphan", 5);
             runner.is_some()
         })
         .await;
@@ -70,11 +78,12 @@ async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
     let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), kill);
     let error = outcome.unwrap_err();
     assert!(matches!(error, ExecutionError::Internal(_)), "{error}");
-    until("everything is swept", || living_named("knack-t-orphan").is_empty()).await;
+    until("everything is swept", || living_named("orphan").is_empty()).await;
 }
 
 /// The parents of the living processes of this name.
 fn living_named(name: &str) -> Vec<i32> {
+    let name = comm(name);
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     entries
         .filter_map(|entry| {

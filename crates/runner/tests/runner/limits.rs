@@ -1,7 +1,7 @@
 //! Deadlines, caps and the end of everything that is left.
 
+use std::fs::File;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use knack_runner::protocol::{Cancel, Exit, Identity, Limits, Start, StreamReport, ToRunner, Watch};
@@ -144,21 +144,28 @@ fn a_run_that_ends_between_two_looks_is_counted_at_its_end() {
 fn nobody_waits_for_a_daemon_that_holds_the_pipe() {
     let began = Instant::now();
     let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
-    let told = run_python(&format!("{}{source}", named("knackdaemon")));
+    let told = run_python(&format!("{}{source}", named("daemon")));
     assert_eq!((told.exit(), told.out().as_str()), (&Exit::Code { code: 0 }, "done\n"));
     assert!(began.elapsed() < Duration::from_secs(15));
-    assert_eq!(processes_named("knackdaemon"), 0);
+    assert_eq!(processes_named("daemon"), 0);
 }
 
 /// 300 detached processes, each of which forks and exits as fast as it can. They can not run away from the test: an own
 /// uid has at most 600 processes, and each head looks at the clock.
 const HYDRA: &str = include_str!("hydra.py");
 
-/// Two at once take the time from each other that they need to grow.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Two at once, of this or another checkout, take the time from each other that they need to grow. The lock ends with
+/// the file.
+fn alone() -> File {
+    let file =
+        File::create(std::env::temp_dir().join(format!("knack-hydra-{}.lock", rustix::process::geteuid().as_raw())))
+            .unwrap();
+    file.lock().unwrap();
+    file
+}
 
 fn behead(name: &str, mut runner: Runner, change: impl FnOnce(&mut Start)) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let mut start = runner.start_frame(python());
     start.limits.timeout_ms = Some(3000);
     start.limits.processes = Some(600);
@@ -178,7 +185,7 @@ fn behead(name: &str, mut runner: Runner, change: impl FnOnce(&mut Start)) {
 #[test]
 fn a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own() {
     if is_root() {
-        behead("knackhydra1", Runner::boot(), |start| {
+        behead("hydra1", Runner::boot(), |start| {
             start.identity = Some(own(64_131));
         });
     }
@@ -187,7 +194,7 @@ fn a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own() {
 #[test]
 fn a_hydra_at_full_speed_leaves_no_survivor_among_strangers() {
     if is_root() {
-        behead("knackhydra2", Runner::boot(), |start| {
+        behead("hydra2", Runner::boot(), |start| {
             start.identity = Some(Identity {
                 exclusive: false,
                 ..own(64_132)
@@ -203,7 +210,7 @@ fn a_hydra_at_full_speed_leaves_no_survivor_of_a_runner_without_rights() {
     } else {
         Runner::boot()
     };
-    behead("knackhydra3", runner, |start| start.identity = None);
+    behead("hydra3", runner, |start| start.identity = None);
 }
 
 #[test]
@@ -211,18 +218,18 @@ fn a_uid_is_ended_without_its_runner() {
     if !is_root() {
         return;
     }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let mut runner = Runner::boot();
     let mut start = runner.start_frame(python());
     start.identity = Some(own(64_134));
     start.limits.processes = Some(600);
     runner.start(start);
-    runner.run(code(&format!("{}{HYDRA}", named("knackhydra4"))));
+    runner.run(code(&format!("{}{HYDRA}", named("hydra4"))));
     runner.read_until(&mut Told::default(), |frame| {
         matches!(frame, knack_runner::protocol::FromRunner::Output(_))
     });
     runner.kill();
-    assert_ne!(processes_named("knackhydra4"), 0);
+    assert_ne!(processes_named("hydra4"), 0);
     let end = |uid: &str| {
         Command::new(env!("CARGO_BIN_EXE_knack-runner"))
             .args(["--end-uid", uid])
@@ -231,7 +238,7 @@ fn a_uid_is_ended_without_its_runner() {
     };
     let ended = end("64134");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert_eq!(living_named("knackhydra4"), 0);
+    assert_eq!(living_named("hydra4"), 0);
     assert!(end("64134").status.success(), "nobody is there");
     for wrong in ["0", "", "root", "-1"] {
         assert_eq!(end(wrong).status.code(), Some(2), "{wrong}");
@@ -240,9 +247,9 @@ fn a_uid_is_ended_without_its_runner() {
 
 #[test]
 fn a_fork_bomb_ends_with_the_run() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n";
-    let told = run_python_with(&format!("{}{source}", named("knackbomb")), |start| {
+    let told = run_python_with(&format!("{}{source}", named("bomb")), |start| {
         start.limits.timeout_ms = Some(5000);
         start.watch.processes = Some(60);
         start.limits.processes = Some(400);
@@ -253,12 +260,12 @@ fn a_fork_bomb_ends_with_the_run() {
         "{:?}",
         told.exit()
     );
-    assert_eq!(processes_named("knackbomb"), 0);
+    assert_eq!(processes_named("bomb"), 0);
 }
 
 #[test]
 fn cancel_and_the_end_of_stdin_kill() {
-    let source = format!("{}import time\nprint('on')\ntime.sleep(60)", named("knackcancel"));
+    let source = format!("{}import time\nprint('on')\ntime.sleep(60)", named("cancel"));
     let mut runner = Runner::boot();
     let start = runner.start_frame(python());
     runner.start(start);
@@ -289,5 +296,5 @@ fn cancel_and_the_end_of_stdin_kill() {
         assert_eq!(told.exit(), &Exit::Cancelled);
         assert!(closed.elapsed() >= Duration::from_millis(grace));
     }
-    assert_eq!(processes_named("knackcancel"), 0);
+    assert_eq!(processes_named("cancel"), 0);
 }

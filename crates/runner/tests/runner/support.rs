@@ -326,8 +326,16 @@ fn before_exec(command: &mut Command, program: BpfProgram) {
     }
 }
 
+/// The kernel's name for processes of this test run: two checkouts may be tested at once. It keeps 15 bytes, of which
+/// the pid takes 7.
+fn comm(name: &str) -> String {
+    assert!(name.len() <= 8, "{name}");
+    format!("{name}{}", std::process::id())
+}
+
 /// How many processes carry this name (at most 15 bytes).
 pub(crate) fn processes_named(name: &str) -> usize {
+    let name = comm(name);
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|entry| std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
@@ -336,6 +344,7 @@ pub(crate) fn processes_named(name: &str) -> usize {
 
 /// The same without zombies, which only their parent can end.
 pub(crate) fn living_named(name: &str) -> usize {
+    let name = comm(name);
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let stats = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
     stats
@@ -345,6 +354,7 @@ pub(crate) fn living_named(name: &str) -> usize {
 
 /// Gives the calling Python process and its forks a name.
 pub(crate) fn named(name: &str) -> String {
+    let name = comm(name);
     format!("import ctypes; ctypes.CDLL(None).prctl(15, b'{name}')\n")
 }
 
