@@ -182,11 +182,11 @@ impl Exchange {
     async fn grant(&mut self, wish: Out) -> Option<Piece> {
         match wish {
             Out::Lookup => {
-                let (edits, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+                let (told, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
                 if let Some(tools) = &self.tools {
                     tools.stage_files(files);
                 }
-                self.input(In::Expanded(edits));
+                self.input(told);
             }
             Out::Send { body, round, delay } => self.send(body, round, delay),
             Out::Run(call) => self.run(call),

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use knack_skill::call::LoadRecord;
 use knack_skill::plan::Plan;
-use knack_wire::Request;
 use knack_wire::drive::GeneratedFile;
 use knack_wire::history::{self, Caller, FileNote, Hit, Mode, Record};
-use knack_wire::json::Edits;
+use knack_wire::{In, Request};
 use std::sync::Arc;
 
 use super::records::Key;
@@ -45,8 +44,8 @@ impl Hidden {
             || (self.injecting && history::may_need_repair(request))
     }
 
-    /// The changes inside the conversation, and the files that the found turns made and that are still kept.
-    pub async fn expand(&self, gateway: &Gateway, request: &Request) -> (Edits, Vec<StagedFile>) {
+    /// What the loop is told of the conversation, and the files that the found turns made and that are still kept.
+    pub async fn expand(&self, gateway: &Gateway, request: &Request) -> (In, Vec<StagedFile>) {
         let scan = history::scan(request);
         let (bucket, format) = (self.bucket(), request.format());
         let mut hits = Vec::new();
@@ -74,7 +73,14 @@ impl Hidden {
         };
         let expansion = history::expand(request, &scan, &hits, mode, &mut render);
         let files = self.kept_files(gateway, &expansion.files).await;
-        (expansion.edits, files)
+        let told = match expansion.open_calls {
+            calls if calls.is_empty() => In::Expanded(expansion.edits),
+            calls => In::Resumed {
+                edits: expansion.edits,
+                calls,
+            },
+        };
+        (told, files)
     }
 
     /// Later files of the same name replace earlier ones: the notes come oldest first.

@@ -223,3 +223,101 @@ fn a_skill_that_changed_says_so_in_place_of_its_text() {
         );
     }
 }
+
+/// An answer that stopped at the limit of one round, with `run result 1` behind it and a call open.
+fn paused(gateway: &mut Gateway, client: &mut Client) -> String {
+    gateway.max_rounds = 1;
+    client.say("Run it twice.");
+    let script = [
+        json!({"text": "First.", "think": "t1", "calls": [["run_code", {"code": "a"}]]}),
+        json!({"text": "Second.", "think": "t2", "calls": [["run_code", {"code": "b"}]]}),
+    ];
+    let mut upstream = Upstream::new(Format::Messages, &script);
+    let answer = gateway.exchange(&client.body(), &mut upstream);
+    assert!(answer.contains("pause_turn"), "{answer}");
+    client.take(&answer);
+    upstream.received.pop().unwrap()
+}
+
+#[test]
+fn a_resumed_answer_runs_the_calls_that_the_limit_left_open_before_anything_is_sent() {
+    for stream in [false, true] {
+        let mut gateway = Gateway::new(Format::Messages, 1);
+        let mut client = Client::new(Format::Messages, stream);
+        let before = paused(&mut gateway, &mut client);
+        assert_eq!(gateway.runs, 1, "the call over the limit has not run");
+        let script = [
+            json!({"text": "Third.", "calls": [["run_code", {"code": "c"}]]}),
+            json!({"text": "Done."}),
+        ];
+        let mut upstream = Upstream::new(Format::Messages, &script);
+        let answer = gateway.exchange(&client.body(), &mut upstream);
+        client.take(&answer);
+        assert_eq!(gateway.runs, 3);
+        assert!(
+            upstream.received[0].contains("run result 2"),
+            "{}",
+            upstream.received[0]
+        );
+        client.say("Thanks.");
+        let after = next_body(&mut gateway, &client.body());
+        assert_eq!(gateway.runs, 3, "nothing runs twice");
+        let all = [&before, &upstream.received[0], &upstream.received[1], &after];
+        for pair in all.windows(2) {
+            let (before, after) = (inner_messages(pair[0]), inner_messages(pair[1]));
+            assert!(after.starts_with(before), "stream {stream}\n{before}\n{after}");
+        }
+    }
+}
+
+#[test]
+fn a_paused_answer_that_is_not_resumed_or_whose_record_is_lost_stays_valid() {
+    for stream in [false, true] {
+        // Something else is said: the open call stays refused.
+        let mut gateway = Gateway::new(Format::Messages, 1);
+        let mut client = Client::new(Format::Messages, stream);
+        paused(&mut gateway, &mut client);
+        let mut resumed = client.clone();
+        client.say("Never mind.");
+        let sent = next_body(&mut gateway, &client.body());
+        assert!(sent.contains("limit reached") && gateway.runs == 1, "{sent}");
+
+        // The record of the paused answer is lost, before the resumption or after it.
+        let mut wiped = gateway.clone();
+        wiped.store.clear();
+        let sent = next_body(&mut wiped, &resumed.body());
+        assert!(sent.contains("Continue.") && wiped.runs == 1, "{sent}");
+        let kept = gateway.store.clone();
+        let mut upstream = Upstream::new(Format::Messages, &[json!({"text": "Done."})]);
+        resumed.take(&gateway.exchange(&resumed.body(), &mut upstream));
+        assert_eq!(gateway.runs, 2);
+        gateway.store.retain(|key, _| !kept.contains_key(key));
+        assert!(!gateway.store.is_empty());
+        resumed.say("Thanks.");
+        let sent = next_body(&mut gateway, &resumed.body());
+        assert!(!sent.contains("run result"), "results without their calls: {sent}");
+    }
+}
+
+#[test]
+fn in_the_native_form_too_open_calls_run_first() {
+    let mut gateway = Gateway::new(Format::Messages, 1);
+    gateway.native = true;
+    let mut client = Client::new(Format::Messages, false);
+    client.shows_native = true;
+    paused(&mut gateway, &mut client);
+    let mut upstream = Upstream::new(Format::Messages, &[json!({"text": "Done."})]);
+    client.take(&gateway.exchange(&client.body(), &mut upstream));
+    assert_eq!(gateway.runs, 2);
+    assert!(
+        upstream.received[0].contains("run result 2"),
+        "{}",
+        upstream.received[0]
+    );
+    client.say("Thanks.");
+    let after = next_body(&mut gateway, &client.body());
+    assert!(
+        inner_messages(&after).starts_with(inner_messages(&upstream.received[0])),
+        "{after}"
+    );
+}

@@ -179,6 +179,10 @@ impl Drive {
                 self.body = self.request.apply(&self.injection, edits);
                 self.send(Duration::ZERO, now, out);
             }
+            (State::Start, In::Resumed { edits, calls }) => {
+                self.body = self.request.apply(&self.injection, edits);
+                self.resume(calls, now, out);
+            }
             (State::Waiting, In::Head(head)) => self.head(head, now, out),
             (State::Waiting, In::Failed(_)) => self.no_answer(now, out),
             (State::Reading, In::Body(bytes)) => {

@@ -12,6 +12,14 @@ pub enum In {
     /// The answer to [`Out::Lookup`]: changes inside the conversation (hidden turns put back, ours of the native form
     /// expanded). No changes: `Edits::new()`.
     Expanded(Edits),
+    /// As [`In::Expanded`], for a conversation that ends in calls of ours that have not run (Messages: an answer that
+    /// ended as `pause_turn` at the limit of rounds and came back). They run before anything is sent.
+    Resumed {
+        /// Changes inside the conversation.
+        edits: Edits,
+        /// The calls, in order.
+        calls: Vec<OpenCall>,
+    },
     /// The head of the upstream's answer to the last [`Out::Send`].
     Head(Head),
     /// Bytes of the upstream's body, decompressed, in any pieces.
@@ -49,7 +57,8 @@ pub enum Failure {
 /// What the loop wants done, in order.
 #[derive(Debug)]
 pub enum Out {
-    /// Look for hidden turns of this request and answer with [`In::Expanded`]. Comes first, once.
+    /// Look for hidden turns of this request and answer with [`In::Expanded`] or [`In::Resumed`]. Comes
+    /// first, once.
     Lookup,
     /// Send this body upstream (same URL, same credentials), after waiting `delay`.
     Send {
@@ -78,7 +87,7 @@ pub enum Out {
 pub struct Call {
     /// Goes back in [`CallOutcome::token`].
     pub token: u32,
-    /// Skill round, from 1.
+    /// Skill round, from 1; 0 for a call that an earlier answer left open.
     pub round: u32,
     /// Tool name as injected.
     pub name: String,
@@ -86,6 +95,17 @@ pub struct Call {
     pub id: String,
     /// Arguments as the model wrote them: text that should be a JSON object, `{}` if the model sent nothing. May be
     /// broken: the caller answers with an error text then.
+    pub arguments: String,
+}
+
+/// A call of ours that was asked for and has not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCall {
+    /// The provider's id of the call.
+    pub id: String,
+    /// Tool name.
+    pub name: String,
+    /// Arguments as the model wrote them.
     pub arguments: String,
 }
 
@@ -186,6 +206,8 @@ pub struct Record {
     pub client_calls: Vec<String>,
     /// The id of the response that the client sees.
     pub response_id: String,
+    /// True if the calls of the last entry were refused at the limit of rounds and the answer can be resumed.
+    pub paused: bool,
 }
 
 /// One step of a remembered loop.
@@ -193,7 +215,7 @@ pub struct Record {
 pub enum Entry {
     /// Conversation elements of an assistant turn, whole, as upstream sent them.
     Turn(Vec<Bytes>),
-    /// Our results for it. If the turn has calls of the client too, its results are merged in behind them.
+    /// Our results for it; as the first entry, for calls that the answer before left open. If the turn has calls of the client too, its results are merged in behind them.
     Results(Vec<CallResult>),
 }
 

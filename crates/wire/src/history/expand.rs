@@ -4,9 +4,10 @@ use super::canon::Speaker;
 use super::record::{FileNote, Piece, Record, Segment};
 use super::scan::Scan;
 use super::{merge_key, read, repair, shown};
-use crate::json::{self, Edits, Kind, Span};
+use crate::drive::OpenCall;
+use crate::json::{self, Edits, Kind as JsonKind, Span};
 use crate::request::Request;
-use crate::route::Format;
+use crate::route::{Format, Kind};
 
 /// A record that the store had for a turn of the scan.
 #[derive(Debug, Clone)]
@@ -36,6 +37,9 @@ pub struct Expansion {
     pub edits: Edits,
     /// Files that the found turns made, oldest first: they are staged again while they are kept.
     pub files: Vec<FileNote>,
+    /// Calls of ours at the end of the conversation that have not run: the client resumes an answer that was paused at
+    /// the limit of rounds. Not empty: answer with [`crate::In::Resumed`]. Only in requests that generate.
+    pub open_calls: Vec<OpenCall>,
 }
 
 /// Replaces each visible turn that has a record by the recorded messages, merges results of ours with the client's, and
@@ -56,10 +60,15 @@ pub fn expand(
         edits: Edits::new(),
         open: Vec::new(),
     };
+    let hits = &usable(hits);
     let mut files = Vec::new();
     for (index, turn) in scan.turns.iter().enumerate() {
         let first = turn.elements.start;
         if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
+            if hit.record.resumes {
+                // They ran after all.
+                writer.open.clear();
+            }
             let messages = hit
                 .record
                 .messages
@@ -88,7 +97,13 @@ pub fn expand(
         }
     }
     let visible_end = scan.elements.len();
-    let answered_last = hits.iter().any(|hit| hit.turn + 1 == scan.turns.len()) || !writer.open.is_empty();
+    let last = hits.iter().find(|hit| hit.turn + 1 == scan.turns.len());
+    let answered_last = last.is_some() || !writer.open.is_empty();
+    let mut open_calls = Vec::new();
+    if let Some(hit) = last.filter(|hit| request.kind() == Kind::Generate && !hit.record.open_calls.is_empty()) {
+        open_calls.clone_from(&hit.record.open_calls);
+        writer.open.clear();
+    }
     writer.settle(visible_end);
     let mut edits = writer.edits;
     if request.format() == Format::Messages && matches!(mode, Mode::Injecting { .. }) {
@@ -97,7 +112,23 @@ pub fn expand(
             repair::pause(request, scan, &mut edits);
         }
     }
-    Expansion { edits, files }
+    Expansion {
+        edits,
+        files,
+        open_calls,
+    }
+}
+
+/// The hits whose messages fit: results of calls that an earlier answer left open need that answer right before them.
+fn usable(hits: &[Hit]) -> Vec<&Hit> {
+    let mut usable: Vec<&Hit> = Vec::with_capacity(hits.len());
+    for hit in hits {
+        let follows = |before: &&Hit| before.turn + 1 == hit.turn && !before.record.open_calls.is_empty();
+        if !hit.record.resumes || usable.last().is_some_and(follows) {
+            usable.push(hit);
+        }
+    }
+    usable
 }
 
 /// The bytes of a recorded message, with its load results rendered.
@@ -161,7 +192,7 @@ impl Writer<'_> {
         let fields = read::Fields::read(src, self.elements[index]);
         let open = std::mem::take(&mut self.open).join(&b',');
         match fields.span(key).and_then(|span| Some((json::kind(src, span)?, span))) {
-            Some((Kind::Array, span)) => {
+            Some((JsonKind::Array, span)) => {
                 let filled = !json::elements(src, span).unwrap_or_default().is_empty();
                 let mut out = open;
                 if filled {
@@ -169,7 +200,7 @@ impl Writer<'_> {
                 }
                 self.edits.insert(span.start + 1, out);
             }
-            Some((Kind::String, span)) => {
+            Some((JsonKind::String, span)) => {
                 let mut out = vec![b'['];
                 out.extend_from_slice(&open);
                 // An empty text block is refused as input.

@@ -3,13 +3,14 @@
 //! A record is a value with a byte form of its own (`encode`, `decode`), so that any store can hold it:
 //!
 //! ```text
-//! "KH" version | format | messages | open results | client call ids | files
+//! "KH" version | format | messages | open results | client call ids | open calls | resumes | files
 //! ```
 //!
 //! Numbers are little-endian `u32`, every field and list has its length before it. Skill texts are not
 //! in a record: a load result keeps its place and the reference `Load`, and the text is rendered
 //! again when the record is used, so a store holds no skill content and a record stays small.
 
+use crate::drive::OpenCall;
 use crate::json;
 use crate::route::Format;
 
@@ -18,7 +19,7 @@ use crate::route::Format;
 pub const MAX_RECORD_BYTES: usize = 256 * 1024;
 
 /// First bytes of every encoded record; the last one is the version.
-const MAGIC: [u8; 3] = *b"KH\x01";
+const MAGIC: [u8; 3] = *b"KH\x02";
 
 /// A part of an upstream message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +56,11 @@ pub struct Record {
     pub open_results: Vec<Piece>,
     /// Ids of the calls that the client has to answer.
     pub client_calls: Vec<String>,
+    /// Calls of ours at the end that have not run, since the limit of rounds was reached. They run if the client resumes
+    /// the answer; if it says something else instead, `open_results` refuse them.
+    pub open_calls: Vec<OpenCall>,
+    /// True if `messages` begin with the results of the calls that the answer before left open.
+    pub resumes: bool,
     /// Files that the answer's runs made.
     pub files: Vec<FileNote>,
 }
@@ -89,6 +95,12 @@ impl Record {
             put_list(&mut out, pieces, put_piece);
         }
         put_list(&mut out, &self.client_calls, |out, id| put(out, id));
+        put_list(&mut out, &self.open_calls, |out, call| {
+            put(out, &call.id);
+            put(out, &call.name);
+            put(out, &call.arguments);
+        });
+        out.push(u8::from(self.resumes));
         put_list(&mut out, &self.files, |out, file| {
             put(out, &file.name);
             put(out, &file.sha256);
@@ -109,6 +121,14 @@ impl Record {
             messages: reader.list(Reader::piece)?,
             open_results: reader.list(Reader::piece)?,
             client_calls: reader.list(Reader::text)?,
+            open_calls: reader.list(|reader| {
+                Some(OpenCall {
+                    id: reader.text()?,
+                    name: reader.text()?,
+                    arguments: reader.text()?,
+                })
+            })?,
+            resumes: reader.flag()?,
             files: reader.list(|reader| {
                 Some(FileNote {
                     name: reader.text()?,
@@ -173,6 +193,12 @@ impl Reader<'_> {
     fn list<T>(&mut self, mut read_one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         // The count is not used to reserve: each element takes bytes, so the loop ends with them.
         (0..self.length()?).map(|_| read_one(self)).collect()
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        let (byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        (*byte < 2).then_some(*byte == 1)
     }
 
     fn piece(&mut self) -> Option<Piece> {

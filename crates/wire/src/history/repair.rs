@@ -32,7 +32,7 @@ pub fn may_need_repair(request: &Request) -> bool {
 
 /// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that
 /// made the call may stay there: blocks with another thinking block, and no call, between them and the call go.
-pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[Hit], edits: &mut Edits) {
+pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[&Hit], edits: &mut Edits) {
     let src = request.raw();
     let mut at = scan.turns.len();
     // The open tool turn: pairs of an assistant message and a message of results, up to the end.

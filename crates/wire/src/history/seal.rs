@@ -5,7 +5,7 @@ use super::keys::{Caller, RecordKey};
 use super::record::{FileNote, Piece, Record, Segment};
 use super::scan::{self, Scan};
 use super::{merge_key, read};
-use crate::drive::{self, CallResult, Entry};
+use crate::drive::{self, CallResult, Entry, OpenCall};
 use crate::format::dialect;
 use crate::json::{self, Span};
 use crate::route::Format;
@@ -43,6 +43,7 @@ pub fn seal(
 ) -> Option<Vec<u8>> {
     let mut record = Record {
         client_calls: answer.client_calls.clone(),
+        resumes: matches!(answer.entries.first(), Some(Entry::Results(_))),
         files,
         ..Record::default()
     };
@@ -53,7 +54,12 @@ pub fn seal(
             }
             Entry::Results(results) => {
                 let last = index + 1 == answer.entries.len();
-                let open = last && !answer.client_calls.is_empty();
+                // Only Messages has an ending that a client resumes.
+                let paused = last && answer.paused && format == Format::Messages;
+                if paused {
+                    record.open_calls = results.iter().map(open_call).collect();
+                }
+                let open = paused || (last && !answer.client_calls.is_empty());
                 for element in dialect(format).results(results) {
                     let element = String::from_utf8_lossy(&element);
                     match merge_key(format).filter(|_| open) {
@@ -65,6 +71,14 @@ pub fn seal(
         }
     }
     record.encode(format)
+}
+
+fn open_call(refused: &CallResult) -> OpenCall {
+    OpenCall {
+        id: refused.id.clone(),
+        name: refused.name.clone(),
+        arguments: refused.arguments.clone(),
+    }
 }
 
 fn whole(raw: &[u8]) -> Piece {

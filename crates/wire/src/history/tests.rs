@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::drive;
+use crate::drive::{self, OpenCall};
 use crate::request::Request;
 use crate::route::{Format, Kind, ModelRoute};
 
@@ -404,6 +404,12 @@ fn a_record_survives_its_byte_form_in_its_own_format_only() {
         ]],
         open_results: vec![raw("r")],
         client_calls: vec!["c".to_owned()],
+        open_calls: vec![OpenCall {
+            id: "i".to_owned(),
+            name: "n".to_owned(),
+            arguments: "{}".to_owned(),
+        }],
+        resumes: true,
         files: vec![FileNote {
             name: "f".to_owned(),
             sha256: "00".to_owned(),
@@ -424,7 +430,7 @@ fn a_record_survives_its_byte_form_in_its_own_format_only() {
 proptest! {
     #[test]
     fn no_bytes_make_a_record_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), known in any::<bool>()) {
-        let mut all = if known { b"KH\x01m".to_vec() } else { Vec::new() };
+        let mut all = if known { b"KH\x02m".to_vec() } else { Vec::new() };
         all.extend(bytes);
         let _ = Record::decode(&all, Format::Messages);
     }

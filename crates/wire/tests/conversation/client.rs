@@ -4,9 +4,12 @@ use knack_wire::Format;
 use knack_wire::frame::SseDecoder;
 use serde_json::{Map, Value, json};
 
+#[derive(Clone)]
 pub(crate) struct Client {
     format: Format,
     stream: bool,
+    /// Calls and results of ours may be seen, in the native form.
+    pub(crate) shows_native: bool,
     messages: Vec<Value>,
 }
 
@@ -15,6 +18,7 @@ impl Client {
         Self {
             format,
             stream,
+            shows_native: false,
             messages: Vec::new(),
         }
     }
@@ -76,7 +80,10 @@ impl Client {
             (_, true) => json!({"role": "assistant", "content": messages_stream(answer)}),
         };
         for hidden in ["load_skill", "run_code", "is loaded", "run result"] {
-            assert!(!answer.contains(hidden), "{hidden} is shown: {answer}");
+            assert!(
+                self.shows_native || !answer.contains(hidden),
+                "{hidden} is shown: {answer}"
+            );
         }
         self.messages.push(message);
     }

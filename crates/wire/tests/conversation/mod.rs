@@ -34,7 +34,9 @@ pub(crate) struct Gateway {
     pub(crate) credential: String,
     pub(crate) store: HashMap<RecordKey, Vec<u8>>,
     pub(crate) skill_changed: bool,
-    runs: u32,
+    pub(crate) max_rounds: u32,
+    pub(crate) native: bool,
+    pub(crate) runs: u32,
 }
 
 impl Gateway {
@@ -46,6 +48,8 @@ impl Gateway {
             credential,
             store: HashMap::new(),
             skill_changed: false,
+            max_rounds: 10,
+            native: false,
             runs: 0,
         }
     }
@@ -61,6 +65,8 @@ impl Gateway {
         let request = Request::parse(route, Bytes::from(body.to_owned())).unwrap();
         let settings = Settings {
             lookup: true,
+            max_rounds: self.max_rounds,
+            native: self.native,
             ..Settings::default()
         };
         let mut drive = Drive::new(request, injection(), settings).unwrap();
@@ -71,8 +77,8 @@ impl Gateway {
             for wish in std::mem::take(&mut out) {
                 match wish {
                     Out::Lookup => {
-                        let edits = self.look_up(drive.request());
-                        drive.feed(In::Expanded(edits), now, &mut out);
+                        let told = self.look_up(drive.request());
+                        drive.feed(told, now, &mut out);
                     }
                     Out::Send { body, .. } => {
                         let (stream, answer) = upstream.answer(&body);
@@ -109,7 +115,7 @@ impl Gateway {
         Caller::new(&HistorySecret::new([self.secret; 32]), self.credential.as_bytes())
     }
 
-    fn look_up(&self, request: &Request) -> knack_wire::json::Edits {
+    fn look_up(&self, request: &Request) -> In {
         let scan = history::scan(request);
         let hits: Vec<Hit> = scan
             .lookups(&self.caller())
@@ -132,7 +138,14 @@ impl Gateway {
                 LOADED.to_owned()
             }
         };
-        history::expand(request, &scan, &hits, mode, &mut render).edits
+        let expansion = history::expand(request, &scan, &hits, mode, &mut render);
+        match expansion.open_calls {
+            calls if calls.is_empty() => In::Expanded(expansion.edits),
+            calls => In::Resumed {
+                edits: expansion.edits,
+                calls,
+            },
+        }
     }
 
     fn remember(&mut self, request: &Request, record: &knack_wire::Record) {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Drive, Pending, State};
-use crate::drive::values::{BodyKind, Call, CallOutcome, CallResult, ClientHead, EndKind, Entry, Out, Record};
+use crate::drive::values::{
+    BodyKind, Call, CallOutcome, CallResult, ClientHead, EndKind, Entry, OpenCall, Out, Record,
+};
 use crate::format::{Ending, dialect, splice};
 use crate::json;
 use crate::request::ToolChoice;
@@ -93,7 +95,70 @@ impl Drive {
         }
     }
 
+    /// Runs the calls that an earlier answer left open; the first request goes out with their results. Without tools of
+    /// ours in this request they stay refused.
+    pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
+        let refusal = self
+            .injection
+            .tools
+            .is_empty()
+            .then(|| self.settings.limit_text.clone());
+        self.pending = (0..)
+            .zip(calls)
+            .map(|(token, call)| Pending {
+                call: Call {
+                    token,
+                    round: 0,
+                    name: call.name,
+                    id: call.id,
+                    arguments: call.arguments,
+                },
+                outcome: refusal.clone().map(|text| CallOutcome {
+                    token,
+                    text,
+                    is_error: true,
+                    ..CallOutcome::default()
+                }),
+            })
+            .collect();
+        self.state = State::Running;
+        if refusal.is_some() || self.pending.is_empty() {
+            return self.results_in(now, out);
+        }
+        for pending in &self.pending {
+            self.calls_run += 1;
+            out.push(Out::Run(pending.call.clone()));
+        }
+    }
+
     pub(super) fn results_in(&mut self, now: Duration, out: &mut Vec<Out>) {
+        let results = self.take_results();
+        let dialect = dialect(self.request.format());
+        if self.round == 0 {
+            // Of calls that an earlier answer left open: this exchange has no turn yet.
+            let elements = dialect.results(&results);
+            self.body = splice::grow(&self.body, dialect.conversation_key(), &elements);
+            self.entries.push(Entry::Results(results));
+            return self.send(Duration::ZERO, now, out);
+        }
+        let mut shown = Vec::new();
+        if self.settings.native {
+            self.codec.show_results(&results, &mut shown);
+            self.flush(&mut shown, now, out);
+        }
+        let turn = self.codec.turn();
+        self.entries.push(Entry::Turn(turn.clone()));
+        self.entries.push(Entry::Results(results.clone()));
+        if self.mixed {
+            return self.finish(Ending::ClientCalls, out);
+        }
+        let mut elements = turn;
+        elements.extend(dialect.results(&results));
+        self.next_round(&elements, now, out);
+    }
+
+    /// The results of the calls that ran, with the note of the last allowed round.
+    fn take_results(&mut self) -> Vec<CallResult> {
         let last = self.skill_rounds >= self.settings.max_rounds && !self.settings.last_note.is_empty();
         let note = if last { self.settings.last_note.as_str() } else { "" };
         let mut results = Vec::with_capacity(self.pending.len());
@@ -115,20 +180,7 @@ impl Drive {
                 native: outcome.native,
             });
         }
-        let mut shown = Vec::new();
-        if self.settings.native {
-            self.codec.show_results(&results, &mut shown);
-            self.flush(&mut shown, now, out);
-        }
-        let turn = self.codec.turn();
-        self.entries.push(Entry::Turn(turn.clone()));
-        self.entries.push(Entry::Results(results.clone()));
-        if self.mixed {
-            return self.finish(Ending::ClientCalls, out);
-        }
-        let mut elements = turn;
-        elements.extend(dialect(self.request.format()).results(&results));
-        self.next_round(&elements, now, out);
+        results
     }
 
     pub(super) fn next_round(&mut self, elements: &[Bytes], now: Duration, out: &mut Vec<Out>) {
@@ -167,7 +219,10 @@ impl Drive {
     }
 
     pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<Out>) {
-        if !self.entries.is_empty() && !self.settings.native {
+        // The native form needs no record, except for what it does not show: calls left open, and their results.
+        let hides =
+            !self.settings.native || ending == Ending::Limit || matches!(self.entries.first(), Some(Entry::Results(_)));
+        if !self.entries.is_empty() && hides {
             out.push(Out::Remember(self.record(ending)));
         }
         let mut bytes = Vec::new();
@@ -207,6 +262,7 @@ impl Drive {
             visible: self.codec.visible(),
             client_calls,
             response_id: self.codec.response_id().to_owned(),
+            paused: ending == Ending::Limit,
         }
     }
 }
