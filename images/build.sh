@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# build.sh [--debug] [--tag TAG] [--output FOLDER] [IMAGE...]: makes image archives, without a registry or an engine.
+# build.sh [--debug] [--tag TAG] [--output FOLDER] [--roots FOLDER] [IMAGE...]: makes image archives, without a registry
+# or an engine. --roots: folders instead, FOLDER/IMAGE each, the contexts of the Containerfiles beside this file.
 #
 #   knack            /usr/bin/knack and its libraries; controller, hub, gateway and command line
 #   sandbox-python   Python and its standard library, with /knack/knack-runner
 #   sandbox-node     node, with /knack/knack-runner
 #   runner           /knack-runner alone, for an image volume at /knack in images of others
 #
-# The same programs and the same Debian packages give the same bytes. No image has a shell. Prints the archives' paths.
+# The same programs and the same Debian packages give the same bytes. No image has a shell. Prints the paths.
 # Programs come from cargo (--debug: a development build), or from KNACK_PROGRAM and KNACK_RUNNER_PROGRAM.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,14 +16,15 @@ cd "$here/.."
 . "$here/layers.sh"
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
-profile=release tag=dev output=$target/images
+profile=release tag=dev output=$target/images roots=
 images=()
 while [ $# -gt 0 ]; do
   case $1 in
     --debug) profile=debug ;;
     --tag) tag=$2 && shift ;;
     --output) output=$2 && shift ;;
-    -*) sed -n '2,12{s/^# \{0,1\}//;p}' "$0" >&2 && exit 2 ;;
+    --roots) roots=$2 && shift ;;
+    -*) sed -n '2,13{s/^# \{0,1\}//;p}' "$0" >&2 && exit 2 ;;
     *) images+=("$1") ;;
   esac
   shift
@@ -60,14 +62,20 @@ cached_layer() { # language
   echo "$folder"
 }
 
-archive() { # image, arguments of archive.py...
-  local image=$1
-  shift
-  "$here/archive.py" --output "$output/$image.tar" --name "knack.local/$image:$tag" "$@" >&2
-  echo "$output/$image.tar"
+publish() { # image, entrypoint, layers...
+  local image=$1 entrypoint=$2 layer
+  shift 2
+  if [ -n "$roots" ]; then
+    fresh "$roots/$image"
+    for layer in "$@"; do cp -a "$layer/." "$roots/$image/"; done
+    echo "$roots/$image"
+  else
+    mkdir -p "$output"
+    "$here/archive.py" --output "$output/$image.tar" --name "knack.local/$image:$tag" --entrypoint "$entrypoint" "$@" >&2
+    echo "$output/$image.tar"
+  fi
 }
 
-mkdir -p "$output"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # `set -e` does not reach into $(...) of arguments: each step stands alone.
@@ -83,16 +91,16 @@ for image in "${images[@]}"; do
       # The authorities that upstream certificates are checked against.
       install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$work/knack/etc/ssl/certs/ca-certificates.crt"
       no_shell "$work/knack"
-      archive knack --entrypoint /usr/bin/knack "$work/knack"
+      publish knack /usr/bin/knack "$work/knack"
       ;;
     sandbox-python | sandbox-node)
       base=$(cached_layer "${image#sandbox-}")
       install -D -m 755 "$runner" "$work/runner-layer/knack/knack-runner"
-      archive "$image" --entrypoint /knack/knack-runner "$base" "$work/runner-layer"
+      publish "$image" /knack/knack-runner "$base" "$work/runner-layer"
       ;;
     runner)
       install -D -m 755 "$runner" "$work/runner/knack-runner"
-      archive runner --entrypoint /knack-runner "$work/runner"
+      publish runner /knack-runner "$work/runner"
       ;;
     *) echo "build.sh: no image $image; there are knack sandbox-python sandbox-node runner" >&2 && exit 2 ;;
   esac

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The budget from nothing running to a ready node, programs and images made.
@@ -13,6 +14,9 @@ const WARM_START: Duration = Duration::from_secs(30);
 
 /// A bed that is asked for again answers without starting anything.
 const ALREADY_UP: Duration = Duration::from_secs(5);
+
+/// Two more beds at once would measure each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const NAME: &str = "knack-bed-own";
 
@@ -121,6 +125,7 @@ fn a_bed_comes_up_fast_again_and_after_a_crash_and_leaves_nothing() {
         println!("SKIPPED {TEST}: KNACK_NO_CLUSTER=1");
         return;
     }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     succeeds(&["down"]);
     // Programs and images are made first: the budget is for a warm start.
     succeeds(&["binaries"]);
@@ -171,7 +176,7 @@ fn switches_reach_the_components() {
         println!("SKIPPED {TEST}: KNACK_NO_CLUSTER=1");
         return;
     }
-    // No bed needed: the script says which flags and files it would write only when it starts, so it is started once.
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let switches = [
         ("KNACK_BED", "knack-bed-switch"),
         ("KNACK_BED_FSYNC", "1"),
