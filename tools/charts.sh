@@ -26,8 +26,12 @@ put() { # target: compares with or writes standard input
   rm -f "$new"
 }
 
-for definition in crds/*.yaml; do
+for definition in $(find crds -name "*.knack.dev.yaml" -o -name "skill*.yaml" | sort); do
   put "charts/knack-crds/files/$(basename "$definition")" <"$definition"
+done
+# The chart with the definitions is a part of the chart knack: a copy, since Helm reports every symbolic link it follows.
+for file in $(find charts/knack-crds -type f | sort); do
+  put "charts/knack/charts/knack-crds/${file#charts/knack-crds/}" <"$file"
 done
 # The base for kustomize is the chart with its defaults and without the definitions, which have to be there before.
 # Marks of Helm are taken out: nothing of the base belongs to a release.

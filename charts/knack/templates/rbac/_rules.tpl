@@ -65,6 +65,48 @@ the reconciler's rights; the gateway holds none at all.
   verbs: [get, create]
 {{- end }}
 
+{{- /* Its own namespace: the leader's Lease, and the hub's certificate and its authority. A create cannot be bound to a name. */}}
+{{- define "knack.rules.controllerRelease" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch, create, patch, update]
+- apiGroups: [""]
+  resources: [secrets, configmaps]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [knack-hub-tls]
+  verbs: [get, patch, update]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-hub-ca]
+  verbs: [get, patch, update]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{- define "knack.rules.hubCluster" -}}
+# Who calls, and whether the caller may use a runtime.
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, list, watch]
+{{- end }}
+
+{{- /* The hub asks the API server whether the gateway may: this is an answer, not a right to call the API. */}}
+{{- define "knack.rules.gateway" -}}
+- apiGroups: [knack.dev]
+  resources: [skillruntimes]
+  resourceNames: [{{ . }}]
+  verbs: [use, use-all]
+{{- end }}
+
 {{- /* A Role or ClusterRole with its binding to one ServiceAccount. Arguments: root, name, namespace ("" for the cluster), component, rules. */}}
 {{- define "knack.grant" -}}
 {{- $prefix := ternary "Cluster" "" (empty .namespace) }}
