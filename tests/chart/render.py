@@ -12,6 +12,7 @@ from harness import CHART, helm
 NAMESPACE = "chart-knack"
 # Two, since a test machine has two cores and helm is one process per rendering.
 WORKERS = int(os.environ.get("KNACK_CHART_WORKERS", "2"))
+RENDERED = {}
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -28,7 +29,13 @@ def documents(text):
 
 
 def render_all(cases):
-    """{name: text} of many sets of values."""
+    """{name: text} of many sets of values; remembered, since offline and cluster tests ask for the same."""
+    if not RENDERED:
+        RENDERED.update(rendered_now(cases))
+    return RENDERED
+
+
+def rendered_now(cases):
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         futures = {name: pool.submit(render, values) for name, values in cases}
         return {name: future.result() for name, future in futures.items()}
