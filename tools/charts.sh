@@ -26,7 +26,7 @@ put() { # target: compares with or writes standard input
   rm -f "$new"
 }
 
-for definition in crds/*.knack.dev.yaml; do
+for definition in crds/*.yaml; do
   put "charts/knack-crds/files/$(basename "$definition")" <"$definition"
 done
 # The chart with the definitions is a part of the chart knack: a copy, since Helm reports every symbolic link it follows.

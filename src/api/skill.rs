@@ -129,7 +129,7 @@ pub struct ConfigMapSource {
     pub name: String,
     /// Which keys become which files; without it every key becomes the file of its own name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 256))]
     pub items: Option<Vec<ConfigMapItem>>,
 }
 

@@ -172,7 +172,7 @@ def definitions_are_unchanged():
         made = {d["metadata"]["name"]: d for d in documents(render({"keep": keep}, chart=CRDS_CHART))}
         assert_equal(len(made), 2, "definitions")
         for name in os.listdir(os.path.join(ROOT, "crds")):
-            if not name.endswith(".knack.dev.yaml"):
+            if not name.endswith(".yaml"):
                 continue
             with open(os.path.join(ROOT, "crds", name), encoding="utf-8") as file:
                 source = yaml.safe_load(file)
