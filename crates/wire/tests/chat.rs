@@ -489,6 +489,34 @@ fn structured_output_is_held_and_dropped_before_skill_calls() {
 }
 
 #[test]
+fn structured_output_goes_out_in_one_piece() {
+    let body = r#"{"messages":[{"role":"user","content":"x"}],"stream":true,"response_format":{"type":"json_schema","json_schema":{}}}"#;
+    let chunk = |delta: &str, reason: &str| {
+        format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{delta},"finish_reason":{reason}}}]}}"#)
+    };
+    let chunks = [
+        chunk(r#"{"role":"assistant","content":"{\"a\":"}"#, "null"),
+        chunk(r#"{"content":"\"\u00e9"}"#, "null"),
+        chunk(r#"{"content":"x\"}"}"#, "null"),
+        chunk("{}", r#""stop""#),
+        "[DONE]".to_owned(),
+    ];
+    let played = play(Format::Chat, body, &[sse(events(&chunks.join("\n"), false))]);
+    let deltas: Vec<Value> = played
+        .data()
+        .iter()
+        .filter_map(|data| serde_json::from_str(data).ok())
+        .collect();
+    let texts: Vec<&Value> = deltas
+        .iter()
+        .map(|chunk: &Value| &chunk["choices"][0]["delta"]["content"])
+        .filter(|text| !text.is_null())
+        .collect();
+    assert_eq!(texts, [&value!("{\"a\":\"\u{e9}x\"}")], "{}", played.text());
+    assert_eq!(deltas[0]["choices"][0]["delta"]["role"], "assistant");
+}
+
+#[test]
 fn several_answers_are_refused_with_tools() {
     let request = request(Format::Chat, r#"{"messages":[],"n":2}"#);
     let fault = knack_wire::drive::Drive::new(request, injection(), settings()).unwrap_err();

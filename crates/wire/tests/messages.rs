@@ -430,6 +430,27 @@ fn broken_arguments_go_to_the_caller_and_an_object_goes_back() {
 }
 
 #[test]
+fn structured_output_goes_out_in_one_piece() {
+    let body = REQ_STREAM.replacen(
+        '{',
+        r#"{"output_config":{"format":{"type":"json_schema","schema":{}}},"#,
+        1,
+    );
+    let event = |index: u32, text: &str| {
+        format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":"{text}"}}}}"#)
+    };
+    let mut turn = vec![start("msg_1", 1)];
+    turn.push(r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned());
+    turn.extend([r#"{\"a\":"#, r#"\"\u00e9"#, r#"x\"}"#].map(|text| event(0, text)));
+    turn.push(r#"{"type":"content_block_stop","index":0}"#.to_owned());
+    turn.extend([end("end_turn", 2), STOP.into()]);
+    let played = play(Format::Messages, &body, &[sse(named(&turn))]);
+    let whole = event(0, r#"{\"a\":\"\u00e9x\"}"#);
+    let kept = [&turn[0], &turn[1], &whole, &turn[5], &turn[6], &turn[7]];
+    assert_eq!(played.data().iter().collect::<Vec<_>>(), kept);
+}
+
+#[test]
 fn the_limit_ends_as_pause_turn() {
     let answers = vec![json(&message("m", &format!("[{USE}]"), "tool_use")); 2];
     let played = play_pieces(

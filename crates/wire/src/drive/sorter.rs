@@ -168,6 +168,7 @@ impl Sorter {
 
     /// Sends or drops what waited of one unit.
     fn settle(&mut self, id: u32, verdict: Verdict, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let mut shown = Vec::new();
         for (frame, waits) in &mut self.held {
             let of_unit = |part: &Part| matches!(part, Part::Unit { id: own, .. } | Part::UnitBytes { id: own } | Part::UnitEnd { id: own } if *own == id);
             let released: Vec<bool> = frame
@@ -183,9 +184,16 @@ impl Sorter {
                 *waits &= !released;
             }
             if verdict == Verdict::Show {
-                codec.show(frame, &released, out);
+                shown.push((frame.clone(), released));
             } else {
                 self.hides = true;
+            }
+        }
+        if self.unit(id).is_some_and(|unit| unit.kind == UnitKind::Text) {
+            codec.show_text(&shown, out);
+        } else {
+            for (frame, released) in &shown {
+                codec.show(frame, released, out);
             }
         }
         self.held.retain(|(_, waits)| waits.contains(&true));

@@ -184,6 +184,12 @@ pub(crate) trait Codec: Debug + Send {
     fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>);
+    /// As [`Codec::show`] for frames of one text that were held: the text goes out in one piece.
+    fn show_text(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+        for (frame, shown) in frames {
+            self.show(frame, shown, out);
+        }
+    }
     /// Shows our calls in the native form (only if the settings ask for it).
     fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>);
     /// Shows our results in the native form (only if the settings ask for it).

@@ -284,7 +284,7 @@ impl Codec for ChatCodec {
             return;
         };
         if self.turn.body.is_none() {
-            return self.show_chunk(&frame.raw, layout, shown, out);
+            return self.show_chunk(&frame.raw, layout, shown, None, out);
         }
         for (piece, shown) in layout.pieces.iter().zip(shown) {
             match piece {
@@ -294,6 +294,15 @@ impl Codec for ChatCodec {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn show_text(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+        if self.turn.body.is_none() {
+            return self.show_joined(frames, out);
+        }
+        for (frame, shown) in frames {
+            self.show(frame, shown, out);
         }
     }
 

@@ -111,6 +111,22 @@ impl MessagesCodec {
         next
     }
 
+    /// Writes an event with these edits, its block numbered as the client counts.
+    fn write_event(&mut self, raw: &Bytes, layout: &Layout, mut edits: Edits, out: &mut Vec<u8>) {
+        let name = json::raw_text(raw, layout.kind).unwrap_or(b"message");
+        let index = layout.block.map(|at| self.mark_shown(at));
+        if let (Some(span), Some(index)) = (layout.index, index)
+            && json::uint(raw, span) != Some(index)
+        {
+            edits.replace(span, index.to_string());
+        }
+        if edits.is_empty() {
+            push_event(out, name, raw);
+        } else {
+            push_event(out, name, &edits.apply(raw));
+        }
+    }
+
     fn event(&mut self, raw: &Bytes, top: &[Member], kind: &str, layout: &mut Layout) -> Vec<Part> {
         let value = |key| json::member(raw, top, key).map(|member| member.value);
         let whole = Span::new(json::space(raw, 0), raw.len());
@@ -267,16 +283,35 @@ impl Codec for MessagesCodec {
         let format::Layout::Messages(layout) = &frame.layout else {
             return;
         };
-        let raw = &frame.raw;
-        let name = json::raw_text(raw, layout.kind).unwrap_or(b"message");
-        let index = layout.block.map(|at| self.mark_shown(at));
-        match (layout.index, index) {
-            (Some(span), Some(index)) if json::uint(raw, span) != Some(index) => {
-                let mut edits = Edits::new();
-                edits.replace(span, index.to_string());
-                push_event(out, name, &edits.apply(raw));
+        self.write_event(&frame.raw, layout, Edits::new(), out);
+    }
+
+    fn show_text(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+        if self.turn.body.is_some() {
+            for (frame, shown) in frames {
+                self.show(frame, shown, out);
             }
-            _ => push_event(out, name, raw),
+            return;
+        }
+        let piece = |frame: &Decoded| text_piece(&frame.raw);
+        let mut whole = Some(
+            frames
+                .iter()
+                .filter_map(|(frame, _)| json::raw_text(&frame.raw, piece(frame)?))
+                .collect::<Vec<_>>()
+                .concat(),
+        );
+        for (frame, _) in frames {
+            let format::Layout::Messages(layout) = &frame.layout else {
+                continue;
+            };
+            let mut edits = Edits::new();
+            if let Some(span) = piece(frame) {
+                // The first one takes the text of all.
+                let Some(whole) = whole.take() else { continue };
+                edits.replace(span, [b"\"", whole.as_slice(), b"\""].concat());
+            }
+            self.write_event(&frame.raw, layout, edits, out);
         }
     }
 
@@ -338,6 +373,12 @@ impl Codec for MessagesCodec {
     fn usage(&self) -> Option<Vec<u8>> {
         self.usage.total()
     }
+}
+
+/// The text of an event that brings a piece of text.
+fn text_piece(raw: &[u8]) -> Option<Span> {
+    let delta = json::get(raw, Span::new(json::space(raw, 0), raw.len()), "delta")?;
+    (json::get_text(raw, delta, "type")? == "text_delta").then(|| json::get(raw, delta, "text"))?
 }
 
 fn number(at: usize) -> u32 {

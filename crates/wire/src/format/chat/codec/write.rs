@@ -28,7 +28,15 @@ impl ChatCodec {
         }
     }
 
-    pub(super) fn show_chunk(&mut self, raw: &Bytes, layout: &Layout, shown: &[bool], out: &mut Vec<u8>) {
+    /// Writes the shown pieces of a chunk. `text` stands in place of its own text, as written in JSON.
+    pub(super) fn show_chunk(
+        &mut self,
+        raw: &Bytes,
+        layout: &Layout,
+        shown: &[bool],
+        text: Option<Vec<u8>>,
+        out: &mut Vec<u8>,
+    ) {
         let mut edits = Edits::new();
         self.common_edits(raw, layout, &mut edits);
         let visible = |piece: &Piece| {
@@ -55,8 +63,14 @@ impl ChatCodec {
                 if !keep {
                     gone.push(at);
                 } else if key == b"content" && !blank(raw, member.value) {
-                    if !self.turn.text_shown && !self.shown_text.is_empty() {
-                        edits.insert(member.value.start + 1, "\\n\\n");
+                    let follows = !self.turn.text_shown && !self.shown_text.is_empty();
+                    let gap = if follows { "\\n\\n" } else { "" };
+                    match &text {
+                        Some(text) => {
+                            edits.replace(member.value, [b"\"", gap.as_bytes(), text.as_slice(), b"\""].concat())
+                        }
+                        None if follows => edits.insert(member.value.start + 1, gap),
+                        None => {}
                     }
                     self.turn.text_shown = true;
                 }
@@ -73,6 +87,32 @@ impl ChatCodec {
             push_data(out, raw);
         } else {
             push_data(out, &edits.apply(raw));
+        }
+    }
+
+    /// The text of a chunk, as written in JSON; empty if it has none.
+    fn text_of<'r>(raw: &'r [u8], layout: &Layout) -> &'r [u8] {
+        let members = layout.choice.iter().flat_map(|choice| &choice.members);
+        let mut texts = members.filter(|member| member.key.of(raw) == b"content");
+        texts
+            .next()
+            .and_then(|member| json::raw_text(raw, member.value))
+            .unwrap_or_default()
+    }
+
+    /// The first chunk with the text of all: they hold nothing else that is shown.
+    pub(super) fn show_joined(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+        let layouts = frames.iter().filter_map(|(frame, shown)| match &frame.layout {
+            format::Layout::Chat(layout) => Some((&frame.raw, &**layout, shown)),
+            _ => None,
+        });
+        let text: Vec<u8> = layouts
+            .clone()
+            .flat_map(|(raw, layout, _)| Self::text_of(raw, layout))
+            .copied()
+            .collect();
+        if let Some((raw, layout, shown)) = layouts.clone().next() {
+            self.show_chunk(raw, layout, shown, Some(text), out);
         }
     }
 
