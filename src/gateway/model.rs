@@ -65,7 +65,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         &plan,
         &snapshot,
         hidden.concerns(&gateway, &request),
-        kind,
+        (format, kind),
         &log.request_id,
     );
     let tools = (!injection.tools.is_empty()).then(|| {
@@ -214,24 +214,33 @@ const fn why(why: Why) -> &'static str {
     }
 }
 
-fn settings(view: &View, plan: &Plan, snapshot: &Snapshot, lookup: bool, kind: Kind, request_id: &str) -> Settings {
+fn settings(
+    view: &View,
+    plan: &Plan,
+    snapshot: &Snapshot,
+    lookup: bool,
+    (format, kind): (Format, Kind),
+    request_id: &str,
+) -> Settings {
     let injects = !plan.tools.is_empty();
     let native = view.code_execution && injects && !plan.litellm && kind == Kind::Generate;
-    // Only ours left in the container: the response's container is ours to give (wire.md 3.6).
-    let own_container = native && !plan.container.ours.is_empty() && plan.container.native.is_empty();
+    // Ours are taken out of the container that goes upstream and come back in the response's: in the vendor's container,
+    // beside native skills, or where it gives none in one of ours.
+    let answers = format == Format::Messages && kind == Kind::Generate && !plan.litellm;
+    let names_ours = answers && !plan.container.ours.is_empty();
     Settings {
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
         last_note: knack_skill::texts::LAST_CALL.to_owned(),
         limit_text: LIMIT_REACHED.to_owned(),
         native,
-        container: own_container.then(|| container(view, plan, request_id)),
+        container: names_ours.then(|| container(view, plan, request_id)),
         litellm: plan.litellm,
         lookup,
     }
 }
 
-/// The response's `container` member. Its id is ours by prefix and means nothing when it comes back.
+/// The response's `container` member, where the vendor gives none. Its id is ours by prefix and means nothing when it comes back.
 fn container(view: &View, plan: &Plan, request_id: &str) -> String {
     let skills: Vec<_> = plan
         .container

@@ -100,6 +100,49 @@ async fn a_skill_named_by_header_or_mention_is_active_and_an_unknown_one_is_404_
 }
 
 #[tokio::test]
+async fn a_container_with_ours_and_native_skills_lists_both_in_the_answer() {
+    let skills = vec![(
+        "quiet/SKILL.md",
+        "---\nname: quiet\ndescription: d\nactivation: OnRequest\n---\nThe quiet word.\n",
+    )];
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
+    let (ours, native) = (
+        json!({"type": "custom", "skill_id": "quiet", "version": "latest"}),
+        json!({"type": "anthropic", "skill_id": "pptx", "version": "20251013"}),
+    );
+    for stream in [false, true] {
+        for (asked, upstream, answered) in [
+            (json!([ours, native]), json!([native]), json!([native, ours])),
+            (json!([native]), json!([native]), json!([native])),
+            (json!([ours]), Value::Null, json!([ours])),
+        ] {
+            let mut body = messages("hi");
+            body["stream"] = json!(stream);
+            body["container"] = json!({"skills": asked});
+            body["tools"] = json!([{"type": "code_execution_20250825", "name": "code_execution"}]);
+            let answer = knack.send(knack.messages(&body)).await;
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            assert_eq!(knack.upstream()["container"]["skills"], upstream);
+            let container = if stream {
+                let events = answer.text.lines().filter_map(|line| line.strip_prefix("data: "));
+                let events = events.map(|data| serde_json::from_str::<Value>(data).unwrap());
+                let mut ends = events.filter(|event| event["type"] == "message_delta");
+                ends.next().unwrap()["delta"]["container"].clone()
+            } else {
+                answer.json()["container"].clone()
+            };
+            assert_eq!(container["skills"], answered, "stream {stream}: {}", answer.text);
+            let is_own = container["id"].as_str().unwrap().starts_with("container_knack_");
+            assert_eq!(is_own, upstream.is_null(), "{container}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn several_answers_at_once_are_refused_while_skills_are_active() {
     let knack = with_script(ECHO).await;
     let mut body = chat("hi");
