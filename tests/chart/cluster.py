@@ -120,7 +120,7 @@ def every_rendering_is_taken(rendered):
 
 
 def install():
-    take = ["--take-ownership"] if exists("crd", "skills.knack.dev") else []
+    take = ["--take-ownership"] if exists("crd", "skills.knack.dev", "skillruntimes.knack.dev") else []
     helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout",
          "%ds" % READY_SECONDS, *take, *value_flags())
 
@@ -185,7 +185,7 @@ def policy_types_fit():
     assert_equal(status.get("typeChecking", {}).get("expressionWarnings", []), [], "type warnings")
 
 
-# Who, verb, resource, namespace ("" for all), and whether it may.
+# Who, verb, resource (`resource:subresource`, `resource/name`), namespace ("" for all), and whether it may.
 RIGHTS = [
     ("knack-hub", "create", "pods", SANDBOXES, False),
     ("knack-hub", "create", "jobs.batch", SANDBOXES, True),
@@ -193,20 +193,20 @@ RIGHTS = [
     ("knack-hub", "create", "jobs.batch", NAMESPACE, False),
     ("knack-hub", "get", "secrets", SANDBOXES, False),
     ("knack-hub", "get", "secrets", NAMESPACE, False),
-    ("knack-hub", "create", "pods/exec", SANDBOXES, False),
-    ("knack-hub", "create", "pods/attach", SANDBOXES, True),
-    ("knack-hub", "get", "pods/attach", SANDBOXES, True),
+    ("knack-hub", "create", "pods:exec", SANDBOXES, False),
+    ("knack-hub", "create", "pods:attach", SANDBOXES, True),
+    ("knack-hub", "get", "pods:attach", SANDBOXES, True),
     ("knack-hub", "delete", "pods", SANDBOXES, True),
     ("knack-hub", "delete", "pods", "kube-system", False),
     ("knack-hub", "patch", "configmaps", SKILLS, False),
-    ("knack-hub", "patch", "skills.knack.dev/status", SKILLS, False),
-    ("knack-hub", "patch", "skillruntimes.knack.dev/status", SANDBOXES, True),
+    ("knack-hub", "patch", "skills.knack.dev:status", SKILLS, False),
+    ("knack-hub", "patch", "skillruntimes.knack.dev:status", SANDBOXES, True),
     ("knack-hub", "create", "tokenreviews.authentication.k8s.io", "", True),
     ("knack-controller", "create", "jobs.batch", SANDBOXES, False),
-    ("knack-controller", "create", "pods/attach", SANDBOXES, False),
+    ("knack-controller", "create", "pods:attach", SANDBOXES, False),
     ("knack-controller", "get", "secrets", SKILLS, False),
     ("knack-controller", "patch", "skills.knack.dev", SKILLS, False),
-    ("knack-controller", "patch", "skills.knack.dev/status", SKILLS, True),
+    ("knack-controller", "patch", "skills.knack.dev:status", SKILLS, True),
     ("knack-controller", "create", "networkpolicies.networking.k8s.io", SANDBOXES, True),
     ("knack-controller", "create", "networkpolicies.networking.k8s.io", SKILLS, False),
     ("knack-gateway", "get", "configmaps", NAMESPACE, False),
@@ -238,6 +238,9 @@ def right(who, verb, resource, namespace, allowed):
     else:
         subject = ["--as=system:serviceaccount:%s:%s" % (NAMESPACE, who)]
     place = ["-n", namespace] if namespace else ["-A"]
+
+    resource, _, part = resource.partition(":")
+    place += ["--subresource=" + part] if part else []
 
     def said():
         return kubectl("auth", "can-i", verb, resource, *place, *subject, expect=None)[1].strip()
