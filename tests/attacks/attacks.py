@@ -1,6 +1,6 @@
 """Attacks from inside a run: each tries one thing and prints RESULT OPEN, or RESULT and the errno that stopped it.
 
-Usage: attacks.py NAME. The world (addresses, pids, paths) comes as JSON in KNACK_WORLD. Standard library only.
+Usage: attacks.py NAME; attacks.py --each NAME...: one after the other, each in a child. The world (addresses, pids, paths) comes as JSON in KNACK_WORLD. Standard library only.
 Everything is aimed at the namespaces that the test made; nothing here is of use outside them.
 """
 import ctypes, errno, json, mmap, os, platform, signal, socket, struct, subprocess, sys, threading, time
@@ -8,6 +8,9 @@ import ctypes, errno, json, mmap, os, platform, signal, socket, struct, subproce
 WORLD = json.loads(os.environ.get("KNACK_WORLD", "{}"))
 LIBC = ctypes.CDLL(None, use_errno=True)
 ATTACKS = {}
+# A program that ends well without arguments, and a file that anyone may stat: images have less than hosts.
+PROGRAM = WORLD.get("program", "/bin/true")
+STATTED = WORLD.get("statted", "/etc/shadow")
 
 # Numbers by machine: (x86_64, aarch64). None: no such call there.
 CALLS = dict(
@@ -220,7 +223,7 @@ def socketpair():
 # Other processes: memory.
 
 VICTIM = WORLD.get("victim", 0)
-RUNNER = os.getppid()
+RUNNER = WORLD.get("runner") or os.getppid()
 
 
 @attack
@@ -439,8 +442,8 @@ def syslog(): call("syslog", 10, 0, 0)
 @attack
 def memfd_exec():
     descriptor = call("memfd_create", b"x", 0)
-    os.write(descriptor, open("/bin/true", "rb").read())
-    need(subprocess.run([f"/proc/self/fd/{descriptor}"], pass_fds=[descriptor], timeout=5).returncode == 0)
+    os.write(descriptor, open(PROGRAM, "rb").read())
+    need(subprocess.run([f"/proc/self/fd/{descriptor}"], pass_fds=[descriptor], stdin=subprocess.DEVNULL, timeout=5).returncode == 0)
 
 
 @attack
@@ -480,7 +483,7 @@ def symlink_out():
 
 
 @attack
-def stat_any_path(): need(os.stat("/etc/shadow").st_size)
+def stat_any_path(): need(os.stat(STATTED).st_size)
 
 
 # Writing and attributes.
@@ -522,19 +525,19 @@ def secret_in_environment(): need("KNACK_DUMMY_SECRET" in os.environ, "absent")
 
 def drop(name):
     with open(name, "wb") as file:
-        file.write(open("/bin/true", "rb").read())
+        file.write(open(PROGRAM, "rb").read())
     os.chmod(name, 0o755)
     return os.path.abspath(name)
 
 
 @attack
-def dropped_binary(): need(subprocess.run([drop("evil")], timeout=5).returncode == 0)
+def dropped_binary(): need(subprocess.run([drop("evil")], stdin=subprocess.DEVNULL, timeout=5).returncode == 0)
 
 
 @attack
 def ld_so():
     loader = next(p for p in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") if os.path.exists(p))
-    result = subprocess.run([loader, drop("evil")], timeout=5, capture_output=True)
+    result = subprocess.run([loader, drop("evil")], stdin=subprocess.DEVNULL, timeout=5, capture_output=True)
     need(result.returncode == 0, f"rc {result.returncode}")
 
 
@@ -637,8 +640,26 @@ def main(name):
     os._exit(0)
 
 
+def each(names):
+    """Prints EACH, the name and the outcome of each attack; a child that hangs is killed after 10 s."""
+    for name in names:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.dup2(writer, 1)
+            signal.alarm(10)
+            main(name)
+        os.close(writer)
+        with open(reader) as lines:
+            text = [line.split(" ", 1)[1].strip() for line in lines if line.startswith("RESULT ")]
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print("EACH", name, text[-1] if text else f"signal {-code}" if code < 0 else f"exit {code}", flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "--list":
+    if sys.argv[1] == "--each":
+        each(sys.argv[2:])
+    elif sys.argv[1] == "--list":
         print("\n".join(ATTACKS))
     elif sys.argv[1] == "--control":
         # The attack's parent stands for the runner: same uid, alive, dumpable.
