@@ -69,6 +69,17 @@ impl Cluster {
         cluster
     }
 
+    /// Builds programs that not every test needs (a module below `tests/cluster/binaries`): minutes, the first time.
+    /// Call it before [`crate::run`], whose bound is for the test itself.
+    pub fn build(module: &str) {
+        let output = Command::new(Path::new(FOLDER).join("bed"))
+            .args(["binaries", module])
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "bed binaries {module} failed");
+    }
+
     /// Runs `bed` with these words and returns what it printed; panics with its errors.
     fn bed(&self, words: &[&str]) -> String {
         let mut command = Command::new(Path::new(FOLDER).join("bed"));
@@ -91,6 +102,34 @@ impl Cluster {
         let network = File::open(&self.network).unwrap();
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
             .unwrap_or_else(|error| panic!("{}: {error}", self.network.display()));
+    }
+
+    /// The network namespace that stands for the rest of the world. Pods reach every address in it.
+    #[must_use]
+    pub fn outside(&self) -> PathBuf {
+        let mut name = self.network.clone().into_os_string();
+        name.push("-outside");
+        name.into()
+    }
+
+    /// Lifts the limit of processes of a pod, which the node sets for all; for controls that must meet no limit.
+    /// Only on hosts with cgroup v1, or where kubelet uses the cgroupfs driver, as the bed's does.
+    pub fn lift_process_limit(&self, pod_uid: &str) {
+        let output = Command::new("find")
+            .args([
+                "/sys/fs/cgroup",
+                "-path",
+                &format!("*pod{pod_uid}*"),
+                "-name",
+                "pids.max",
+            ])
+            .output()
+            .unwrap();
+        let files = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!files.is_empty(), "no process limit of pod {pod_uid}");
+        for file in files.lines() {
+            std::fs::write(file, "max").unwrap_or_else(|error| panic!("{file}: {error}"));
+        }
     }
 
     /// The administrator's kubeconfig. Its address is good inside the bed's network only.

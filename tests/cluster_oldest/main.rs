@@ -1,0 +1,133 @@
+//! The oldest Kubernetes that is promised: its API server takes the custom resources, the examples and the Jobs.
+//!
+//! Objects go to an API server of that version with a store of its own; there is no node, so nothing runs.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use cluster_support::{Cluster, Component, run};
+
+/// How long the API server may take to be ready on a busy machine.
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// kubectl at the oldest API server, with this text on standard input.
+fn kubectl(cluster: &Cluster, words: &[&str], input: &str) -> Output {
+    let mut command = cluster.kubectl_command();
+    command
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig().with_file_name("oldest-admin.kubeconfig"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// The same; panics with its errors, returns standard output and its warnings.
+fn succeeds(cluster: &Cluster, words: &[&str], input: &str) -> (String, String) {
+    let output = kubectl(cluster, words, input);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "kubectl {words:?}: {errors}\n{input}");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), errors)
+}
+
+/// The objects of all files of a folder below the repository's root, by file name.
+fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut files: Vec<(String, String)> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no {ending} in {}", folder.display());
+    files
+}
+
+/// Stops the extra API server however the test ends.
+struct Stop<'c>(&'c Cluster);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.kill(Component::OldestApiserver);
+    }
+}
+
+async fn ready(cluster: &Cluster) {
+    let answers = async {
+        while !kubectl(cluster, &["get", "--raw", "/readyz"], "").status.success() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(READY_TIMEOUT, answers)
+        .await
+        .expect("the oldest API server is not ready");
+}
+
+#[test]
+fn the_oldest_kubernetes_takes_what_knack_writes() {
+    const TEST: &str = "the_oldest_kubernetes_takes_what_knack_writes";
+    if std::env::var_os("KNACK_NO_CLUSTER").is_none() {
+        Cluster::build("oldest");
+    }
+    run(TEST, async |cluster| {
+        cluster.start(Component::OldestApiserver);
+        let _stop = Stop(cluster);
+        ready(cluster).await;
+        let (version, _) = succeeds(cluster, &["version"], "");
+        assert!(version.contains("Server Version: v1.33."), "{version}");
+
+        // A rule or a bound that this version does not know is refused here, or warned of.
+        for (name, text) in files("crds", ".yaml") {
+            let words = [
+                "apply",
+                "--server-side",
+                "--force-conflicts",
+                "--validate=strict",
+                "-f",
+                "-",
+            ];
+            let (_, warnings) = succeeds(cluster, &words, &text);
+            assert!(warnings.is_empty(), "{name}: {warnings}");
+        }
+        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+        succeeds(cluster, &established, "");
+        for (name, text) in files("examples/manifests", ".yaml") {
+            let words = [
+                "create",
+                "--dry-run=server",
+                "--validate=strict",
+                "-n",
+                "default",
+                "-f",
+                "-",
+            ];
+            let (_, warnings) = succeeds(cluster, &words, &text);
+            assert!(warnings.is_empty(), "{name}: {warnings}");
+        }
+
+        // The Jobs of every kind of run, as the executor's own tests keep them. Pod Security says what it would refuse.
+        let sandboxes = "apiVersion: v1\nkind: Namespace\nmetadata: {name: sandboxes, labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}}";
+        succeeds(cluster, &["apply", "-f", "-"], sandboxes);
+        for (name, text) in files("src/execution/job/golden", ".snap") {
+            let job = text.splitn(3, "---\n").nth(2).unwrap();
+            let words = ["create", "--dry-run=server", "--validate=strict", "-f", "-"];
+            let outcome = kubectl(cluster, &words, job);
+            let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
+            if job.contains("knack-runner@") || job.contains("pullPolicy") {
+                // Image volumes came to be on by default with 1.35: here the runner is in the image.
+                assert!(errors.contains("volumes"), "{name}: {errors}");
+                continue;
+            }
+            assert!(outcome.status.success() && errors.is_empty(), "{name}: {errors}");
+        }
+    });
+}
