@@ -36,7 +36,8 @@ def peer():
     selector = selectors.DefaultSelector()
     for port in (80, 53):
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        datagrams.bind(("0.0.0.0", port))
+        # Answers come from the address that was asked, whatever other addresses there are.
+        datagrams.bind((os.environ["KNACK_V4"], port))
         ports[datagrams] = port
         selector.register(datagrams, selectors.EVENT_READ)
     print("ready", flush=True)
