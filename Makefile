@@ -9,7 +9,7 @@ RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
 .PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean \
-	cluster-setup cluster-up cluster-down cluster-shell cluster-images images
+	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,8 @@ test-chart: setup $(if $(filter 1,$(KNACK_NO_CLUSTER)),,cluster-images) ## Chart
 charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
 
-test: build lint vectors test-rust test-examples test-sdk ## Runs every test
+test: build lint vectors test-rust test-examples test-sdk ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
+	@tests/cluster/for_tests.sh end
 	@tools/summary.sh
 
 lint: setup ## Formatting, clippy, file sizes, banned crates
@@ -45,7 +46,12 @@ lint: setup ## Formatting, clippy, file sizes, banned crates
 vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
 	@tools/summary.sh run vectors cargo run -q -p vectors
 
-test-rust: runner
+# The first start builds Kubernetes (some 12 min on 2 cores); it says how far it is.
+cluster-of-tests: build
+	@[ "$(KNACK_NO_CLUSTER)" = 1 ] || tools/setup.sh cluster
+	@tests/cluster/for_tests.sh begin
+
+test-rust: runner cluster-of-tests
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
 	@tools/summary.sh run rust env RUST_TEST_THREADS=1 KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner cargo test --workspace --no-fail-fast
 
