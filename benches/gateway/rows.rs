@@ -137,7 +137,8 @@ pub(crate) async fn request_cost(
 async fn cpu_of(client: &Client, pid: u32, base: &str, body: &RequestBody) -> f64 {
     let before = cpu_time(pid);
     client.latency(base, &body.plain, body.requests).await;
-    cpu_time(pid).checked_sub(before).unwrap().as_secs_f64() / body.requests as f64
+    let used = cpu_time(pid).checked_sub(before);
+    used.expect("no thread of the server ends meanwhile").as_secs_f64() / body.requests as f64
 }
 
 /// First streamed byte: milliseconds later than through the floor.

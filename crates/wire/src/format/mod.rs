@@ -35,8 +35,13 @@ pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
 }
 
 /// Everything about a format that needs no state.
-pub(crate) trait Dialect: Sync {
-    /// The routed leaves of a request.
+pub(crate) trait Dialect: RequestDialect + AnswerDialect + Sync {}
+
+impl<T: RequestDialect + AnswerDialect + Sync> Dialect for T {}
+
+/// Requests: what is read of them and what is added.
+pub(crate) trait RequestDialect {
+    /// The routed leaves.
     fn view(&self, request: &Request) -> Result<View, Fault>;
     /// All texts, in order.
     fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>>;
@@ -48,7 +53,11 @@ pub(crate) trait Dialect: Sync {
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits);
     /// Replaces a forced tool choice of a body that goes upstream by the free one.
     fn relax(&self, body: &[u8], choice: Span) -> Vec<u8>;
-    /// The results of calls as conversation elements: what [`Codec::append`] puts behind the assistant's turn.
+}
+
+/// Answers, and what goes back upstream for them.
+pub(crate) trait AnswerDialect {
+    /// The results of calls as conversation elements: what stands behind the assistant's turn.
     fn results(&self, results: &[CallResult]) -> Vec<Bytes>;
     /// A new response of this request.
     fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec>;

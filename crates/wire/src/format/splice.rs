@@ -1,9 +1,11 @@
 //! Edits that several formats need: a new top-level member, more elements of a list, more text of a string.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::json::{self, Edits, Kind, Span};
-use crate::request::Request;
+use crate::request::{MessageText, Request, ToolChoice};
 
 /// Adds a top-level member directly before `anchor` (or at the start of the body if that is absent).
 pub(crate) fn add_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: &[u8]) {
@@ -92,8 +94,33 @@ pub(crate) fn grow(body: &Bytes, key: &str, elements: &[Bytes]) -> Bytes {
     Bytes::from(edits.apply(body))
 }
 
+/// Role and text of a message; `None` if it has no role.
+pub(crate) fn message(src: &[u8], span: Span) -> Option<MessageText<'_>> {
+    let members = json::members(src, span).ok()?;
+    let role = json::text(src, json::member(src, &members, "role")?.value)?;
+    let text =
+        json::member(src, &members, "content").map_or(Cow::Borrowed(""), |content| content_text(src, content.value));
+    Some(MessageText { role, text })
+}
+
+/// The parts of all user messages whose content is a list.
+pub(crate) fn user_parts(request: &Request) -> impl Iterator<Item = Span> {
+    let src = request.raw();
+    let of_user = |message: &Span| json::get_text(src, *message, "role").as_deref() == Some("user");
+    let messages = request.conversation().into_iter().filter(of_user);
+    let lists = messages.filter_map(|message| json::elements(src, json::get(src, message, "content")?).ok());
+    lists.flatten()
+}
+
+/// The choice of a tool by its name, which stands at `path`; any tool if there is none.
+pub(crate) fn named_tool(src: &[u8], choice: Span, path: &[&str]) -> ToolChoice {
+    json::path(src, choice, path)
+        .and_then(|name| json::text(src, name))
+        .map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned()))
+}
+
 /// Text of a message content: a string, or the `text` members of its parts joined by line feeds.
-pub(crate) fn content_text(src: &[u8], content: Span) -> std::borrow::Cow<'_, str> {
+pub(crate) fn content_text(src: &[u8], content: Span) -> Cow<'_, str> {
     if let Some(text) = json::text(src, content) {
         return text;
     }

@@ -8,43 +8,17 @@ use bytes::Bytes;
 
 pub(crate) use layout::Layout;
 
-use super::{Codec, CodecOptions, Dialect, openai_error};
+use super::{AnswerDialect, Codec, CodecOptions, openai_error};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_data;
-use crate::json::{self, Edits, Span};
-use crate::request::{Attachment, Injection, MessageText, Request, View};
+use crate::json;
+use crate::request::Request;
 
 /// See the module.
 pub(crate) struct Chat;
 
-impl Dialect for Chat {
-    fn view(&self, request: &Request) -> Result<View, Fault> {
-        request::view(request)
-    }
-
-    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
-        request::messages(request)
-    }
-
-    fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        request::attachments(request)
-    }
-
-    fn conversation_key(&self) -> &'static str {
-        "messages"
-    }
-
-    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
-        request::apply(request, injection, edits);
-    }
-
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
-        let mut edits = Edits::new();
-        edits.replace(choice, "\"auto\"");
-        edits.apply(body)
-    }
-
+impl AnswerDialect for Chat {
     fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
         let one = |result: &CallResult| {
             let mut out = b"{\"role\":\"tool\",\"tool_call_id\":".to_vec();

@@ -3,42 +3,85 @@
 use std::borrow::Cow;
 
 use crate::fault::Fault;
-use crate::format::{container, splice};
+use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 
-/// The routed leaves.
-pub(super) fn view(request: &Request) -> Result<View, Fault> {
-    let src = request.raw();
-    if let Some(span) = request.present("messages")
-        && json::kind(src, span) != Some(Kind::Array)
-    {
-        return Err(Fault::bad("messages", "\"messages\" must be an array."));
+impl RequestDialect for super::Chat {
+    /// The routed leaves.
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        let src = request.raw();
+        if let Some(span) = request.present("messages")
+            && json::kind(src, span) != Some(Kind::Array)
+        {
+            return Err(Fault::bad("messages", "\"messages\" must be an array."));
+        }
+        let uint = |key| request.present(key).and_then(|span| json::uint(src, span));
+        let text = |key| request.present(key).and_then(|span| json::text(src, span));
+        let format = request
+            .present("response_format")
+            .and_then(|span| json::get_text(src, span, "type"));
+        Ok(View {
+            model: text("model").unwrap_or_default().into_owned(),
+            stream: request
+                .value("stream")
+                .is_some_and(|span| request.bytes(span) == b"true"),
+            max_tokens: uint("max_completion_tokens").or_else(|| uint("max_tokens")),
+            candidates: uint("n").unwrap_or(1),
+            structured: format.is_some_and(|kind| kind != "text"),
+            client_tools: client_tools(request),
+            tool_choice: request
+                .present("tool_choice")
+                .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+            closed: ["functions", "function_call"]
+                .iter()
+                .any(|key| request.present(key).is_some())
+                .then_some("legacy functions"),
+            container_skills: container::skills(request),
+            ..View::default()
+        })
     }
-    let uint = |key| request.present(key).and_then(|span| json::uint(src, span));
-    let text = |key| request.present(key).and_then(|span| json::text(src, span));
-    let format = request
-        .present("response_format")
-        .and_then(|span| json::get_text(src, span, "type"));
-    Ok(View {
-        model: text("model").unwrap_or_default().into_owned(),
-        stream: request
+
+    /// All texts in order.
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        let src = request.raw();
+        let one = |span: Span| splice::message(src, span);
+        request.conversation().into_iter().filter_map(one).collect()
+    }
+
+    /// Inline files, images and audio of user messages.
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        let src = request.raw();
+        splice::user_parts(request)
+            .filter_map(|part| attachment(src, part))
+            .collect()
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "messages"
+    }
+
+    /// The edits of an injection.
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        if !injection.system.is_empty() {
+            add_system(request, &injection.system, edits);
+        }
+        container::take_ours(request, &injection.own_skills, edits);
+        let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+        splice::add_tools(request, edits, "messages", &tools);
+        let stream = request
             .value("stream")
-            .is_some_and(|span| request.bytes(span) == b"true"),
-        max_tokens: uint("max_completion_tokens").or_else(|| uint("max_tokens")),
-        candidates: uint("n").unwrap_or(1),
-        structured: format.is_some_and(|kind| kind != "text"),
-        client_tools: client_tools(request),
-        tool_choice: request
-            .present("tool_choice")
-            .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
-        closed: ["functions", "function_call"]
-            .iter()
-            .any(|key| request.present(key).is_some())
-            .then_some("legacy functions"),
-        container_skills: container::skills(request),
-        ..View::default()
-    })
+            .is_some_and(|span| request.bytes(span) == b"true");
+        if stream && !tools.is_empty() && !asks_for_usage(request) {
+            ask_for_usage(request, edits);
+        }
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        edits.replace(choice, "\"auto\"");
+        edits.apply(body)
+    }
 }
 
 fn client_tools(request: &Request) -> Vec<String> {
@@ -60,9 +103,7 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
         Some("none") => ToolChoice::None,
         Some("required") => ToolChoice::Required,
         Some("allowed_tools") => ToolChoice::Allowed,
-        Some(kind @ ("function" | "custom")) => json::path(src, span, &[kind, "name"])
-            .and_then(|name| json::text(src, name))
-            .map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned())),
+        Some(kind @ ("function" | "custom")) => splice::named_tool(src, span, &[kind, "name"]),
         _ => ToolChoice::Auto,
     }
 }
@@ -73,35 +114,6 @@ pub(super) fn asks_for_usage(request: &Request) -> bool {
     options
         .and_then(|span| json::get(request.raw(), span, "include_usage"))
         .is_some_and(|span| request.bytes(span) == b"true")
-}
-
-/// All texts in order.
-pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
-    let src = request.raw();
-    let one = |span: Span| {
-        let members = json::members(src, span).ok()?;
-        let role = json::text(src, json::member(src, &members, "role")?.value)?;
-        let text = json::member(src, &members, "content")
-            .map_or(Cow::Borrowed(""), |content| splice::content_text(src, content.value));
-        Some(MessageText { role, text })
-    };
-    request.conversation().into_iter().filter_map(one).collect()
-}
-
-/// Inline files, images and audio of user messages.
-pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
-    let src = request.raw();
-    let mut found = Vec::new();
-    for message in request.conversation() {
-        if json::get_text(src, message, "role").as_deref() != Some("user") {
-            continue;
-        }
-        let parts = json::get(src, message, "content")
-            .and_then(|span| json::elements(src, span).ok())
-            .unwrap_or_default();
-        found.extend(parts.into_iter().filter_map(|part| attachment(src, part)));
-    }
-    found
 }
 
 fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
@@ -137,22 +149,6 @@ fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
             })
         }
         _ => None,
-    }
-}
-
-/// The edits of an injection.
-pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits) {
-    if !injection.system.is_empty() {
-        add_system(request, &injection.system, edits);
-    }
-    container::take_ours(request, &injection.own_skills, edits);
-    let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-    splice::add_tools(request, edits, "messages", &tools);
-    let stream = request
-        .value("stream")
-        .is_some_and(|span| request.bytes(span) == b"true");
-    if stream && !tools.is_empty() && !asks_for_usage(request) {
-        ask_for_usage(request, edits);
     }
 }
 

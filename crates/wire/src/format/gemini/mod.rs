@@ -8,44 +8,18 @@ mod tests;
 
 use bytes::Bytes;
 
-use super::{Codec, CodecOptions, Dialect};
+use super::{AnswerDialect, Codec, CodecOptions};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_data_crlf;
-use crate::json::{self, Edits, Kind, Span};
-use crate::request::{Attachment, Injection, MessageText, Request, View};
+use crate::json::{self, Kind, Span};
+use crate::request::Request;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Gemini;
 
-impl Dialect for Gemini {
-    fn view(&self, request: &Request) -> Result<View, Fault> {
-        request::view(request)
-    }
-
-    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
-        request::messages(request)
-    }
-
-    fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        request::attachments(request)
-    }
-
-    fn conversation_key(&self) -> &'static str {
-        "contents"
-    }
-
-    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
-        request::apply(request, injection, edits);
-    }
-
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
-        let mut edits = Edits::new();
-        edits.replace(choice, "\"AUTO\"");
-        edits.apply(body)
-    }
-
+impl AnswerDialect for Gemini {
     /// One `user` content with one response per call: the counts must be equal, and all stand together.
     fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
         if results.is_empty() {

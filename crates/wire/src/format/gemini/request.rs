@@ -3,9 +3,121 @@
 use std::borrow::Cow;
 
 use crate::fault::Fault;
-use crate::format::splice;
+use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+
+impl RequestDialect for super::Gemini {
+    /// The routed leaves. The model and whether a stream is wanted stand in the path.
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        let src = request.raw();
+        if let Some(span) = request.present("contents")
+            && json::kind(src, span) != Some(Kind::Array)
+        {
+            return Err(Fault::bad("contents", "\"contents\" must be an array."));
+        }
+        let config = present(request, "generationConfig", "generation_config");
+        let setting = |camel, snake| config.and_then(|span| get(src, span, camel, snake));
+        let media_type = setting("responseMimeType", "response_mime_type").and_then(|span| json::text(src, span));
+        Ok(View {
+            model: request.route().model.clone().unwrap_or_default(),
+            stream: request.route().stream,
+            max_tokens: setting("maxOutputTokens", "max_output_tokens").and_then(|span| json::uint(src, span)),
+            candidates: setting("candidateCount", "candidate_count")
+                .and_then(|span| json::uint(src, span))
+                .unwrap_or(1),
+            structured: media_type.is_some_and(|kind| kind == "application/json"),
+            client_tools: client_tools(request),
+            tool_choice: tool_choice(request),
+            closed: present(request, "cachedContent", "cached_content").map(|_| "cachedContent"),
+            ..View::default()
+        })
+    }
+
+    /// All texts in order. A content without a role is the user's.
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        let src = request.raw();
+        let system = present(request, "systemInstruction", "system_instruction").map(|span| {
+            let text = json::text(src, span).map_or_else(|| content_text(src, span), Cow::into_owned);
+            MessageText {
+                role: Cow::Borrowed("system"),
+                text: text.into(),
+            }
+        });
+        let contents = conversation(request).into_iter().map(|span| MessageText {
+            role: json::get_text(src, span, "role").unwrap_or(Cow::Borrowed("user")),
+            text: content_text(src, span).into(),
+        });
+        system.into_iter().chain(contents).collect()
+    }
+
+    /// Inline data of user contents.
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        let src = request.raw();
+        let mut found = Vec::new();
+        for content in conversation(request) {
+            if json::get_text(src, content, "role").is_some_and(|role| role != "user") {
+                continue;
+            }
+            let parts = json::get(src, content, "parts")
+                .and_then(|span| json::elements(src, span).ok())
+                .unwrap_or_default();
+            found.extend(parts.into_iter().filter_map(|part| {
+                let data = get(src, part, "inlineData", "inline_data")?;
+                let text = |camel, snake| {
+                    get(src, data, camel, snake)
+                        .and_then(|span| json::text(src, span))
+                        .map(Cow::into_owned)
+                };
+                Some(Attachment {
+                    name: text("displayName", "display_name"),
+                    media_type: text("mimeType", "mime_type"),
+                    bytes: splice::base64_bytes(&json::get_text(src, data, "data")?)?,
+                })
+            }));
+        }
+        found
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "contents"
+    }
+
+    /// The edits of an injection: one more part of the system instruction, one more entry of `tools`.
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        let src = request.raw();
+        if !injection.system.is_empty() {
+            let mut part = br#"{"text":"#.to_vec();
+            json::push_string(&mut part, &injection.system);
+            part.push(b'}');
+            let system = present(request, "systemInstruction", "system_instruction");
+            let parts = system.and_then(|span| json::get(src, span, "parts"));
+            match (system, parts) {
+                (_, Some(parts)) if json::kind(src, parts) == Some(Kind::Array) => {
+                    splice::push_elements(src, edits, parts, &[part]);
+                }
+                (Some(span), _) if json::kind(src, span) == Some(Kind::String) => {
+                    splice::extend_string(edits, span, &injection.system);
+                }
+                _ => {
+                    let value = [br#"{"parts":["#, part.as_slice(), b"]}"].concat();
+                    splice::set_member(request, edits, "contents", "systemInstruction", &value);
+                }
+            }
+        }
+        if !injection.tools.is_empty() {
+            let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+            let entry = [br#"{"functionDeclarations":["#, tools.join(&b","[..]).as_slice(), b"]}"].concat();
+            splice::add_tools(request, edits, "contents", &[entry]);
+        }
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        edits.replace(choice, "\"AUTO\"");
+        edits.apply(body)
+    }
+}
 
 /// A top-level member in either spelling.
 fn present(request: &Request, camel: &str, snake: &str) -> Option<Span> {
@@ -25,32 +137,6 @@ fn conversation(request: &Request) -> Vec<Span> {
         .present("contents")
         .and_then(|span| json::elements(request.raw(), span).ok());
     list.unwrap_or_default()
-}
-
-/// The routed leaves. The model and whether a stream is wanted stand in the path.
-pub(super) fn view(request: &Request) -> Result<View, Fault> {
-    let src = request.raw();
-    if let Some(span) = request.present("contents")
-        && json::kind(src, span) != Some(Kind::Array)
-    {
-        return Err(Fault::bad("contents", "\"contents\" must be an array."));
-    }
-    let config = present(request, "generationConfig", "generation_config");
-    let setting = |camel, snake| config.and_then(|span| get(src, span, camel, snake));
-    let media_type = setting("responseMimeType", "response_mime_type").and_then(|span| json::text(src, span));
-    Ok(View {
-        model: request.route().model.clone().unwrap_or_default(),
-        stream: request.route().stream,
-        max_tokens: setting("maxOutputTokens", "max_output_tokens").and_then(|span| json::uint(src, span)),
-        candidates: setting("candidateCount", "candidate_count")
-            .and_then(|span| json::uint(src, span))
-            .unwrap_or(1),
-        structured: media_type.is_some_and(|kind| kind == "application/json"),
-        client_tools: client_tools(request),
-        tool_choice: tool_choice(request),
-        closed: present(request, "cachedContent", "cached_content").map(|_| "cachedContent"),
-        ..View::default()
-    })
 }
 
 fn client_tools(request: &Request) -> Vec<String> {
@@ -102,80 +188,6 @@ fn content_text(src: &[u8], content: Span) -> String {
         .filter_map(|part| json::get_text(src, *part, "text"))
         .collect();
     texts.join("\n")
-}
-
-/// All texts in order. A content without a role is the user's.
-pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
-    let src = request.raw();
-    let system = present(request, "systemInstruction", "system_instruction").map(|span| {
-        let text = json::text(src, span).map_or_else(|| content_text(src, span), Cow::into_owned);
-        MessageText {
-            role: Cow::Borrowed("system"),
-            text: text.into(),
-        }
-    });
-    let contents = conversation(request).into_iter().map(|span| MessageText {
-        role: json::get_text(src, span, "role").unwrap_or(Cow::Borrowed("user")),
-        text: content_text(src, span).into(),
-    });
-    system.into_iter().chain(contents).collect()
-}
-
-/// Inline data of user contents.
-pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
-    let src = request.raw();
-    let mut found = Vec::new();
-    for content in conversation(request) {
-        if json::get_text(src, content, "role").is_some_and(|role| role != "user") {
-            continue;
-        }
-        let parts = json::get(src, content, "parts")
-            .and_then(|span| json::elements(src, span).ok())
-            .unwrap_or_default();
-        found.extend(parts.into_iter().filter_map(|part| {
-            let data = get(src, part, "inlineData", "inline_data")?;
-            let text = |camel, snake| {
-                get(src, data, camel, snake)
-                    .and_then(|span| json::text(src, span))
-                    .map(Cow::into_owned)
-            };
-            Some(Attachment {
-                name: text("displayName", "display_name"),
-                media_type: text("mimeType", "mime_type"),
-                bytes: splice::base64_bytes(&json::get_text(src, data, "data")?)?,
-            })
-        }));
-    }
-    found
-}
-
-/// The edits of an injection: one more part of the system instruction, one more entry of `tools`.
-pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits) {
-    let src = request.raw();
-    if !injection.system.is_empty() {
-        let mut part = br#"{"text":"#.to_vec();
-        json::push_string(&mut part, &injection.system);
-        part.push(b'}');
-        let system = present(request, "systemInstruction", "system_instruction");
-        let parts = system.and_then(|span| json::get(src, span, "parts"));
-        match (system, parts) {
-            (_, Some(parts)) if json::kind(src, parts) == Some(Kind::Array) => {
-                splice::push_elements(src, edits, parts, &[part]);
-            }
-            (Some(span), _) if json::kind(src, span) == Some(Kind::String) => {
-                splice::extend_string(edits, span, &injection.system);
-            }
-            _ => {
-                let value = [br#"{"parts":["#, part.as_slice(), b"]}"].concat();
-                splice::set_member(request, edits, "contents", "systemInstruction", &value);
-            }
-        }
-    }
-    if !injection.tools.is_empty() {
-        let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-        let entry = [br#"{"functionDeclarations":["#, tools.join(&b","[..]).as_slice(), b"]}"].concat();
-        splice::add_tools(request, edits, "contents", &[entry]);
-    }
 }
 
 fn tool(tool: &Tool) -> Vec<u8> {

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::format::{Ending, fixture};
+use crate::format::{Ending, RequestDialect as _, fixture};
 use crate::frame::SseEvent;
-use crate::request::{Tool, ToolChoice};
+use crate::json::Edits;
+use crate::request::{Injection, Tool, ToolChoice};
 use crate::route::Format;
 
 fn request(body: &str) -> Request {

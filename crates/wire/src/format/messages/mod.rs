@@ -8,52 +8,19 @@ mod write;
 
 use bytes::Bytes;
 
-use super::{Codec, CodecOptions, Dialect};
+use super::{AnswerDialect, Codec, CodecOptions};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::{push_event, push_line};
-use crate::json::{self, Edits, Kind, Span};
-use crate::request::{Attachment, Injection, MessageText, Request, View};
+use crate::json::{self, Kind};
+use crate::request::Request;
 
 pub(crate) use codec::Layout;
 
 /// See the module.
 pub(crate) struct Messages;
 
-impl Dialect for Messages {
-    fn view(&self, request: &Request) -> Result<View, Fault> {
-        request::view(request)
-    }
-
-    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
-        request::messages(request)
-    }
-
-    fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        request::attachments(request)
-    }
-
-    fn conversation_key(&self) -> &'static str {
-        "messages"
-    }
-
-    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
-        request::apply(request, injection, edits);
-    }
-
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
-        let mut edits = Edits::new();
-        let members = json::members(body, choice).unwrap_or_default();
-        if let Some(kind) = json::member(body, &members, "type") {
-            edits.replace(kind.value, "\"auto\"");
-        }
-        let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
-        if let Some(at) = members.iter().position(|member| json::key_is(body, member, "name")) {
-            edits.remove_item(&spans, at);
-        }
-        edits.apply(body)
-    }
-
+impl AnswerDialect for Messages {
     fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
         let mut out = b"{\"role\":\"user\",\"content\":[".to_vec();
         for (at, result) in results.iter().enumerate() {

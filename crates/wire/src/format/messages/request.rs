@@ -4,44 +4,108 @@ use std::borrow::Cow;
 
 use super::system::add_system;
 use crate::fault::Fault;
-use crate::format::{container, splice};
+use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 
-/// The routed leaves.
-pub(super) fn view(request: &Request) -> Result<View, Fault> {
-    let src = request.raw();
-    if let Some(span) = request.present("messages")
-        && json::kind(src, span) != Some(Kind::Array)
-    {
-        return Err(Fault::bad("messages", "messages: must be an array."));
+impl RequestDialect for super::Messages {
+    /// The routed leaves.
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        let src = request.raw();
+        if let Some(span) = request.present("messages")
+            && json::kind(src, span) != Some(Kind::Array)
+        {
+            return Err(Fault::bad("messages", "messages: must be an array."));
+        }
+        let text = |key| request.present(key).and_then(|span| json::text(src, span));
+        let format = request
+            .present("output_config")
+            .and_then(|span| json::get(src, span, "format"))
+            .or_else(|| request.present("output_format"));
+        let tools = tools(request);
+        Ok(View {
+            model: text("model").unwrap_or_default().into_owned(),
+            stream: request
+                .value("stream")
+                .is_some_and(|span| request.bytes(span) == b"true"),
+            max_tokens: request.present("max_tokens").and_then(|span| json::uint(src, span)),
+            candidates: 1,
+            structured: format.is_some_and(|span| !json::is_null(src, span)),
+            client_tools: tools
+                .iter()
+                .filter_map(|tool| json::get_text(src, *tool, "name"))
+                .map(Cow::into_owned)
+                .collect(),
+            tool_choice: request
+                .present("tool_choice")
+                .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+            closed: None,
+            container_skills: container::skills(request),
+            code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
+        })
     }
-    let text = |key| request.present(key).and_then(|span| json::text(src, span));
-    let format = request
-        .present("output_config")
-        .and_then(|span| json::get(src, span, "format"))
-        .or_else(|| request.present("output_format"));
-    let tools = tools(request);
-    Ok(View {
-        model: text("model").unwrap_or_default().into_owned(),
-        stream: request
-            .value("stream")
-            .is_some_and(|span| request.bytes(span) == b"true"),
-        max_tokens: request.present("max_tokens").and_then(|span| json::uint(src, span)),
-        candidates: 1,
-        structured: format.is_some_and(|span| !json::is_null(src, span)),
-        client_tools: tools
-            .iter()
-            .filter_map(|tool| json::get_text(src, *tool, "name"))
-            .map(Cow::into_owned)
-            .collect(),
-        tool_choice: request
-            .present("tool_choice")
-            .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
-        closed: None,
-        container_skills: container::skills(request),
-        code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
-    })
+
+    /// All texts in order, the system text first.
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        let src = request.raw();
+        let system = request.present("system").map(|span| MessageText {
+            role: Cow::Borrowed("system"),
+            text: splice::content_text(src, span),
+        });
+        let one = |span: Span| splice::message(src, span);
+        system
+            .into_iter()
+            .chain(request.conversation().into_iter().filter_map(one))
+            .collect()
+    }
+
+    /// Inline images and documents of user messages.
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        let src = request.raw();
+        splice::user_parts(request)
+            .filter_map(|part| attachment(src, part))
+            .collect()
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "messages"
+    }
+
+    /// The edits of an injection. A container id of ours is taken out even if nothing is injected.
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        if !injection.system.is_empty() {
+            add_system(request, &injection.system, edits);
+        }
+        let only_ours = container::take_ours(request, &injection.own_skills, edits);
+        let ours: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+        let src = request.raw();
+        if only_ours && tools(request).iter().any(|tool| runs_code(src, *tool)) {
+            // The vendor's code execution would run in a container that nobody asked for any more.
+            let kept = tools(request)
+                .into_iter()
+                .filter(|tool| !runs_code(src, *tool))
+                .map(|tool| tool.of(src).to_vec());
+            let all: Vec<Vec<u8>> = kept.chain(ours).collect();
+            if let Some(span) = request.present("tools") {
+                edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
+            }
+        } else {
+            splice::add_tools(request, edits, "messages", &ours);
+        }
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        let members = json::members(body, choice).unwrap_or_default();
+        if let Some(kind) = json::member(body, &members, "type") {
+            edits.replace(kind.value, "\"auto\"");
+        }
+        let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
+        if let Some(at) = members.iter().position(|member| json::key_is(body, member, "name")) {
+            edits.remove_item(&spans, at);
+        }
+        edits.apply(body)
+    }
 }
 
 fn tools(request: &Request) -> Vec<Span> {
@@ -59,47 +123,9 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
     match json::get_text(src, span, "type").as_deref() {
         Some("none") => ToolChoice::None,
         Some("any") => ToolChoice::Required,
-        Some("tool") => {
-            json::get_text(src, span, "name").map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned()))
-        }
+        Some("tool") => splice::named_tool(src, span, &["name"]),
         _ => ToolChoice::Auto,
     }
-}
-
-/// All texts in order, the system text first.
-pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
-    let src = request.raw();
-    let system = request.present("system").map(|span| MessageText {
-        role: Cow::Borrowed("system"),
-        text: splice::content_text(src, span),
-    });
-    let one = |span: Span| {
-        let members = json::members(src, span).ok()?;
-        let role = json::text(src, json::member(src, &members, "role")?.value)?;
-        let text = json::member(src, &members, "content")
-            .map_or(Cow::Borrowed(""), |content| splice::content_text(src, content.value));
-        Some(MessageText { role, text })
-    };
-    system
-        .into_iter()
-        .chain(request.conversation().into_iter().filter_map(one))
-        .collect()
-}
-
-/// Inline images and documents of user messages.
-pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
-    let src = request.raw();
-    let mut found = Vec::new();
-    for message in request.conversation() {
-        if json::get_text(src, message, "role").as_deref() != Some("user") {
-            continue;
-        }
-        let blocks = json::get(src, message, "content")
-            .and_then(|span| json::elements(src, span).ok())
-            .unwrap_or_default();
-        found.extend(blocks.into_iter().filter_map(|block| attachment(src, block)));
-    }
-    found
 }
 
 fn attachment(src: &[u8], block: Span) -> Option<Attachment> {
@@ -120,29 +146,6 @@ fn attachment(src: &[u8], block: Span) -> Option<Attachment> {
         media_type: json::get_text(src, source, "media_type").map(Cow::into_owned),
         bytes,
     })
-}
-
-/// The edits of an injection. A container id of ours is taken out even if nothing is injected.
-pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits) {
-    if !injection.system.is_empty() {
-        add_system(request, &injection.system, edits);
-    }
-    let only_ours = container::take_ours(request, &injection.own_skills, edits);
-    let ours: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-    let src = request.raw();
-    if only_ours && tools(request).iter().any(|tool| runs_code(src, *tool)) {
-        // The vendor's code execution would run in a container that nobody asked for any more.
-        let kept = tools(request)
-            .into_iter()
-            .filter(|tool| !runs_code(src, *tool))
-            .map(|tool| tool.of(src).to_vec());
-        let all: Vec<Vec<u8>> = kept.chain(ours).collect();
-        if let Some(span) = request.present("tools") {
-            edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
-        }
-    } else {
-        splice::add_tools(request, edits, "messages", &ours);
-    }
 }
 
 fn tool(tool: &Tool) -> Vec<u8> {

@@ -9,44 +9,18 @@ mod tests;
 
 use bytes::Bytes;
 
-use super::{Codec, CodecOptions, Dialect, openai_error};
+use super::{AnswerDialect, Codec, CodecOptions, openai_error};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_event;
-use crate::json::{self, Edits, Kind, Span};
-use crate::request::{Attachment, Injection, MessageText, Request, View};
+use crate::json::{self, Kind, Span};
+use crate::request::Request;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Responses;
 
-impl Dialect for Responses {
-    fn view(&self, request: &Request) -> Result<View, Fault> {
-        request::view(request)
-    }
-
-    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
-        request::messages(request)
-    }
-
-    fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        request::attachments(request)
-    }
-
-    fn conversation_key(&self) -> &'static str {
-        "input"
-    }
-
-    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
-        request::apply(request, injection, edits);
-    }
-
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
-        let mut edits = Edits::new();
-        edits.replace(choice, "\"auto\"");
-        edits.apply(body)
-    }
-
+impl AnswerDialect for Responses {
     fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
         let one = |result: &CallResult| {
             let mut out = br#"{"type":"function_call_output","call_id":"#.to_vec();

@@ -3,9 +3,150 @@
 use std::borrow::Cow;
 
 use crate::fault::Fault;
-use crate::format::splice;
+use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+
+impl RequestDialect for super::Responses {
+    /// The routed leaves.
+    fn view(&self, request: &Request) -> Result<View, Fault> {
+        let src = request.raw();
+        if let Some(span) = request.present("input")
+            && !matches!(json::kind(src, span), Some(Kind::Array | Kind::String))
+        {
+            return Err(Fault::bad("input", "\"input\" must be a string or an array."));
+        }
+        let is_true = |key| request.value(key).is_some_and(|span| request.bytes(span) == b"true");
+        let format = request
+            .present("text")
+            .and_then(|span| json::path(src, span, &["format", "type"]));
+        let format = format.and_then(|span| json::text(src, span));
+        Ok(View {
+            model: request
+                .present("model")
+                .and_then(|span| json::text(src, span))
+                .unwrap_or_default()
+                .into_owned(),
+            stream: is_true("stream"),
+            max_tokens: request
+                .present("max_output_tokens")
+                .and_then(|span| json::uint(src, span)),
+            candidates: 1,
+            structured: format.is_some_and(|kind| kind != "text"),
+            client_tools: client_tools(request),
+            tool_choice: request
+                .present("tool_choice")
+                .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+            closed: is_true("background").then_some("background"),
+            ..View::default()
+        })
+    }
+
+    /// All texts in order; a bare string is one message of the user.
+    fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
+        let src = request.raw();
+        let text_of = |key| request.present(key).and_then(|span| json::text(src, span));
+        let mut found = Vec::new();
+        if let Some(text) = text_of("instructions") {
+            found.push(MessageText {
+                role: Cow::Borrowed("system"),
+                text,
+            });
+        }
+        if let Some(text) = text_of("input") {
+            found.push(MessageText {
+                role: Cow::Borrowed("user"),
+                text,
+            });
+        }
+        found.extend(conversation(request).into_iter().filter_map(|item| {
+            let role = json::get_text(src, item, "role")?;
+            let text =
+                json::get(src, item, "content").map_or(Cow::Borrowed(""), |content| splice::content_text(src, content));
+            Some(MessageText { role, text })
+        }));
+        found
+    }
+
+    /// Inline files and images of user messages.
+    fn attachments(&self, request: &Request) -> Vec<Attachment> {
+        let src = request.raw();
+        splice::user_parts(request)
+            .filter_map(|part| {
+                let text = |key| json::get_text(src, part, key);
+                let url = match text("type")?.as_ref() {
+                    "input_image" => text("image_url")?,
+                    "input_file" => text("file_data")?,
+                    _ => return None,
+                };
+                let (media_type, bytes) = match splice::data_url(&url) {
+                    Some((kind, bytes)) => (Some(kind), bytes),
+                    None => (None, splice::base64_bytes(&url)?),
+                };
+                Some(Attachment {
+                    name: text("filename").map(Cow::into_owned),
+                    media_type,
+                    bytes,
+                })
+            })
+            .collect()
+    }
+
+    fn conversation_key(&self) -> &'static str {
+        "input"
+    }
+
+    /// The edits of an injection.
+    fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
+        let src = request.raw();
+        if !injection.system.is_empty() {
+            match request.present("instructions") {
+                Some(span) if json::kind(src, span) == Some(Kind::String) => {
+                    splice::extend_string(edits, span, &injection.system);
+                }
+                _ => splice::set_member(
+                    request,
+                    edits,
+                    "input",
+                    "instructions",
+                    &json::quoted(&injection.system),
+                ),
+            }
+        }
+        let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+        splice::add_tools(request, edits, "input", &tools);
+        if tools.is_empty() {
+            return;
+        }
+        if is_stateless(request) && !includes_encrypted(request) {
+            let name = json::quoted(ENCRYPTED);
+            match request.present("include") {
+                Some(span) if json::kind(src, span) == Some(Kind::Array) => {
+                    splice::push_elements(src, edits, span, &[name]);
+                }
+                _ => splice::set_member(
+                    request,
+                    edits,
+                    "input",
+                    "include",
+                    &[b"[", name.as_slice(), b"]"].concat(),
+                ),
+            }
+        }
+        // A follow-up round appends items, so a bare string becomes the one message that it stands for.
+        if let Some(span) = request.present("input")
+            && json::kind(src, span) == Some(Kind::String)
+        {
+            edits.replace(span, [br#"[{"role":"user","content":"#, span.of(src), b"}]"].concat());
+        }
+    }
+
+    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+        let mut edits = Edits::new();
+        edits.replace(choice, "\"auto\"");
+        edits.apply(body)
+    }
+}
 
 /// What a client includes to get reasoning that it can send back.
 pub(super) const ENCRYPTED: &str = "reasoning.encrypted_content";
@@ -16,40 +157,6 @@ fn conversation(request: &Request) -> Vec<Span> {
         .present("input")
         .and_then(|span| json::elements(request.raw(), span).ok());
     list.unwrap_or_default()
-}
-
-/// The routed leaves.
-pub(super) fn view(request: &Request) -> Result<View, Fault> {
-    let src = request.raw();
-    if let Some(span) = request.present("input")
-        && !matches!(json::kind(src, span), Some(Kind::Array | Kind::String))
-    {
-        return Err(Fault::bad("input", "\"input\" must be a string or an array."));
-    }
-    let is_true = |key| request.value(key).is_some_and(|span| request.bytes(span) == b"true");
-    let format = request
-        .present("text")
-        .and_then(|span| json::path(src, span, &["format", "type"]));
-    let format = format.and_then(|span| json::text(src, span));
-    Ok(View {
-        model: request
-            .present("model")
-            .and_then(|span| json::text(src, span))
-            .unwrap_or_default()
-            .into_owned(),
-        stream: is_true("stream"),
-        max_tokens: request
-            .present("max_output_tokens")
-            .and_then(|span| json::uint(src, span)),
-        candidates: 1,
-        structured: format.is_some_and(|kind| kind != "text"),
-        client_tools: client_tools(request),
-        tool_choice: request
-            .present("tool_choice")
-            .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
-        closed: is_true("background").then_some("background"),
-        ..View::default()
-    })
 }
 
 fn client_tools(request: &Request) -> Vec<String> {
@@ -70,68 +177,8 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
         Some("auto") | None => ToolChoice::Auto,
         Some("allowed_tools") => ToolChoice::Allowed,
         // A hosted tool that is forced has no name of its own.
-        Some(_) => {
-            json::get_text(src, span, "name").map_or(ToolChoice::Required, |name| ToolChoice::Named(name.into_owned()))
-        }
+        Some(_) => splice::named_tool(src, span, &["name"]),
     }
-}
-
-/// All texts in order; a bare string is one message of the user.
-pub(super) fn messages(request: &Request) -> Vec<MessageText<'_>> {
-    let src = request.raw();
-    let text_of = |key| request.present(key).and_then(|span| json::text(src, span));
-    let mut found = Vec::new();
-    if let Some(text) = text_of("instructions") {
-        found.push(MessageText {
-            role: Cow::Borrowed("system"),
-            text,
-        });
-    }
-    if let Some(text) = text_of("input") {
-        found.push(MessageText {
-            role: Cow::Borrowed("user"),
-            text,
-        });
-    }
-    found.extend(conversation(request).into_iter().filter_map(|item| {
-        let role = json::get_text(src, item, "role")?;
-        let text =
-            json::get(src, item, "content").map_or(Cow::Borrowed(""), |content| splice::content_text(src, content));
-        Some(MessageText { role, text })
-    }));
-    found
-}
-
-/// Inline files and images of user messages.
-pub(super) fn attachments(request: &Request) -> Vec<Attachment> {
-    let src = request.raw();
-    let mut found = Vec::new();
-    for item in conversation(request) {
-        if json::get_text(src, item, "role").as_deref() != Some("user") {
-            continue;
-        }
-        let parts = json::get(src, item, "content")
-            .and_then(|span| json::elements(src, span).ok())
-            .unwrap_or_default();
-        found.extend(parts.into_iter().filter_map(|part| {
-            let text = |key| json::get_text(src, part, key);
-            let url = match text("type")?.as_ref() {
-                "input_image" => text("image_url")?,
-                "input_file" => text("file_data")?,
-                _ => return None,
-            };
-            let (media_type, bytes) = match splice::data_url(&url) {
-                Some((kind, bytes)) => (Some(kind), bytes),
-                None => (None, splice::base64_bytes(&url)?),
-            };
-            Some(Attachment {
-                name: text("filename").map(Cow::into_owned),
-                media_type,
-                bytes,
-            })
-        }));
-    }
-    found
 }
 
 /// True if the client includes what `ENCRYPTED` names.
@@ -150,51 +197,6 @@ pub(super) fn is_stateless(request: &Request) -> bool {
     request
         .value("store")
         .is_some_and(|span| request.bytes(span) == b"false")
-}
-
-/// The edits of an injection.
-pub(super) fn apply(request: &Request, injection: &Injection, edits: &mut Edits) {
-    let src = request.raw();
-    if !injection.system.is_empty() {
-        match request.present("instructions") {
-            Some(span) if json::kind(src, span) == Some(Kind::String) => {
-                splice::extend_string(edits, span, &injection.system);
-            }
-            _ => splice::set_member(
-                request,
-                edits,
-                "input",
-                "instructions",
-                &json::quoted(&injection.system),
-            ),
-        }
-    }
-    let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-    splice::add_tools(request, edits, "input", &tools);
-    if tools.is_empty() {
-        return;
-    }
-    if is_stateless(request) && !includes_encrypted(request) {
-        let name = json::quoted(ENCRYPTED);
-        match request.present("include") {
-            Some(span) if json::kind(src, span) == Some(Kind::Array) => {
-                splice::push_elements(src, edits, span, &[name]);
-            }
-            _ => splice::set_member(
-                request,
-                edits,
-                "input",
-                "include",
-                &[b"[", name.as_slice(), b"]"].concat(),
-            ),
-        }
-    }
-    // A follow-up round appends items, so a bare string becomes the one message that it stands for.
-    if let Some(span) = request.present("input")
-        && json::kind(src, span) == Some(Kind::String)
-    {
-        edits.replace(span, [br#"[{"role":"user","content":"#, span.of(src), b"}]"].concat());
-    }
 }
 
 fn tool(tool: &Tool) -> Vec<u8> {

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::format::fixture;
+use crate::format::{RequestDialect as _, fixture};
 use crate::frame::SseEvent;
 use crate::json::Edits;
-use crate::request::{Tool, ToolChoice};
+use crate::request::{Injection, Tool, ToolChoice};
 use crate::route::Format;
 
 const BRIEF: &str = r#"{"model":"gpt-x","instructions":"Be brief.","input":"hi","store":false,"include":["reasoning.encrypted_content"]}"#;
