@@ -8,6 +8,7 @@ pub mod artifact;
 pub mod catalog;
 pub mod certificates;
 pub mod cli;
+pub mod controller;
 pub mod execution;
 pub mod gateway;
 pub mod hub_api;

@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod controller;
+pub mod crds;
 pub mod dev;
 mod local;
 pub mod mock;
@@ -25,6 +27,11 @@ pub struct Cli {
 enum Command {
     /// Serve the gateway on this machine, with skills from files
     Dev(dev::DevArgs),
+    /// Reconcile Skills and SkillRuntimes in a cluster
+    Controller(controller::ControllerArgs),
+    /// Print the custom resource definitions
+    #[command(hide = true)]
+    Crds(crds::CrdsArgs),
     /// Serve the scripted model that demonstrations and tests use as a provider
     #[command(hide = true)]
     Mock(mock::MockArgs),
@@ -59,6 +66,8 @@ pub enum Output {
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Dev(args) => dev::dev(args).await,
+        Command::Controller(args) => controller::controller(args).await,
+        Command::Crds(args) => crds::crds(&args),
         Command::Mock(args) => mock::mock(args).await,
         Command::Skill {
             command: SkillCommand::Validate(args),

@@ -2,9 +2,11 @@
 //!
 //! Everything here but [`fetch`] is a function of values.
 
+pub mod archive;
 mod config_map;
 mod error;
 
+pub mod fetch;
 mod inline;
 mod place;
 

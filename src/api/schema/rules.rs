@@ -58,8 +58,8 @@ pub const RULES: &[Rule] = &[
     ),
     skill(
         "spec.source",
-        "!has(self.path) || (!self.path.startsWith('/') && !self.path.split('/').exists(p, p == '..' || p == '.'))",
-        "source.path must be a relative path inside the source, without . and ..",
+        "!has(self.path) || !self.path.matches('(^|/)[.]{0,2}(/|$)')",
+        "source.path must be a relative path inside the source, without empty parts, . and ..",
     ),
     skill(
         "spec.source.inline",
@@ -78,17 +78,17 @@ pub const RULES: &[Rule] = &[
     ),
     skill(
         "spec.source.inline",
-        "!has(self.files) || self.files.all(k, k.size() <= 1024 && !k.startsWith('/') && !k.split('/').exists(p, p == '..' || p == '.' || p == ''))",
+        "!has(self.files) || self.files.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
         "paths in source.inline.files must be relative, without empty parts, . and .., at most 1024 characters",
     ),
     skill(
         "spec.source.inline",
-        "!has(self.binaryFiles) || self.binaryFiles.all(k, k.size() <= 1024 && !k.startsWith('/') && !k.split('/').exists(p, p == '..' || p == '.' || p == ''))",
+        "!has(self.binaryFiles) || self.binaryFiles.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
         "paths in source.inline.binaryFiles must be relative, without empty parts, . and .., at most 1024 characters",
     ),
     skill(
         "spec.source.configMap.items[].path",
-        "!self.startsWith('/') && !self.split('/').exists(p, p == '..' || p == '.' || p == '')",
+        "!self.matches('(^|/)[.]{0,2}(/|$)')",
         "path must be relative, without empty parts, . and ..",
     ),
     skill(

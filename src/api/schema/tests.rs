@@ -132,3 +132,21 @@ fn unknown_fields_are_named_with_their_path() {
         }
     }
 }
+
+#[test]
+fn the_files_under_crds_are_what_the_types_say() {
+    for (name, text) in definition_files().unwrap() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(name);
+        let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            checked_in == text,
+            "{} is stale: run `cargo run -- crds --directory crds`",
+            path.display()
+        );
+        let read: Value = serde_saphyr::from_str(&text).unwrap();
+        assert!(
+            definitions().contains(&read),
+            "{name} does not read back as it was written"
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! Conditions as kstatus reads them. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::reason::Reason;
+use crate::api::vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
+
+/// Longest message: the field holds 32,768, a table row far less.
+const MESSAGE_MAX: usize = 2_000;
+
+/// How an object fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Done.
+    Ready,
+    /// Seen, not done.
+    Progressing,
+    /// Failed, and tried again by itself.
+    Retrying,
+    /// Failed until a person changes something.
+    Stalled,
+}
+
+/// A state with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) state: State,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+impl Verdict {
+    pub(super) fn new(state: State, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            state,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Condition `Accepted`, which stands apart from readiness.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Acceptance {
+    pub(super) accepted: bool,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+/// The conditions of an object. Abnormal ones are absent unless True; a time moves only when a status flips.
+pub(super) fn conditions(
+    before: &[Condition],
+    generation: i64,
+    verdict: &Verdict,
+    acceptance: Option<&Acceptance>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let ready = match verdict.state {
+        State::Ready => "True",
+        State::Progressing => "Unknown",
+        State::Retrying | State::Stalled => "False",
+    };
+    let make = |kind: &str, status: &str, reason: Reason, message: &str| {
+        condition(before, generation, now, (kind, status, reason, message))
+    };
+    let mut made = vec![make(CONDITION_READY, ready, verdict.reason, &verdict.message)];
+    match verdict.state {
+        State::Ready => {}
+        State::Progressing | State::Retrying => {
+            made.push(make(CONDITION_RECONCILING, "True", verdict.reason, &verdict.message));
+        }
+        State::Stalled => made.push(make(CONDITION_STALLED, "True", verdict.reason, &verdict.message)),
+    }
+    if let Some(acceptance) = acceptance {
+        let status = if acceptance.accepted { "True" } else { "False" };
+        made.push(make(CONDITION_ACCEPTED, status, acceptance.reason, &acceptance.message));
+    }
+    made
+}
+
+fn condition(
+    before: &[Condition],
+    generation: i64,
+    now: Timestamp,
+    (kind, status, reason, message): (&str, &str, Reason, &str),
+) -> Condition {
+    let same = before
+        .iter()
+        .find(|condition| condition.type_ == kind && condition.status == status);
+    // Whole seconds, as Kubernetes writes them.
+    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.as_str().to_owned(),
+        message: cut(message, MESSAGE_MAX),
+        observed_generation: Some(generation),
+        last_transition_time: same.map_or(Time(seconds), |condition| condition.last_transition_time.clone()),
+    }
+}
+
+/// At most so many characters, with `...` where something is missing.
+pub(super) fn cut(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(max.saturating_sub(3)).collect();
+    short.push_str("...");
+    short
+}
+
+/// Whether readiness changed: another status or another reason. What events are for.
+pub(super) fn transition(before: &[Condition], after: &[Condition]) -> bool {
+    let ready = |list: &[Condition]| {
+        list.iter()
+            .find(|condition| condition.type_ == CONDITION_READY)
+            .map(|condition| (condition.status.clone(), condition.reason.clone()))
+    };
+    ready(before) != ready(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Status as `kstatus` computes it, for conditions whose generation is current (kubernetes.md, rule 1).
+    fn kstatus(conditions: &[Condition]) -> &'static str {
+        for condition in conditions {
+            match (condition.type_.as_str(), condition.status.as_str()) {
+                ("Reconciling", "True") => return "InProgress",
+                ("Stalled", "True") => return "Failed",
+                _ => {}
+            }
+        }
+        match conditions.iter().find(|condition| condition.type_ == "Ready") {
+            Some(ready) if ready.status == "True" => "Current",
+            Some(_) => "InProgress",
+            None => "Current",
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn every_state_reads_as_kstatus_expects() {
+        for (state, ready, expected) in [
+            (State::Ready, "True", "Current"),
+            (State::Progressing, "Unknown", "InProgress"),
+            (State::Retrying, "False", "InProgress"),
+            (State::Stalled, "False", "Failed"),
+        ] {
+            let made = conditions(&[], 3, &Verdict::new(state, Reason::Delivered, "m"), None, at(1));
+            assert_eq!(kstatus(&made), expected);
+            assert_eq!(made[0].status, ready);
+            assert!(made.iter().all(|c| c.observed_generation == Some(3)));
+            assert!(
+                !made.iter().any(|c| c.type_ != "Ready" && c.status == "False"),
+                "abnormal is True or absent"
+            );
+        }
+    }
+
+    #[test]
+    fn times_move_with_the_status_only() {
+        let first = conditions(
+            &[],
+            1,
+            &Verdict::new(State::Stalled, Reason::InvalidSkill, "a"),
+            None,
+            at(10),
+        );
+        let second = conditions(
+            &first,
+            2,
+            &Verdict::new(State::Stalled, Reason::TooLarge, "b"),
+            None,
+            at(20),
+        );
+        let third = conditions(
+            &second,
+            3,
+            &Verdict::new(State::Ready, Reason::Delivered, "c"),
+            None,
+            at(30),
+        );
+        let time = |list: &[Condition]| list[0].last_transition_time.0.as_second();
+        assert_eq!((time(&first), time(&second), time(&third)), (10, 10, 30));
+        assert!(transition(&[], &first) && transition(&first, &second) && transition(&second, &third));
+        assert!(!transition(&third, &third));
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abc...");
+    }
+}

@@ -1,0 +1,213 @@
+//! What reconcilers share: the client with its limits, the world, memory, metrics.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, ResourceExt as _};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+use super::conditions::Verdict;
+use super::error::ControllerError;
+use super::metrics::Metrics;
+use super::settings::{ARCHIVE_CACHE_BYTES, CALL_TIMEOUT, ControllerSettings, RETRY_FIRST, RETRY_MAX};
+use super::world::{WatchedSkill, World};
+use crate::api::Skill;
+use crate::api::vocabulary::ANNOTATION_REQUESTED_AT;
+use crate::selection::Scope;
+use crate::sources::fetch::Fetcher;
+
+/// What reconcilers share.
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) settings: ControllerSettings,
+    pub(super) world: World,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) fetcher: Fetcher,
+    /// Says that runtimes have to look again.
+    pub(super) runtimes_dirty: Arc<Notify>,
+    /// Asks for a look at a skill, one sender per realm.
+    pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
+    pub(super) memory: Memory,
+}
+
+impl Context {
+    /// A call that ends.
+    pub(super) async fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ControllerError> {
+        match timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(ControllerError::Api {
+                what: what(),
+                source: Box::new(error),
+            }),
+            Err(_) => Err(ControllerError::Timeout {
+                what: what(),
+                limit: CALL_TIMEOUT,
+            }),
+        }
+    }
+
+    /// Whether a runtime is the cluster default.
+    pub(super) fn is_cluster_default(&self, namespace: &str, name: &str) -> bool {
+        self.settings
+            .default_runtime
+            .as_ref()
+            .is_some_and(|default| default.namespace == namespace && default.name == name)
+    }
+
+    /// What selection needs to know for a runtime.
+    pub(super) fn scope<'a>(
+        &'a self,
+        namespaces: &'a crate::selection::NamespaceLabels,
+        runtime_namespace: &str,
+        runtime_name: &str,
+    ) -> Scope<'a> {
+        Scope {
+            cluster_default: self.is_cluster_default(runtime_namespace, runtime_name),
+            namespaces,
+            default_image: self.settings.default_image.as_deref(),
+            allow_image_tags: self.settings.allow_image_tags,
+        }
+    }
+
+    /// Asks for a look at a skill; only the realm that has it will find it.
+    pub(super) async fn trigger_skill(&self, namespace: &str, name: &str) {
+        for sender in &self.skill_triggers {
+            let key = ObjectRef::new(name).within(namespace);
+            // A closed queue means that the process ends.
+            let _ = sender.send(key).await;
+        }
+    }
+}
+
+/// What is remembered between reconciles; losing it costs work, never correctness.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    attempts: Mutex<HashMap<String, u32>>,
+    archives: Mutex<Archives>,
+    stalled: Mutex<HashMap<String, (Option<i64>, Option<String>, Verdict)>>,
+    superseded: Mutex<HashMap<String, String>>,
+}
+
+/// Failures and changes that are remembered; beyond it all are forgotten, which costs one look each.
+const REMEMBERED_MAX: usize = 10_000;
+
+#[derive(Debug, Default)]
+struct Archives {
+    /// Oldest first: few entries, so that a list is enough.
+    kept: Vec<(String, Arc<[u8]>)>,
+    bytes: usize,
+}
+
+impl Memory {
+    /// The pause before the next attempt for an object: it doubles, and starts anew after a success.
+    pub(super) fn retry_after(&self, uid: &str) -> Duration {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempt = attempts.entry(uid.to_owned()).or_default();
+        let pause = RETRY_FIRST.saturating_mul(1 << (*attempt).min(16)).min(RETRY_MAX);
+        *attempt += 1;
+        pause
+    }
+
+    /// Forgets the failures of an object.
+    pub(super) fn succeeded(&self, uid: &str) {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    /// The failure of this very object, if it was looked at before: a retry would give the same.
+    pub(super) fn stalled(&self, skill: &Skill) -> Option<Verdict> {
+        let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let (generation, requested, verdict) = stalled.get(skill.metadata.uid.as_deref()?)?;
+        let requested_now = skill.annotations().get(ANNOTATION_REQUESTED_AT);
+        (*generation == skill.metadata.generation && requested.as_ref() == requested_now).then(|| verdict.clone())
+    }
+
+    /// Remembers a failure.
+    pub(super) fn remember_stalled(&self, skill: &Skill, verdict: &Verdict) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        if stalled.len() >= REMEMBERED_MAX {
+            stalled.clear();
+        }
+        let requested = skill.annotations().get(ANNOTATION_REQUESTED_AT).cloned();
+        if let Some(uid) = skill.metadata.uid.clone() {
+            stalled.insert(uid, (skill.metadata.generation, requested, verdict.clone()));
+        }
+    }
+
+    /// Remembers that an object was changed by us: the event of that change comes, and what came before it is old.
+    pub(super) fn remember_change(&self, uid: &str, seen: Option<String>) {
+        let mut superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
+        if superseded.len() >= REMEMBERED_MAX {
+            superseded.clear();
+        }
+        if let Some(version) = seen {
+            superseded.insert(uid.to_owned(), version);
+        }
+    }
+
+    /// Whether a watched object is older than our own last change to it.
+    pub(super) fn is_superseded(&self, uid: &str, version: Option<&str>) -> bool {
+        let mut superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
+        if version.is_some() && superseded.get(uid).map(String::as_str) == version {
+            return true;
+        }
+        superseded.remove(uid);
+        false
+    }
+
+    /// A fetched archive.
+    pub(super) fn archive(&self, digest: &str) -> Option<Arc<[u8]>> {
+        let archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = archives.kept.iter().find(|(kept, _)| kept == digest);
+        found.map(|(_, bytes)| Arc::clone(bytes))
+    }
+
+    /// Keeps a fetched archive, in place of the oldest ones.
+    pub(super) fn keep_archive(&self, digest: &str, bytes: Arc<[u8]>) {
+        let mut archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes.len() > ARCHIVE_CACHE_BYTES || archives.kept.iter().any(|(kept, _)| kept == digest) {
+            return;
+        }
+        archives.bytes += bytes.len();
+        archives.kept.push((digest.to_owned(), bytes));
+        while archives.bytes > ARCHIVE_CACHE_BYTES {
+            let (_, oldest) = archives.kept.remove(0);
+            archives.bytes -= oldest.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound_and_start_anew() {
+        let memory = Memory::default();
+        let pauses: Vec<_> = (0..12).map(|_| memory.retry_after("a").as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        memory.succeeded("a");
+        assert_eq!(memory.retry_after("a").as_secs(), 1);
+    }
+
+    #[test]
+    fn archives_are_kept_within_bounds() {
+        let memory = Memory::default();
+        for (name, megabytes) in [("a", 20), ("b", 10), ("c", 10), ("d", 40)] {
+            memory.keep_archive(name, vec![0; megabytes << 20].into());
+        }
+        let kept: Vec<_> = ["a", "b", "c", "d"]
+            .into_iter()
+            .filter(|name| memory.archive(name).is_some())
+            .collect();
+        assert_eq!(kept, ["b", "c"]);
+    }
+}

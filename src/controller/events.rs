@@ -1,0 +1,27 @@
+//! Events on transitions, best effort: a lost event loses no state.
+
+use kube::Resource;
+use kube::runtime::events::{Event, EventType, Recorder};
+use tracing::warn;
+
+use super::conditions::{State, Verdict, cut};
+
+/// Longest note that the API takes.
+const NOTE_MAX: usize = 1_000;
+
+/// Publishes how an object fares now.
+pub(super) async fn publish<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, verdict: &Verdict) {
+    let event = Event {
+        type_: match verdict.state {
+            State::Ready | State::Progressing => EventType::Normal,
+            State::Retrying | State::Stalled => EventType::Warning,
+        },
+        reason: verdict.reason.as_str().to_owned(),
+        note: Some(cut(&verdict.message, NOTE_MAX)),
+        action: "Reconcile".to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = recorder.publish(&event, &object.object_ref(&())).await {
+        warn!(%error, "event");
+    }
+}

@@ -1,0 +1,69 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::Metrics;
+
+/// What the process is doing, as `/readyz` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The definitions are not installed.
+    WaitingForDefinitions,
+    /// Another replica leads; this one stands by.
+    Standby,
+    /// Leads; first lists are being read.
+    Reading,
+    /// Leads and reconciles.
+    Leading,
+}
+
+impl Phase {
+    fn answer(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::WaitingForDefinitions => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "waiting for the definitions of Skill and SkillRuntime: install the chart knack-crds, or kubectl apply --server-side -f crds/\n",
+            ),
+            Self::Standby => (StatusCode::OK, "standing by: another replica leads\n"),
+            Self::Reading => (StatusCode::SERVICE_UNAVAILABLE, "reading the first lists\n"),
+            Self::Leading => (StatusCode::OK, "leading\n"),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    metrics: Arc<Metrics>,
+    phase: watch::Receiver<Phase>,
+}
+
+/// Serves until told to stop.
+pub(super) async fn serve(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    phase: watch::Receiver<Phase>,
+    shutdown: CancellationToken,
+) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route(
+            "/readyz",
+            get(|State(shared): State<Shared>| async move { shared.phase.borrow().answer() }),
+        )
+        .route(
+            "/metrics",
+            get(|State(shared): State<Shared>| async move { shared.metrics.text() }),
+        )
+        .with_state(Shared { metrics, phase });
+    axum::serve(listener, router)
+        .with_graceful_shutdown(async move { shutdown.cancelled().await })
+        .await
+}

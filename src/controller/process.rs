@@ -1,0 +1,384 @@
+//! The process: definitions, leadership, watches, reconcilers, end.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Controller, WatchStreamExt as _, controller, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::context::{Context, Memory};
+use super::error::ControllerError;
+use super::http::{self, Phase};
+use super::metrics::Metrics;
+use super::settings::{
+    CALL_TIMEOUT, CRD_PAUSE, ControllerSettings, RUNTIME_CONCURRENCY, RUNTIME_PAUSE, SKILL_CONCURRENCY, TRIGGER_QUEUE,
+};
+use super::streams::{Watched, config, slim_config_map, slim_runtime, slim_skill};
+use super::world::{ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World};
+use super::{runtime, skill};
+use crate::api::vocabulary::{FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
+use crate::api::{Skill, SkillRuntime};
+use crate::certificates::{self, CertificateTask};
+use crate::lease::{Lease, LeaseSettings};
+use crate::sources::fetch::Fetcher;
+
+/// Runs until told to stop, or until leadership is lost.
+pub async fn run(
+    client: Client,
+    settings: ControllerSettings,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> Result<(), ControllerError> {
+    let metrics = Arc::new(Metrics::default());
+    let (phase, phase_seen) = watch::channel(Phase::WaitingForDefinitions);
+    let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
+    let stop_http = shutdown.child_token();
+    let served = http::serve(listener, Arc::clone(&metrics), phase_seen, stop_http);
+    tasks.spawn(async move {
+        served
+            .await
+            .map_err(|error| ControllerError::Stopped(format!("health and metrics: {error}")))
+    });
+    let lead = lead(client, settings, metrics, phase, shutdown.clone());
+    let result = tokio::select! {
+        result = lead => result,
+        Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| Err(ControllerError::Stopped(error.to_string()))),
+    };
+    shutdown.cancel();
+    while tasks.join_next().await.is_some() {}
+    result
+}
+
+/// Waits for definitions and leadership, then reconciles while it lasts.
+async fn lead(
+    client: Client,
+    settings: ControllerSettings,
+    metrics: Arc<Metrics>,
+    phase: watch::Sender<Phase>,
+    shutdown: CancellationToken,
+) -> Result<(), ControllerError> {
+    tokio::select! {
+        () = definitions(&client, &settings) => {}
+        () = shutdown.cancelled() => return Ok(()),
+    }
+    phase.send_replace(Phase::Standby);
+    let wanted = LeaseSettings::new(&settings.namespace, LEASE_CONTROLLER, &settings.identity);
+    let (lease, mut claim) = Lease::new(client.clone(), wanted);
+    let stop_lease = CancellationToken::new();
+    let holding = tokio::spawn(lease.run(stop_lease.clone()));
+    let leading = tokio::select! {
+        () = shutdown.cancelled() => false,
+        won = claim.wait_for(|claim| claim.is_mine(Instant::now())) => won.is_ok(),
+    };
+    let mut result = Ok(());
+    if leading {
+        metrics.leader.set(1);
+        phase.send_replace(Phase::Reading);
+        let stop = shutdown.child_token();
+        result = tokio::select! {
+            result = reconcile(client, settings, Arc::clone(&metrics), phase, stop) => result,
+            // Another one may lead from now on: nothing more is written, not even by calls under way.
+            () = lost(claim) => Err(ControllerError::LeaseLost),
+        };
+    }
+    metrics.leader.set(0);
+    stop_lease.cancel();
+    let _ = holding.await;
+    result
+}
+
+/// Waits until the claim is lost, by its own clock too: a renewal that hangs tells nothing.
+async fn lost(mut claim: watch::Receiver<crate::lease::Claim>) {
+    loop {
+        let until = claim.borrow_and_update().mine_until;
+        let Some(until) = until.filter(|until| Instant::now() < *until) else {
+            return;
+        };
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            changed = claim.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Waits until both definitions are installed and served, and says so.
+async fn definitions(client: &Client, settings: &ControllerSettings) {
+    let mut told = false;
+    loop {
+        let missing = match (
+            served::<Skill>(client, settings).await,
+            served::<SkillRuntime>(client, settings).await,
+        ) {
+            (Ok(true), Ok(true)) => return,
+            (Err(error), _) | (_, Err(error)) => error.to_string(),
+            _ => "not installed; install the chart knack-crds, or kubectl apply --server-side -f crds/".to_owned(),
+        };
+        if !told {
+            warn!(%missing, "waiting for the definitions of Skill and SkillRuntime");
+            told = true;
+        }
+        sleep(CRD_PAUSE).await;
+    }
+}
+
+/// Whether the API server serves a kind.
+async fn served<K>(client: &Client, settings: &ControllerSettings) -> Result<bool, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api: Api<K> = scoped(client, settings.watch_namespaces.first());
+    let listed = tokio::time::timeout(CALL_TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await;
+    match listed {
+        Ok(Ok(_)) => Ok(true),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(kube::Error::Service("no answer from the API server".into())),
+    }
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&String>) -> Api<K>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// The watches of one namespace, or of all, before they start.
+struct Sources {
+    namespace: Option<String>,
+    skills: Watched<WatchedSkill>,
+    runtimes: Watched<WatchedRuntime>,
+    config_maps: Watched<ConfigMapMeta>,
+    triggers: mpsc::Receiver<ObjectRef<WatchedSkill>>,
+}
+
+async fn reconcile(
+    client: Client,
+    settings: ControllerSettings,
+    metrics: Arc<Metrics>,
+    phase: watch::Sender<Phase>,
+    stop: CancellationToken,
+) -> Result<(), ControllerError> {
+    let namespaces = if settings.watch_namespaces.is_empty() {
+        vec![None]
+    } else {
+        settings.watch_namespaces.iter().cloned().map(Some).collect()
+    };
+    let client_of_certificates = client.clone();
+    let (mut sources, mut skill_triggers) = (Vec::new(), Vec::new());
+    for namespace in namespaces {
+        let (sender, triggers) = mpsc::channel(TRIGGER_QUEUE);
+        skill_triggers.push(sender);
+        sources.push(Sources {
+            namespace,
+            skills: Watched::new(),
+            runtimes: Watched::new(),
+            config_maps: Watched::new(),
+            triggers,
+        });
+    }
+    let labels: Watched<PartialObjectMeta<Namespace>> = Watched::new();
+    let ready = sources
+        .iter()
+        .flat_map(|source| [&source.skills.ready, &source.runtimes.ready, &source.config_maps.ready])
+        .chain([&labels.ready])
+        .cloned()
+        .collect();
+    let world = World {
+        realms: sources
+            .iter()
+            .map(|source| Realm {
+                skills: source.skills.store.clone(),
+                runtimes: source.runtimes.store.clone(),
+                config_maps: source.config_maps.store.clone(),
+            })
+            .collect(),
+        namespaces: labels.store.clone(),
+        ready,
+    };
+    let fetcher = Fetcher::new(settings.allow_archive_networks.clone())
+        .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;
+    let reporter = Reporter {
+        controller: format!("{FIELD_MANAGER}-controller"),
+        instance: Some(settings.identity.clone()),
+    };
+    let dirty = Arc::new(Notify::new());
+    let context = Arc::new(Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        client: client.clone(),
+        settings,
+        world,
+        metrics,
+        fetcher,
+        runtimes_dirty: Arc::clone(&dirty),
+        skill_triggers,
+        memory: Memory::default(),
+    });
+    let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
+    let namespace_events = labels.events(Api::all(client.clone()), config(), |_| {}, {
+        let dirty = Arc::clone(&dirty);
+        move |_| dirty.notify_one()
+    });
+    tasks.spawn(drain(namespace_events));
+    let certificates = CertificateTask {
+        namespace: context.settings.namespace.clone(),
+        extra_names: context.settings.hub_names.clone(),
+    };
+    let stop_certificates = stop.clone();
+    tasks.spawn(async move {
+        certificates::run(client_of_certificates, certificates, stop_certificates).await;
+        Ok(())
+    });
+    let (look, looked) = watch::channel(0_u64);
+    tasks.spawn(pace(dirty, look));
+    for source in sources {
+        start(&mut tasks, &client, &context, source, &looked, &stop);
+    }
+    let announced = Arc::clone(&context);
+    tasks.spawn(async move {
+        announced.world.ready().await;
+        debug_assert!(announced.world.is_ready(), "ready() waits for all");
+        phase.send_replace(Phase::Leading);
+        info!(
+            skills = announced.world.skills().len(),
+            runtimes = announced.world.runtimes().len(),
+            "leading"
+        );
+        std::future::pending().await
+    });
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        Some(ended) = tasks.join_next() => match ended {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) => Err(ControllerError::Stopped("a watch ended".to_owned())),
+            Err(error) => Err(ControllerError::Stopped(error.to_string())),
+        },
+    }
+}
+
+/// Drives a stream whose store is all that is wanted of it.
+async fn drain(events: impl Stream) -> Result<(), ControllerError> {
+    events.for_each(|_| std::future::ready(())).await;
+    Ok(())
+}
+
+/// Turns any number of changes into one look per pause.
+async fn pace(dirty: Arc<Notify>, look: watch::Sender<u64>) -> Result<(), ControllerError> {
+    loop {
+        dirty.notified().await;
+        sleep(RUNTIME_PAUSE).await;
+        look.send_modify(|count| *count += 1);
+    }
+}
+
+/// Starts the controllers of one namespace, or of all.
+fn start(
+    tasks: &mut JoinSet<Result<(), ControllerError>>,
+    client: &Client,
+    context: &Arc<Context>,
+    source: Sources,
+    looked: &watch::Receiver<u64>,
+    stop: &CancellationToken,
+) {
+    let namespace = source.namespace.as_ref();
+    let (skill_store, runtime_store) = (source.skills.store.clone(), source.runtimes.store.clone());
+    let dirty = Arc::clone(&context.runtimes_dirty);
+    let skills = source
+        .skills
+        .events(scoped(client, namespace), config(), slim_skill, move |_| {
+            dirty.notify_one()
+        });
+    let owned = source.config_maps.events(
+        scoped(client, namespace),
+        config().labels(LABEL_SKILL),
+        slim_config_map,
+        |_| {},
+    );
+    // Those that skills name as their source carry no label of ours; only events are wanted, so nothing is stored.
+    let foreign: Api<ConfigMapMeta> = scoped(client, namespace);
+    let foreign = watcher(foreign, config().labels(&format!("!{LABEL_SKILL}")))
+        .default_backoff()
+        .touched_objects();
+    let (forget, mut forgotten) = mpsc::unbounded_channel::<(String, String)>();
+    let runtimes = source
+        .runtimes
+        .events(scoped(client, namespace), config(), slim_runtime, move |event| {
+            if let watcher::Event::Delete(runtime) = event {
+                // A closed channel means that the process ends.
+                let _ = forget.send((runtime.namespace().unwrap_or_default(), runtime.name_any()));
+            }
+        });
+    let remembering = Arc::clone(context);
+    tasks.spawn(async move {
+        while let Some((namespace, name)) = forgotten.recv().await {
+            runtime::forget(&remembering, &namespace, &name).await;
+        }
+        Ok(())
+    });
+    let named = Arc::clone(context);
+    let skill_controller = Controller::for_stream(skills.applied_objects(), skill_store)
+        .with_config(controller::Config::default().concurrency(SKILL_CONCURRENCY))
+        .watches_stream(owned.touched_objects(), |config_map| owner_of(&config_map))
+        .watches_stream(foreign, move |config_map: ConfigMapMeta| users_of(&named, &config_map))
+        .reconcile_on(stream::unfold(source.triggers, |mut triggers| async {
+            triggers.recv().await.map(|key| (key, triggers))
+        }))
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(skill::reconcile, skill::failed, Arc::clone(context));
+    tasks.spawn(drain(skill_controller));
+    let looks = stream::unfold(looked.clone(), |mut looked| async {
+        looked.changed().await.ok().map(|()| ((), looked))
+    });
+    let runtime_controller = Controller::for_stream(runtimes.applied_objects(), runtime_store)
+        .with_config(controller::Config::default().concurrency(RUNTIME_CONCURRENCY))
+        .reconcile_all_on(looks)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(runtime::reconcile, runtime::failed, Arc::clone(context));
+    tasks.spawn(drain(runtime_controller));
+}
+
+/// The skill that owns a ConfigMap.
+fn owner_of(config_map: &ConfigMapMeta) -> Option<ObjectRef<WatchedSkill>> {
+    let owner = config_map
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true) && owner.kind == KIND_SKILL)?;
+    Some(ObjectRef::new(&owner.name).within(config_map.metadata.namespace.as_deref()?))
+}
+
+/// The skills whose source a ConfigMap is.
+fn users_of(context: &Context, config_map: &PartialObjectMeta<ConfigMap>) -> Vec<ObjectRef<WatchedSkill>> {
+    let (name, namespace) = (config_map.name_any(), config_map.namespace());
+    let uses = |skill: &Skill| {
+        let source = skill.spec.source.config_map.as_ref();
+        source.is_some_and(|source| source.name == name) && skill.namespace() == namespace
+    };
+    let skills = context.world.skills();
+    let users = skills
+        .iter()
+        .filter_map(|skill| skill.0.as_ref().ok())
+        .filter(|skill| uses(skill));
+    users
+        .map(|skill| ObjectRef::new(&skill.name_any()).within(&skill.namespace().unwrap_or_default()))
+        .collect()
+}

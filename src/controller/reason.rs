@@ -1,0 +1,94 @@
+//! The words in conditions.
+
+use crate::sources::Cause;
+
+/// Reason of a condition of a Skill or a SkillRuntime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Reason {
+    /// Content is valid and in its ConfigMaps.
+    Delivered,
+    /// The runtime can serve.
+    Serving,
+    /// Suspended by its spec.
+    Suspended,
+    /// Seen, work has begun.
+    Progressing,
+    /// The object does not fit its type: it was made before its definition.
+    InvalidObject,
+    /// SKILL.md or its folder has errors.
+    InvalidSkill,
+    /// The source contradicts itself.
+    InvalidSource,
+    /// Several SKILL.md and no path.
+    AmbiguousSource,
+    /// What the source names is not there.
+    SourceNotFound,
+    /// The source cannot be reached now.
+    SourceUnavailable,
+    /// Other bytes than the digest promises.
+    DigestMismatch,
+    /// An address that may not be fetched from.
+    AddressDenied,
+    /// Too large.
+    TooLarge,
+    /// No archive, a broken one, or one with entries that are refused.
+    BadArchive,
+    /// An object of another owner has the name that ours needs.
+    NameConflict,
+    /// Served by at least one runtime.
+    Accepted,
+    /// No runtime selects it.
+    NoRuntime,
+    /// Every runtime that selects it refuses.
+    Rejected,
+    /// The runtime has no image for its sandboxes.
+    NoSandboxImage,
+    /// The runtime's image has no digest.
+    ImageNotPinned,
+    /// The namespace is not one in which this installation may run code.
+    HubNotAuthorized,
+}
+
+impl Reason {
+    /// The word.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "Delivered",
+            Self::Serving => "Serving",
+            Self::Suspended => "Suspended",
+            Self::Progressing => "Progressing",
+            Self::InvalidObject => "InvalidObject",
+            Self::InvalidSkill => "InvalidSkill",
+            Self::InvalidSource => "InvalidSource",
+            Self::AmbiguousSource => "AmbiguousSource",
+            Self::SourceNotFound => "SourceNotFound",
+            Self::SourceUnavailable => "SourceUnavailable",
+            Self::DigestMismatch => "DigestMismatch",
+            Self::AddressDenied => "AddressDenied",
+            Self::TooLarge => "TooLarge",
+            Self::BadArchive => "BadArchive",
+            Self::NameConflict => "NameConflict",
+            Self::Accepted => "Accepted",
+            Self::NoRuntime => "NoRuntime",
+            Self::Rejected => "Rejected",
+            Self::NoSandboxImage => "NoSandboxImage",
+            Self::ImageNotPinned => "ImageNotPinned",
+            Self::HubNotAuthorized => "HubNotAuthorized",
+        }
+    }
+}
+
+impl From<Cause> for Reason {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::NotFound => Self::SourceNotFound,
+            Cause::Invalid => Self::InvalidSource,
+            Cause::Ambiguous => Self::AmbiguousSource,
+            Cause::DigestMismatch => Self::DigestMismatch,
+            Cause::AddressDenied => Self::AddressDenied,
+            Cause::TooLarge => Self::TooLarge,
+            Cause::BadArchive => Self::BadArchive,
+            Cause::Unavailable => Self::SourceUnavailable,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! A SkillRuntime to its fence (NetworkPolicy) and status.
+
+mod fence;
+mod reconcile;
+mod status;
+
+pub(super) use reconcile::{failed, forget, reconcile};

@@ -1,0 +1,234 @@
+//! One runtime, once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::super::conditions::{State, Verdict, transition};
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use super::super::events;
+use super::super::reason::Reason;
+use super::super::settings::RESYNC;
+use super::super::world::{WatchedRuntime, decoded, is_controlled_by};
+use super::fence::{deny_all, is_intact};
+use super::status::{objection, own_part, serving, status};
+use crate::api::skill_status::STATUS_RUNTIMES_MAX;
+use crate::api::vocabulary::{API_VERSION, FIELD_MANAGER, KIND_SKILL_RUNTIME};
+use crate::api::{Skill, SkillRuntime, SkillRuntimeStatus};
+use crate::selection::{Caller, Selected, select};
+
+/// Reconciles what a watch brought.
+pub(in super::super) async fn reconcile(
+    watched: Arc<WatchedRuntime>,
+    context: Arc<Context>,
+) -> Result<Action, ControllerError> {
+    context.world.ready().await;
+    let started = Instant::now();
+    let result = match &watched.0 {
+        Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
+        Ok(runtime) => one(&context, runtime).await,
+        Err(invalid) => {
+            warn!(runtime = %watched.name_any(), namespace = ?watched.namespace(), error = %invalid.error, "does not fit its definition");
+            Ok(("invalid", Action::await_change()))
+        }
+    };
+    let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
+    context
+        .metrics
+        .reconciled(KIND_SKILL_RUNTIME, outcome, started.elapsed());
+    result.map(|(_, action)| action)
+}
+
+/// What to do after the API server failed us.
+#[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
+pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
+    let uid = watched.uid().unwrap_or_default();
+    let pause = context.memory.retry_after(&uid);
+    warn!(runtime = %watched.name_any(), namespace = ?watched.namespace(), %error, ?pause, "reconcile");
+    Action::requeue(pause)
+}
+
+/// A runtime is gone: the skills that name it look again.
+pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
+    for skill in context.world.skills() {
+        let Some(skill) = decoded(&skill) else { continue };
+        let status = skill.status.as_ref();
+        let named = status.is_some_and(|status| {
+            status
+                .runtimes
+                .iter()
+                .any(|runtime| runtime.namespace == namespace && runtime.name == name)
+        });
+        if named {
+            context
+                .trigger_skill(&skill.namespace().unwrap_or_default(), &skill.name_any())
+                .await;
+        }
+    }
+}
+
+async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str, Action), ControllerError> {
+    let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    let uid = runtime.uid().unwrap_or_default();
+    if context
+        .memory
+        .is_superseded(&uid, runtime.metadata.resource_version.as_deref())
+    {
+        return Ok(("superseded", Action::await_change()));
+    }
+    let labels = context.world.namespace_labels();
+    let scope = context.scope(&labels, &namespace, &name);
+    let watched = context.world.skills();
+    let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
+    let selected = select(runtime, &scope, Caller::All, skills.iter().copied());
+    let fence = fence(context, runtime).await?;
+    let verdict = fence
+        .or_else(|| objection(runtime, &scope))
+        .unwrap_or_else(|| serving(runtime, &selected));
+    let before = own_part(runtime);
+    let after = status(runtime, &verdict, &selected, Timestamp::now());
+    let changed = write(context, runtime, &before, &after).await?;
+    if changed {
+        context.memory.remember_change(&uid, runtime.resource_version());
+    }
+    if changed && transition(&before.conditions, &after.conditions) {
+        info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "runtime");
+        events::publish(&context.recorder, runtime, &verdict).await;
+    }
+    for skill in outdated(&namespace, &name, &skills, &selected) {
+        context
+            .trigger_skill(&skill.namespace().unwrap_or_default(), &skill.name_any())
+            .await;
+    }
+    context.memory.succeeded(&uid);
+    Ok((if changed { "changed" } else { "unchanged" }, Action::requeue(RESYNC)))
+}
+
+/// Skills whose status tells something else about this runtime than its selection does.
+fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<&'a Skill> {
+    let verdicts: BTreeMap<Option<&str>, (bool, &str)> = selected
+        .iter()
+        .map(|item| {
+            let verdict = match &item.accepted {
+                Ok(None) => (true, Reason::Accepted.as_str()),
+                Ok(Some(note)) => (true, note.reason.as_str()),
+                Err(rejection) => (false, rejection.reason.as_str()),
+            };
+            (item.skill.metadata.uid.as_deref(), verdict)
+        })
+        .collect();
+    let differs = |skill: &&&Skill| {
+        // A skill that was never looked at is about to be.
+        let Some(status) = skill
+            .status
+            .as_ref()
+            .filter(|status| status.observed_generation.unwrap_or(-1) >= 0)
+        else {
+            return false;
+        };
+        let told = status
+            .runtimes
+            .iter()
+            .find(|runtime| runtime.namespace == namespace && runtime.name == name)
+            .map(|runtime| (runtime.accepted, runtime.reason.as_str()));
+        let now = verdicts.get(&skill.metadata.uid.as_deref()).copied();
+        told != now && (told.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
+    };
+    skills.iter().filter(differs).copied().collect()
+}
+
+/// Puts the fence up, or finds it up. A verdict: it cannot stand, and so the runtime cannot serve.
+async fn fence(context: &Context, runtime: &SkillRuntime) -> Result<Option<Verdict>, ControllerError> {
+    let (namespace, uid) = (
+        runtime.namespace().unwrap_or_default(),
+        runtime.uid().unwrap_or_default(),
+    );
+    let wanted = deny_all(runtime);
+    let name = wanted.name_any();
+    let api: Api<NetworkPolicy> = Api::namespaced(context.client.clone(), &namespace);
+    let found = context
+        .call(|| format!("get NetworkPolicy {namespace}/{name}"), api.get_opt(&name))
+        .await;
+    match found {
+        Err(error) if error.status() == Some(403) => return Ok(Some(not_authorized(&namespace))),
+        Err(error) => return Err(error),
+        Ok(Some(found)) if !is_controlled_by(&found.metadata, &uid) => {
+            return Ok(Some(Verdict::new(
+                State::Stalled,
+                Reason::NameConflict,
+                format!(
+                    "NetworkPolicy {name} exists and does not belong to this runtime; it is left alone. Delete or rename it"
+                ),
+            )));
+        }
+        Ok(Some(found)) if is_intact(&found, &wanted) => return Ok(None),
+        Ok(_) => {}
+    }
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let what = || format!("apply NetworkPolicy {namespace}/{name}");
+    match context
+        .call(what, api.patch(&name, &params, &Patch::Apply(&wanted)))
+        .await
+    {
+        Ok(_) => {
+            context.metrics.wrote("NetworkPolicy");
+            Ok(None)
+        }
+        Err(error) if error.status() == Some(403) => Ok(Some(not_authorized(&namespace))),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_authorized(namespace: &str) -> Verdict {
+    Verdict::new(
+        State::Stalled,
+        Reason::HubNotAuthorized,
+        format!(
+            "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Run: helm upgrade knack knack/knack --namespace knack-system --reuse-values --set 'runtimeNamespaces={{{namespace}}}' (with the others, if there are any)"
+        ),
+    )
+}
+
+/// Writes a status if it differs. `Ok(true)`: the object is another one now, and its event comes.
+async fn write(
+    context: &Context,
+    runtime: &SkillRuntime,
+    before: &SkillRuntimeStatus,
+    after: &SkillRuntimeStatus,
+) -> Result<bool, ControllerError> {
+    if before == after {
+        return Ok(false);
+    }
+    let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    let body = json!({
+        "apiVersion": API_VERSION, "kind": KIND_SKILL_RUNTIME,
+        "metadata": {"name": name, "namespace": namespace, "uid": runtime.uid()},
+        "status": after,
+    });
+    let api: Api<SkillRuntime> = Api::namespaced(context.client.clone(), &namespace);
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&body);
+    match context
+        .call(
+            || format!("status of SkillRuntime {namespace}/{name}"),
+            api.patch_status(&name, &params, &patch),
+        )
+        .await
+    {
+        Ok(now) => {
+            context.metrics.wrote("SkillRuntimeStatus");
+            Ok(now.metadata.resource_version != runtime.metadata.resource_version)
+        }
+        Err(error) if matches!(error.status(), Some(404 | 409)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

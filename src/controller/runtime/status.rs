@@ -1,0 +1,227 @@
+//! The status of a runtime from its selection. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use sha2::{Digest as _, Sha256};
+
+use super::super::conditions::{State, Verdict, conditions, cut};
+use super::super::reason::Reason;
+use crate::api::runtime_status::{RejectedSkill, STATUS_REJECTED_MAX, SkillCounts};
+use crate::api::vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
+use crate::api::{SkillRuntime, SkillRuntimeStatus};
+use crate::selection::{Scope, Selected};
+
+/// Conditions that the controller owns; `Isolated` is the hub's.
+const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED];
+
+/// What stands against a runtime as it is written, if anything.
+pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
+    let Some(image) = runtime.spec.sandbox.image.as_deref().or(scope.default_image) else {
+        return Some(Verdict::new(
+            State::Stalled,
+            Reason::NoSandboxImage,
+            "no image for sandboxes: set spec.sandbox.image (or --sandbox-image of the controller)",
+        ));
+    };
+    if !image.contains("@sha256:") && !scope.allow_image_tags {
+        return Some(Verdict::new(
+            State::Stalled,
+            Reason::ImageNotPinned,
+            format!("spec.sandbox.image {image} has no digest; write registry/repository@sha256:<digest>"),
+        ));
+    }
+    None
+}
+
+/// How a runtime without objection reads.
+pub(super) fn serving(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Verdict {
+    let counts = counts(selected);
+    if runtime.spec.suspend {
+        return Verdict::new(
+            State::Ready,
+            Reason::Suspended,
+            "spec.suspend is true: nothing is injected, executions answer 503",
+        );
+    }
+    Verdict::new(
+        State::Ready,
+        Reason::Serving,
+        format!("{} skills served, {} rejected", counts.accepted, counts.rejected),
+    )
+}
+
+fn counts(selected: &[Selected<'_>]) -> SkillCounts {
+    let accepted = selected.iter().filter(|item| item.accepted.is_ok()).count();
+    SkillCounts {
+        accepted: i64::try_from(accepted).unwrap_or(i64::MAX),
+        rejected: i64::try_from(selected.len() - accepted).unwrap_or(i64::MAX),
+    }
+}
+
+/// The controller's part of the status.
+pub(super) fn status(
+    runtime: &SkillRuntime,
+    verdict: &Verdict,
+    selected: &[Selected<'_>],
+    now: Timestamp,
+) -> SkillRuntimeStatus {
+    let before = own_part(runtime);
+    let generation = runtime.metadata.generation.unwrap_or_default();
+    let told = selected.iter().filter_map(|item| {
+        let (Err(rejection) | Ok(Some(rejection))) = &item.accepted else {
+            return None;
+        };
+        Some(RejectedSkill {
+            namespace: item.skill.namespace().unwrap_or_default(),
+            name: item.skill.name_any(),
+            reason: rejection.reason.as_str().to_owned(),
+            message: cut(&rejection.message, 1024),
+        })
+    });
+    // Refusals before reservations, so that 20 reservations hide no refusal.
+    let mut told: Vec<_> = told.collect();
+    let refused = |skill: &RejectedSkill| {
+        let reservations = [
+            crate::selection::Reason::ServedAtCap,
+            crate::selection::Reason::NameShared,
+        ];
+        !reservations.iter().any(|reason| reason.as_str() == skill.reason)
+    };
+    told.sort_by_key(|skill| !refused(skill));
+    told.truncate(STATUS_REJECTED_MAX);
+    SkillRuntimeStatus {
+        observed_generation: Some(generation),
+        last_handled_reconcile_at: runtime
+            .annotations()
+            .get(ANNOTATION_REQUESTED_AT)
+            .map(|value| cut(value, 256)),
+        conditions: conditions(&before.conditions, generation, verdict, None, now),
+        skills: Some(counts(selected)),
+        rejected_skills: told,
+        catalog_revision: Some(revision(selected)),
+        warm_pool: None,
+        isolation: None,
+        owner: None,
+    }
+}
+
+/// What of the present status the controller wrote.
+pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
+    let mut status = runtime.status.clone().unwrap_or_default();
+    let own = |condition: &Condition| OWN_CONDITIONS.contains(&condition.type_.as_str());
+    status.conditions.retain(own);
+    SkillRuntimeStatus {
+        warm_pool: None,
+        isolation: None,
+        owner: None,
+        ..status
+    }
+}
+
+/// Changes with what is served: 12 hex digits over skill, revision and mode of everything accepted.
+fn revision(selected: &[Selected<'_>]) -> String {
+    let mut hash = Sha256::new();
+    for item in selected.iter().filter(|item| item.accepted.is_ok()) {
+        let artifact = item.skill.status.as_ref().and_then(|status| status.artifact.as_ref());
+        hash.update(format!(
+            "{}/{} {} {} {:?}\n",
+            item.skill.namespace().unwrap_or_default(),
+            item.skill.name_any(),
+            artifact.map_or("", |artifact| artifact.revision.as_str()),
+            item.mode.as_str(),
+            item.pin.map(|pin| &pin.inputs),
+        ));
+    }
+    hash.finalize()
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selection::{Caller, NamespaceLabels, select};
+    use serde_json::{Value, json};
+
+    fn runtime(sandbox: Value) -> SkillRuntime {
+        serde_json::from_value(json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+            "metadata": {"name": "main", "namespace": "n", "generation": 2}, "spec": {"sandbox": sandbox},
+            "status": {"conditions": [
+                {"type": "Isolated", "status": "True", "reason": "Probed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ], "owner": "hub-1", "warmPool": {"ready": 1, "desired": 2}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn images_must_be_there_and_pinned() {
+        let none = NamespaceLabels::new();
+        for (sandbox, default_image, tags, expected) in [
+            (json!({}), None, false, Some(Reason::NoSandboxImage)),
+            (json!({}), Some("r/a@sha256:00"), false, None),
+            (json!({"image": "r/a:1"}), None, false, Some(Reason::ImageNotPinned)),
+            (json!({"image": "r/a:1"}), None, true, None),
+            (json!({"image": "r/a@sha256:00"}), None, false, None),
+        ] {
+            let scope = Scope {
+                cluster_default: false,
+                namespaces: &none,
+                default_image,
+                allow_image_tags: tags,
+            };
+            assert_eq!(
+                objection(&runtime(sandbox), &scope).map(|verdict| verdict.reason),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn the_hubs_part_is_left_alone_and_long_lists_are_cut() {
+        let runtime = runtime(json!({"image": "r/a@sha256:00"}));
+        let skills: Vec<crate::api::Skill> = (0..30)
+            .map(|number| {
+                serde_json::from_value(json!({
+                    "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+                    "metadata": {"name": format!("s{number:02}"), "namespace": "n"},
+                    "spec": {"source": {}, "activation": {"mode": "Always"}, "suspend": number >= 25},
+                    "status": {"artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1}},
+                }))
+                .unwrap()
+            })
+            .collect();
+        let none = NamespaceLabels::new();
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: None,
+            allow_image_tags: false,
+        };
+        let selected = select(&runtime, &scope, Caller::All, &skills);
+        let made = status(
+            &runtime,
+            &serving(&runtime, &selected),
+            &selected,
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(
+            made.skills,
+            Some(SkillCounts {
+                accepted: 25,
+                rejected: 5
+            })
+        );
+        assert_eq!(made.rejected_skills.len(), STATUS_REJECTED_MAX);
+        assert!(
+            made.rejected_skills[..5]
+                .iter()
+                .all(|skill| skill.reason == "Suspended")
+        );
+        assert_eq!((made.owner.as_deref(), made.warm_pool), (None, None));
+        assert!(made.conditions.iter().all(|condition| condition.type_ != "Isolated"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Which superseded revisions go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{DeleteParams, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, ResourceExt as _};
+use tracing::{debug, warn};
+
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use crate::api::Skill;
+use crate::api::vocabulary::{LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
+
+/// One ConfigMap of some revision.
+#[derive(Debug, Clone)]
+pub(super) struct Shard {
+    pub(super) name: String,
+    pub(super) revision: String,
+    pub(super) created: Option<Time>,
+}
+
+/// The revisions that nobody needs: all but the one in service and the newest `keep` before it.
+fn superseded(shards: &[Shard], in_service: &str, keep: usize) -> BTreeSet<String> {
+    let mut revisions: BTreeMap<&str, Option<&Time>> = BTreeMap::new();
+    for shard in shards.iter().filter(|shard| shard.revision != in_service) {
+        let newest = revisions.entry(&shard.revision).or_default();
+        *newest = (*newest).max(shard.created.as_ref());
+    }
+    let mut by_age: Vec<_> = revisions.into_iter().collect();
+    // Newest first; equal times (seconds) by name, so that the choice is the same every time.
+    by_age.sort_by(|a, b| (b.1, b.0).cmp(&(a.1, a.0)));
+    by_age
+        .into_iter()
+        .skip(keep)
+        .map(|(revision, _)| revision.to_owned())
+        .collect()
+}
+
+/// Deletes the ConfigMaps of superseded revisions, but none that a live Job names.
+pub(super) async fn prune(
+    context: &Context,
+    skill: &Skill,
+    in_service: &str,
+    keep: u32,
+) -> Result<(), ControllerError> {
+    let (namespace, uid) = (skill.namespace().unwrap_or_default(), skill.uid().unwrap_or_default());
+    let owned = context.world.owned_config_maps(&namespace, &uid);
+    let shards: Vec<Shard> = owned
+        .iter()
+        .filter_map(|config_map| {
+            Some(Shard {
+                name: config_map.name_any(),
+                revision: config_map.labels().get(LABEL_REVISION)?.clone(),
+                created: config_map.metadata.creation_timestamp.clone(),
+            })
+        })
+        .collect();
+    let mut gone = superseded(&shards, in_service, usize::try_from(keep).unwrap_or(usize::MAX));
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let Some(used) = used_by_jobs(context, skill).await else {
+        return Ok(());
+    };
+    gone.retain(|revision| !used.contains(revision));
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    for shard in shards.iter().filter(|shard| gone.contains(&shard.revision)) {
+        let what = || format!("delete ConfigMap {namespace}/{}", shard.name);
+        match context
+            .call(what, api.delete(&shard.name, &DeleteParams::background()))
+            .await
+        {
+            Ok(_) => context.metrics.wrote("ConfigMap"),
+            Err(error) if error.status() == Some(404) => {}
+            Err(error) => return Err(error),
+        }
+        debug!(skill = %skill.name_any(), %namespace, revision = %shard.revision, "revision pruned");
+    }
+    Ok(())
+}
+
+/// Revisions of a skill that unfinished Jobs of any runtime name; `None` if that cannot be known now, and nothing may go.
+async fn used_by_jobs(context: &Context, skill: &Skill) -> Option<BTreeSet<String>> {
+    let selector = format!(
+        "{LABEL_SKILL}={},{LABEL_SKILL_NAMESPACE}={}",
+        skill.name_any(),
+        skill.namespace().unwrap_or_default()
+    );
+    let params = ListParams::default().labels(&selector);
+    let runtimes = context.world.runtimes();
+    let namespaces: BTreeSet<String> = runtimes.iter().filter_map(|runtime| runtime.namespace()).collect();
+    let mut used = BTreeSet::new();
+    for namespace in namespaces {
+        let api: Api<Job> = Api::namespaced(context.client.clone(), &namespace);
+        match context
+            .call(|| format!("list Jobs in {namespace}"), api.list_metadata(&params))
+            .await
+        {
+            Ok(jobs) => used.extend(jobs.items.iter().filter_map(revision_of)),
+            Err(error) => {
+                warn!(%error, "old revisions stay: their users are unknown");
+                return None;
+            }
+        }
+    }
+    Some(used)
+}
+
+fn revision_of(job: &PartialObjectMeta<Job>) -> Option<String> {
+    job.labels().get(LABEL_REVISION).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::jiff::Timestamp;
+
+    fn shard(revision: &str, number: usize, second: i64) -> Shard {
+        Shard {
+            name: format!("s-{revision}-{number}"),
+            revision: revision.to_owned(),
+            created: Some(Time(Timestamp::from_second(second).unwrap())),
+        }
+    }
+
+    #[test]
+    fn the_newest_revisions_stay() {
+        let shards = [
+            shard("a", 0, 1),
+            shard("a", 1, 1),
+            shard("b", 0, 2),
+            shard("c", 0, 3),
+            shard("d", 0, 4),
+            shard("e", 0, 0),
+        ];
+        for (in_service, keep, expected) in [
+            ("d", 3, vec!["e"]),
+            ("d", 1, vec!["a", "b", "e"]),
+            ("d", 0, vec!["a", "b", "c", "e"]),
+            // A rollback serves an old revision: the newer ones count as superseded too.
+            ("e", 3, vec!["a"]),
+            ("d", 10, vec![]),
+        ] {
+            let gone: Vec<_> = superseded(&shards, in_service, keep).into_iter().collect();
+            assert_eq!(gone, expected, "{in_service} {keep}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One skill, once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::jiff::Timestamp;
+use knack_skill::model::SkillRef;
+use kube::api::{Patch, PatchParams};
+use kube::core::error_boundary::InvalidObject;
+use kube::runtime::controller::Action;
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
+use tracing::{debug, info};
+
+use super::super::conditions::{State, Verdict, transition};
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use super::super::events;
+use super::super::reason::Reason;
+use super::super::settings::{RESYNC, REVISION_HISTORY};
+use super::super::world::{WatchedSkill, is_controlled_by};
+use super::deliver::{Undelivered, deliver};
+use super::judge::judge;
+use super::prune::prune;
+use super::resolve::{Unresolved, resolve, verdict as source_verdict};
+use super::status::{content, delivered, requested_at, status, with_last_good};
+use super::verdicts::verdicts;
+use crate::api::vocabulary::{API_VERSION, CONDITION_READY, FIELD_MANAGER, KIND_SKILL};
+use crate::api::{Skill, SkillStatus};
+
+/// Reconciles what a watch brought.
+pub(in super::super) async fn reconcile(
+    watched: Arc<WatchedSkill>,
+    context: Arc<Context>,
+) -> Result<Action, ControllerError> {
+    context.world.ready().await;
+    let started = Instant::now();
+    let result = match &watched.0 {
+        Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
+        Ok(skill) => one(&context, skill).await,
+        Err(invalid) => undecodable(&context, invalid).await,
+    };
+    let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
+    context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());
+    result.map(|(_, action)| action)
+}
+
+/// What to do after the API server failed us.
+#[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
+pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerError, context: Arc<Context>) -> Action {
+    let pause = context
+        .memory
+        .retry_after(&watched.meta().uid.clone().unwrap_or_default());
+    tracing::warn!(skill = %watched.name_any(), namespace = ?watched.namespace(), %error, ?pause, "reconcile");
+    Action::requeue(pause)
+}
+
+/// What a look at the content gave.
+struct Looked {
+    /// The object that was looked at; the watched one may be older.
+    skill: Skill,
+    verdict: Verdict,
+    /// New content, if it was looked at and is good.
+    content: Option<SkillStatus>,
+}
+
+async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action), ControllerError> {
+    let uid = watched.uid().unwrap_or_default();
+    if context
+        .memory
+        .is_superseded(&uid, watched.metadata.resource_version.as_deref())
+    {
+        return Ok(("superseded", Action::await_change()));
+    }
+    let Some(looked) = look(context, watched).await? else {
+        return Ok(("deleted", Action::await_change()));
+    };
+    let skill = &looked.skill;
+    let before = skill.status.clone().unwrap_or_default();
+    let verdict = with_last_good(looked.verdict, &before);
+    let candidate = looked.content.clone().unwrap_or_else(|| before.clone());
+    let verdicts = verdicts(context, skill, &candidate);
+    let after = status(skill, looked.content, &verdict, &verdicts, Timestamp::now());
+    let written = write(context, skill, &before, &after).await?;
+    let changed = written == Written::Changed;
+    if changed {
+        context.memory.remember_change(&uid, watched.resource_version());
+    }
+    if changed && transition(&before.conditions, &after.conditions) {
+        info!(skill = %skill.name_any(), namespace = ?skill.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");
+        events::publish(&context.recorder, skill, &verdict).await;
+    }
+    if let Some(artifact) = &after.artifact
+        && !skill.spec.suspend
+    {
+        prune(
+            context,
+            skill,
+            &artifact.revision,
+            verdicts.history.unwrap_or(REVISION_HISTORY),
+        )
+        .await?;
+    }
+    let outcome = if changed { "changed" } else { "unchanged" };
+    if verdict.state == State::Retrying {
+        return Ok((outcome, Action::requeue(context.memory.retry_after(&uid))));
+    }
+    context.memory.succeeded(&uid);
+    Ok((outcome, Action::requeue(RESYNC)))
+}
+
+/// Looks at the content if something about it can have changed. `None`: the skill is gone.
+async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, ControllerError> {
+    let unchanged = |verdict| {
+        Ok(Some(Looked {
+            skill: watched.clone(),
+            verdict,
+            content: None,
+        }))
+    };
+    if watched.spec.suspend {
+        let text = "spec.suspend is true: out of service, content is not looked at";
+        return unchanged(Verdict::new(State::Ready, Reason::Suspended, text));
+    }
+    if let Some(message) = settled(context, watched) {
+        return unchanged(Verdict::new(State::Ready, Reason::Delivered, message));
+    }
+    if let Some(verdict) = context.memory.stalled(watched) {
+        return unchanged(verdict);
+    }
+    let Some(skill) = whole(context, watched).await? else {
+        return Ok(None);
+    };
+    if skill.spec.source.archive.is_some() {
+        announce(context, &skill).await?;
+    }
+    let (verdict, content) = match make(context, &skill).await? {
+        Ok((verdict, content)) => (verdict, Some(content)),
+        Err(verdict) => (verdict, None),
+    };
+    if verdict.state == State::Stalled && skill.spec.source.config_map.is_none() {
+        context.memory.remember_stalled(&skill, &verdict);
+    }
+    Ok(Some(Looked {
+        skill,
+        verdict,
+        content,
+    }))
+}
+
+/// Resolve, judge, build, deliver.
+async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, SkillStatus), Verdict>, ControllerError> {
+    let files = match resolve(context, skill).await {
+        Ok(files) => files,
+        Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
+        Err(Unresolved::Api(error)) => return Err(error),
+    };
+    let id = SkillRef {
+        namespace: skill.namespace().unwrap_or_default(),
+        name: skill.name_any(),
+    };
+    let overrides = skill.spec.overrides();
+    // Hashing 8 MiB is work for a processor, not for the threads that serve sockets.
+    let judged = tokio::task::spawn_blocking(move || judge(&id, files, &overrides))
+        .await
+        .map_err(|error| ControllerError::Stopped(format!("judging {}: {error}", skill.name_any())))?;
+    let judged = match judged {
+        Ok(judged) => judged,
+        Err(verdict) => return Ok(Err(verdict)),
+    };
+    match deliver(context, skill, judged.artifact.clone()).await {
+        Ok(artifact) => Ok(Ok((delivered(&judged), content(&judged, &artifact)))),
+        Err(Undelivered::Verdict(verdict)) => Ok(Err(verdict)),
+        Err(Undelivered::Api(error)) => Err(error),
+    }
+}
+
+/// The message of condition Ready, if what is in service was made from this very object and is still all there.
+fn settled(context: &Context, skill: &Skill) -> Option<String> {
+    let status = skill.status.as_ref()?;
+    let ready = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == CONDITION_READY)?;
+    let same_object = status.observed_generation == skill.metadata.generation
+        && status.last_handled_reconcile_at == requested_at(skill)
+        && ready.status == "True"
+        && ready.reason == Reason::Delivered.as_str();
+    // A ConfigMap may have changed without the skill; archives are pinned by their digest.
+    if !same_object || skill.spec.source.config_map.is_some() || status.config_maps.is_empty() {
+        return None;
+    }
+    let (namespace, uid) = (skill.namespace()?, skill.uid()?);
+    let complete = status.config_maps.iter().all(|shard| {
+        let found = context.world.config_map(&namespace, &shard.name);
+        found.is_some_and(|found| is_controlled_by(&found.metadata, &uid))
+    });
+    complete.then(|| ready.message.clone())
+}
+
+/// The object with its file contents, which watches leave out.
+async fn whole(context: &Context, watched: &Skill) -> Result<Option<Skill>, ControllerError> {
+    if watched.spec.source.inline.is_none() {
+        return Ok(Some(watched.clone()));
+    }
+    let name = watched.name_any();
+    let api = api(context, watched);
+    let found = context.call(|| format!("get Skill {name}"), api.get_opt(&name)).await?;
+    Ok(found.filter(|skill| skill.metadata.deletion_timestamp.is_none() && skill.metadata.uid == watched.metadata.uid))
+}
+
+/// Before slow work on a new generation: seen, work has begun.
+async fn announce(context: &Context, skill: &Skill) -> Result<(), ControllerError> {
+    let before = skill.status.clone().unwrap_or_default();
+    if before.observed_generation == skill.metadata.generation {
+        return Ok(());
+    }
+    let verdict = Verdict::new(State::Progressing, Reason::Progressing, "fetching the archive");
+    let verdicts = verdicts(context, skill, &before);
+    let after = status(skill, None, &verdict, &verdicts, Timestamp::now());
+    write(context, skill, &before, &after).await.map(|_| ())
+}
+
+fn api(context: &Context, skill: &Skill) -> Api<Skill> {
+    Api::namespaced(context.client.clone(), &skill.namespace().unwrap_or_default())
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// The object is another one now, and its event comes.
+    Changed,
+    /// Nothing to write, or it was there already, or the object is gone.
+    Nothing,
+}
+
+/// Writes a status if it differs.
+async fn write(
+    context: &Context,
+    skill: &Skill,
+    before: &SkillStatus,
+    after: &SkillStatus,
+) -> Result<Written, ControllerError> {
+    if before == after {
+        return Ok(Written::Nothing);
+    }
+    let name = skill.name_any();
+    // With the uid, a namesake that was made meanwhile does not get this status.
+    let body = json!({
+        "apiVersion": API_VERSION, "kind": KIND_SKILL,
+        "metadata": {"name": name, "namespace": skill.namespace(), "uid": skill.uid()},
+        "status": after,
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let api = api(context, skill);
+    let patch = Patch::Apply(&body);
+    match context
+        .call(
+            || format!("status of Skill {name}"),
+            api.patch_status(&name, &params, &patch),
+        )
+        .await
+    {
+        Ok(now) => {
+            context.metrics.wrote("SkillStatus");
+            debug!(skill = %name, namespace = ?skill.namespace(), "status written");
+            let same = now.metadata.resource_version == skill.metadata.resource_version;
+            Ok(if same { Written::Nothing } else { Written::Changed })
+        }
+        // Gone, or another object by now; its own event comes.
+        Err(error) if matches!(error.status(), Some(404 | 409)) => Ok(Written::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// An object that does not fit its type: it was stored before its definition was what it is.
+async fn undecodable(context: &Context, invalid: &InvalidObject) -> Result<(&'static str, Action), ControllerError> {
+    let meta = &invalid.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    let verdict = Verdict::new(
+        State::Stalled,
+        Reason::InvalidObject,
+        format!(
+            "the object does not fit its definition: {}; write it anew",
+            invalid.error
+        ),
+    );
+    // The time of its making, so that the same trouble makes the same status.
+    let time = meta
+        .creation_timestamp
+        .as_ref()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let generation = meta.generation.unwrap_or_default();
+    let conditions = super::super::conditions::conditions(&[], generation, &verdict, None, time);
+    let body = json!({
+        "apiVersion": API_VERSION, "kind": KIND_SKILL,
+        "metadata": {"name": name, "namespace": meta.namespace, "uid": meta.uid},
+        "status": {"observedGeneration": generation, "conditions": conditions},
+    });
+    let api: Api<Skill> = Api::namespaced(context.client.clone(), meta.namespace.as_deref().unwrap_or_default());
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&body);
+    let written = context
+        .call(|| format!("status of Skill {name}"), async {
+            // The answer does not fit the type either.
+            match api.patch_status(&name, &params, &patch).await {
+                Err(kube::Error::SerdeError(_)) => Ok(()),
+                other => other.map(|_| ()),
+            }
+        })
+        .await;
+    match written {
+        Err(error) if !matches!(error.status(), Some(404 | 409 | 422)) => Err(error),
+        _ => Ok(("invalid", Action::await_change())),
+    }
+}

@@ -1,0 +1,91 @@
+//! The files of a skill, wherever they are.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt as _};
+
+use super::super::conditions::{State, Verdict};
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use super::super::reason::Reason;
+use crate::api::Skill;
+use crate::api::skill::{ArchiveSource, ConfigMapSource};
+use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files};
+
+/// Why there are no files: the object's fault, or the API server's.
+pub(super) enum Unresolved {
+    Source(SourceError),
+    Api(ControllerError),
+}
+
+impl From<SourceError> for Unresolved {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<ControllerError> for Unresolved {
+    fn from(error: ControllerError) -> Self {
+        Self::Api(error)
+    }
+}
+
+/// How a failed source reads in conditions. What may appear by itself (a ConfigMap that comes later in the same apply, a
+/// server that is down) is tried again; the rest waits for a person.
+pub(super) fn verdict(error: &SourceError) -> Verdict {
+    let state = match error.cause {
+        Cause::NotFound | Cause::Unavailable => State::Retrying,
+        _ => State::Stalled,
+    };
+    Verdict::new(state, Reason::from(error.cause), error.message.clone())
+}
+
+/// The files of the skill's folder.
+pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Files, Unresolved> {
+    let source = &skill.spec.source;
+    let files = match (&source.inline, &source.config_map, &source.archive) {
+        (Some(inline), None, None) => inline_files(inline)?,
+        (None, Some(config_map), None) => from_config_map(context, skill, config_map).await?,
+        (None, None, Some(archive)) => from_archive(context, archive).await?,
+        _ => {
+            let text = "spec.source: exactly one of inline, configMap and archive";
+            return Err(SourceError::new(Cause::Invalid, text).into());
+        }
+    };
+    Ok(below(files, source.path.as_deref())?)
+}
+
+async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSource) -> Result<Files, Unresolved> {
+    let namespace = skill.namespace().unwrap_or_default();
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let found = context
+        .call(
+            || format!("get ConfigMap {namespace}/{}", source.name),
+            api.get_opt(&source.name),
+        )
+        .await?;
+    let Some(config_map) = found else {
+        let text = format!(
+            "spec.source.configMap: there is no ConfigMap {} in namespace {namespace}; create it, or correct the name",
+            source.name
+        );
+        return Err(SourceError::new(Cause::NotFound, text).into());
+    };
+    Ok(config_map_files(source, &config_map)?)
+}
+
+async fn from_archive(context: &Context, source: &ArchiveSource) -> Result<Files, Unresolved> {
+    let bytes = match context.memory.archive(&source.digest) {
+        Some(bytes) => bytes,
+        None => {
+            let bytes: Arc<[u8]> = context.fetcher.fetch(source).await?.into();
+            context.memory.keep_archive(&source.digest, Arc::clone(&bytes));
+            bytes
+        }
+    };
+    // Unpacking is work for a processor, not for the threads that serve sockets.
+    let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;
+    let files = unpacked.map_err(|error| SourceError::new(Cause::BadArchive, format!("unpacking failed: {error}")))?;
+    Ok(files?)
+}

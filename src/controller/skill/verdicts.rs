@@ -1,0 +1,101 @@
+//! What every runtime says of one skill, by the same selection as everywhere.
+
+use kube::ResourceExt as _;
+
+use super::super::conditions::Acceptance;
+use super::super::context::Context;
+use super::super::reason::Reason;
+use super::super::world::decoded;
+use crate::api::skill_status::{RuntimeVerdict, STATUS_RUNTIMES_MAX};
+use crate::api::{Skill, SkillStatus};
+use crate::selection::{Caller, select};
+
+/// What runtimes say of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdicts {
+    /// The first of them, for status.
+    pub(super) listed: Vec<RuntimeVerdict>,
+    /// Condition `Accepted`.
+    pub(super) acceptance: Acceptance,
+    /// Superseded revisions to keep: the most that any accepting runtime asks for.
+    pub(super) history: Option<u32>,
+}
+
+/// Asks every runtime about a skill as it would be with a status.
+pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -> Verdicts {
+    let mut candidate = skill.clone();
+    candidate.status = Some(status.clone());
+    let name = skill.name_any();
+    let namesakes = context.world.namesakes(&name);
+    let others: Vec<&Skill> = namesakes
+        .iter()
+        .filter_map(|other| decoded(other))
+        .filter(|other| other.metadata.uid != skill.metadata.uid)
+        .collect();
+    let namespaces = context.world.namespace_labels();
+    let mut listed = Vec::new();
+    let mut first_refusal = None;
+    let (mut accepted_by, mut history) = (0_usize, None);
+    for runtime in context.world.runtimes() {
+        let Ok(runtime) = &runtime.0 else { continue };
+        let (runtime_namespace, runtime_name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+        let scope = context.scope(&namespaces, &runtime_namespace, &runtime_name);
+        let candidates = others.iter().copied().chain([&candidate]);
+        let selected = select(runtime, &scope, Caller::All, candidates);
+        let Some(item) = selected
+            .iter()
+            .find(|item| item.skill.metadata.uid == skill.metadata.uid)
+        else {
+            continue;
+        };
+        let reason = match &item.accepted {
+            Ok(None) => Reason::Accepted.as_str(),
+            Ok(Some(note)) => note.reason.as_str(),
+            Err(rejection) => {
+                first_refusal
+                    .get_or_insert_with(|| format!("{runtime_namespace}/{runtime_name}: {}", rejection.message));
+                rejection.reason.as_str()
+            }
+        };
+        if item.accepted.is_ok() {
+            accepted_by += 1;
+            history = history.max(Some(
+                runtime
+                    .spec
+                    .revision_history_limit
+                    .unwrap_or(super::super::settings::REVISION_HISTORY),
+            ));
+        }
+        listed.push(RuntimeVerdict {
+            namespace: runtime_namespace,
+            name: runtime_name,
+            accepted: item.accepted.is_ok(),
+            reason: reason.to_owned(),
+        });
+    }
+    listed.truncate(STATUS_RUNTIMES_MAX);
+    Verdicts {
+        acceptance: acceptance(accepted_by, first_refusal),
+        listed,
+        history,
+    }
+}
+
+fn acceptance(accepted_by: usize, first_refusal: Option<String>) -> Acceptance {
+    let (accepted, reason, message) = match (accepted_by, first_refusal) {
+        (0, None) => (
+            false,
+            Reason::NoRuntime,
+            "no SkillRuntime selects this skill; create one in its namespace, or let the cluster default select it"
+                .to_owned(),
+        ),
+        (0, Some(refusal)) => (false, Reason::Rejected, refusal),
+        (1, _) => (true, Reason::Accepted, "served by 1 runtime".to_owned()),
+        (count, _) => (true, Reason::Accepted, format!("served by {count} runtimes")),
+    };
+    Acceptance {
+        accepted,
+        reason,
+        message,
+    }
+}

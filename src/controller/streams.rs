@@ -1,0 +1,107 @@
+//! Watches into stores: slim copies, retries with pauses, and a word when the first list is complete.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use futures::{Stream, StreamExt as _};
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, reflector::Lookup, watcher};
+use kube::{Api, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::settings::WATCH_SECONDS;
+use super::world::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
+use crate::api::skill::InlineSource;
+
+/// A watch with its store.
+pub(super) struct Watched<K: Lookup + Clone + 'static>
+where
+    K::DynamicType: Eq + Hash + Clone + Default,
+{
+    pub(super) store: Store<K>,
+    pub(super) ready: watch::Receiver<bool>,
+    writer: reflector::store::Writer<K>,
+    ready_sender: watch::Sender<bool>,
+}
+
+impl<K> Watched<K>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    <K as Lookup>::DynamicType: Eq + Hash + Clone + Default + Debug + Send + Sync + Unpin,
+    <K as Resource>::DynamicType: Eq + Hash + Clone + Default,
+{
+    /// A store that nothing fills yet.
+    pub(super) fn new() -> Self {
+        let (store, writer) = reflector::store();
+        let (ready_sender, ready) = watch::channel(false);
+        Self {
+            store,
+            ready,
+            writer,
+            ready_sender,
+        }
+    }
+
+    /// Fills the store. `slim` takes out of every object what is not kept; `see` sees every event.
+    pub(super) fn events(
+        self,
+        api: Api<K>,
+        config: watcher::Config,
+        slim: impl FnMut(&mut K) + Send + 'static,
+        mut see: impl FnMut(&watcher::Event<K>) + Send + 'static,
+    ) -> impl Stream<Item = Result<watcher::Event<K>, watcher::Error>> + Send + 'static {
+        let Self {
+            writer, ready_sender, ..
+        } = self;
+        watcher(api, config)
+            .default_backoff()
+            .modify(slim)
+            .reflect(writer)
+            .inspect(move |event| match event {
+                Ok(event) => {
+                    if matches!(event, watcher::Event::InitDone) {
+                        ready_sender.send_replace(true);
+                    }
+                    see(event);
+                }
+                Err(error) => warn!(%error, "watch"),
+            })
+    }
+}
+
+/// Settings of every watch.
+pub(super) fn config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}
+
+/// Keeps of a skill what selection and status need; contents are fetched when they are needed.
+pub(super) fn slim_skill(skill: &mut WatchedSkill) {
+    slim_metadata(skill.meta_mut());
+    if let DeserializeGuard(Ok(skill)) = skill
+        && let Some(inline) = &mut skill.spec.source.inline
+    {
+        *inline = InlineSource::default();
+    }
+}
+
+/// Keeps of a runtime everything but bookkeeping.
+pub(super) fn slim_runtime(runtime: &mut WatchedRuntime) {
+    slim_metadata(runtime.meta_mut());
+}
+
+/// Keeps of a ConfigMap's metadata what owner and revision are told by.
+pub(super) fn slim_config_map(config_map: &mut ConfigMapMeta) {
+    config_map.managed_fields_mut().clear();
+    config_map.annotations_mut().clear();
+}
+
+/// kubectl's annotation holds the whole object once more.
+fn slim_metadata(metadata: &mut kube::core::ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.retain(|key, _| key.starts_with("knack.dev/"));
+    }
+}

@@ -1,0 +1,182 @@
+//! An archive's bytes to files. Pure; every bound holds before memory is taken.
+
+use std::io::{Cursor, Read};
+
+use flate2::read::MultiGzDecoder;
+use knack_skill::model::SkillFile;
+
+use super::{Cause, Files, SourceError};
+
+/// Largest archive as fetched.
+pub const ARCHIVE_MAX_BYTES: usize = 32 << 20;
+/// Bytes of all files together: a skill holds 8 MiB, and an archive may hold several.
+const UNPACKED_MAX_BYTES: u64 = 64 << 20;
+/// Entries of all kinds: a skill holds 2,000 files, and an archive may hold several.
+const ENTRIES_MAX: usize = 10_000;
+/// Bytes that a tar stream may have in all, headers, padding and skipped entries included: the end of a bomb.
+const STREAM_MAX_BYTES: u64 = 128 << 20;
+/// Owner's execute bit.
+const OWNER_EXECUTE: u32 = 0o100;
+
+/// The files of a .tar, .tar.gz or .zip, told apart by their first bytes. Links, devices and paths that leave the folder
+/// are refused, never skipped: what is served must be what was reviewed.
+pub fn unpack(bytes: &[u8]) -> Result<Files, SourceError> {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return unpack_tar(MultiGzDecoder::new(bytes));
+    }
+    if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
+        return unpack_zip(bytes);
+    }
+    if bytes.get(257..262) == Some(b"ustar") {
+        return unpack_tar(bytes);
+    }
+    let start: String = bytes
+        .iter()
+        .take(16)
+        .flat_map(|byte| std::ascii::escape_default(*byte))
+        .map(char::from)
+        .collect();
+    Err(bad(format!(
+        "neither .tar, .tar.gz nor .zip: it begins with \"{start}\"; check that the URL gives the file itself and not a page about it"
+    )))
+}
+
+fn bad(message: impl AsRef<str>) -> SourceError {
+    SourceError::new(Cause::BadArchive, format!("spec.source.archive: {}", message.as_ref()))
+}
+
+fn too_large(message: impl AsRef<str>) -> SourceError {
+    SourceError::new(Cause::TooLarge, format!("spec.source.archive: {}", message.as_ref()))
+}
+
+/// Collects files within the bounds.
+#[derive(Default)]
+struct Collector {
+    files: Files,
+    entries: usize,
+    bytes: u64,
+}
+
+impl Collector {
+    /// Counts an entry of any kind.
+    fn entry(&mut self) -> Result<(), SourceError> {
+        self.entries += 1;
+        if self.entries > ENTRIES_MAX {
+            return Err(too_large(format!(
+                "more than {ENTRIES_MAX} entries; leave out what the skill does not need"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Reads a file; `size` is what its header promises, the stream decides.
+    fn file(&mut self, path: &str, executable: bool, content: impl Read) -> Result<(), SourceError> {
+        let path = path.strip_prefix("./").unwrap_or(path);
+        knack_skill::tree::check_path(path).map_err(|why| bad(format!("entry {path:?}: {why}")))?;
+        let room = UNPACKED_MAX_BYTES - self.bytes;
+        let mut bytes = Vec::new();
+        content
+            .take(room + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| bad(format!("entry {path:?} cannot be read: {error}")))?;
+        let length = bytes.len() as u64;
+        if length > room {
+            return Err(too_large(format!(
+                "more than {} MiB unpacked (at {path:?}); leave out what the skill does not need",
+                UNPACKED_MAX_BYTES >> 20
+            )));
+        }
+        self.bytes += length;
+        let file = SkillFile {
+            bytes: bytes.into(),
+            executable,
+        };
+        if self.files.insert(path.to_owned(), file).is_some() {
+            return Err(bad(format!("entry {path:?} stands there twice")));
+        }
+        Ok(())
+    }
+}
+
+fn unpack_tar(stream: impl Read) -> Result<Files, SourceError> {
+    let mut limited = Limited {
+        stream,
+        left: STREAM_MAX_BYTES,
+    };
+    let mut collector = Collector::default();
+    let mut archive = tar::Archive::new(&mut limited);
+    let broken = |error: &std::io::Error| match error.get_ref() {
+        Some(inner) if inner.is::<Endless>() => too_large(format!("more than {} MiB unpacked", STREAM_MAX_BYTES >> 20)),
+        _ => bad(format!("broken tar: {error}")),
+    };
+    for entry in archive.entries().map_err(|error| broken(&error))? {
+        let mut entry = entry.map_err(|error| broken(&error))?;
+        collector.entry()?;
+        let raw = entry.path_bytes().into_owned();
+        let path = String::from_utf8(raw).map_err(|_| bad("an entry's path is not UTF-8"))?;
+        let kind = entry.header().entry_type();
+        if kind.is_dir() || kind.is_pax_global_extensions() {
+            continue;
+        }
+        if !kind.is_file() {
+            return Err(bad(format!(
+                "entry {path:?} is a link or a special file; only files and folders are taken"
+            )));
+        }
+        let executable = entry.header().mode().unwrap_or(0) & OWNER_EXECUTE != 0;
+        collector.file(&path, executable, &mut entry)?;
+    }
+    Ok(collector.files)
+}
+
+/// A stream that ends in an error when it gives too much.
+struct Limited<R> {
+    stream: R,
+    left: u64,
+}
+
+/// The stream gave too much.
+#[derive(Debug, thiserror::Error)]
+#[error("too large")]
+struct Endless;
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.stream.read(buffer)?;
+        self.left = self
+            .left
+            .checked_sub(count as u64)
+            .ok_or_else(|| std::io::Error::other(Endless))?;
+        Ok(count)
+    }
+}
+
+fn unpack_zip(bytes: &[u8]) -> Result<Files, SourceError> {
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| bad(format!("broken zip: {error}")))?;
+    let mut collector = Collector::default();
+    for number in 0..archive.len() {
+        let mut entry = archive
+            .by_index(number)
+            .map_err(|error| bad(format!("entry {number} of the zip cannot be read: {error}")))?;
+        collector.entry()?;
+        let path = entry
+            .name()
+            .map_err(|error| bad(format!("entry {number} of the zip has no readable name: {error}")))?
+            .into_owned();
+        if entry.is_dir() {
+            continue;
+        }
+        let mode = entry.unix_mode().unwrap_or(0o644);
+        // The file type in the upper bits: absent, or a regular file.
+        if entry.is_symlink() || !matches!(mode & 0o170_000, 0 | 0o100_000) {
+            return Err(bad(format!(
+                "entry {path:?} is a link or a special file; only files and folders are taken"
+            )));
+        }
+        collector.file(&path, mode & OWNER_EXECUTE != 0, &mut entry)?;
+    }
+    Ok(collector.files)
+}
+
+#[cfg(test)]
+mod tests;

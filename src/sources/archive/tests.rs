@@ -1,0 +1,123 @@
+//! Good archives are read, evil ones refused by name.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+
+/// One tar entry: path, kind, mode, content or link target.
+fn tar(entries: &[(&str, tar::EntryType, u32, &[u8])]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, kind, mode, content) in entries {
+        let mut header = tar::Header::new_ustar();
+        // Set by hand: the builder refuses the paths that a reader must refuse.
+        let field = &mut header.as_old_mut().name;
+        field[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(*mode);
+        let link = matches!(kind, tar::EntryType::Symlink | tar::EntryType::Link);
+        if link {
+            header.set_link_name(std::str::from_utf8(content).unwrap()).unwrap();
+        }
+        let body: &[u8] = if link { b"" } else { content };
+        header.set_size(body.len() as u64);
+        header.set_cksum();
+        builder.append(&header, body).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+fn gz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zipped(entries: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (path, mode, content) in entries {
+        let options = zip::write::SimpleFileOptions::default().unix_permissions(*mode);
+        writer.start_file(*path, options).unwrap();
+        writer.write_all(content).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+use tar::EntryType::{Block, Directory, Link, Regular, Symlink};
+
+#[test]
+fn files_come_out_with_their_modes() {
+    let plain = tar(&[
+        ("skill/", Directory, 0o755, b""),
+        ("./skill/SKILL.md", Regular, 0o644, b"hello"),
+        ("skill/run.sh", Regular, 0o755, b"#!"),
+    ]);
+    let packed = zipped(&[("skill/SKILL.md", 0o644, b"hello"), ("skill/run.sh", 0o755, b"#!")]);
+    for bytes in [plain.clone(), gz(&plain), packed] {
+        let files = unpack(&bytes).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["skill/SKILL.md", "skill/run.sh"]);
+        assert_eq!(&*files["skill/SKILL.md"].bytes, b"hello");
+        assert!(files["skill/run.sh"].executable && !files["skill/SKILL.md"].executable);
+    }
+}
+
+#[test]
+fn what_leaves_the_folder_or_is_no_file_is_refused() {
+    for (bytes, part) in [
+        (tar(&[("../evil", Regular, 0o644, b"x")]), "holds . or .."),
+        (tar(&[("a/../../evil", Regular, 0o644, b"x")]), "holds . or .."),
+        (tar(&[("/etc/passwd", Regular, 0o644, b"x")]), "the path is absolute"),
+        (
+            tar(&[("a", Symlink, 0o777, b"/etc/passwd")]),
+            "\"a\" is a link or a special file",
+        ),
+        (tar(&[("a", Link, 0o644, b"b")]), "is a link or a special file"),
+        (tar(&[("a", Block, 0o644, b"")]), "is a link or a special file"),
+        (
+            tar(&[("a", Regular, 0o644, b"1"), ("a", Regular, 0o644, b"2")]),
+            "stands there twice",
+        ),
+        (zipped(&[("../evil", 0o644, b"x")]), "holds . or .."),
+        (zipped(&[("/evil", 0o644, b"x")]), "the path is absolute"),
+        (
+            zipped(&[("a", 0o120_777, b"/etc/passwd")]),
+            "is a link or a special file",
+        ),
+        (b"<!DOCTYPE html>".to_vec(), "begins with \"<!DOCTYPE html>\""),
+        (b"".to_vec(), "begins with \"\""),
+        (gz(b"no tar in here"), "broken tar"),
+        (b"\x1f\x8bbroken".to_vec(), "broken tar"),
+        (b"PK\x03\x04broken".to_vec(), "broken zip"),
+    ] {
+        let error = unpack(&bytes).unwrap_err();
+        assert_eq!(error.cause, Cause::BadArchive, "{error}");
+        assert!(error.message.contains(part), "{error:?} should contain {part:?}");
+    }
+}
+
+#[test]
+fn bombs_end_at_the_bounds() {
+    let zeros = vec![0; 70 << 20];
+    let many: Vec<(String, u32)> = (0..20_000).map(|number| (format!("f{number}"), 0o644)).collect();
+    let names: Vec<(&str, tar::EntryType, u32, &[u8])> = many
+        .iter()
+        .map(|(name, mode)| (name.as_str(), Regular, *mode, b"".as_slice()))
+        .collect();
+    // Folders that carry content: nothing is kept of it, but it has to be read past.
+    let hollow = tar(&[("a", Directory, 0o755, &zeros), ("b", Directory, 0o755, &zeros)]);
+    for (bytes, part) in [
+        (
+            gz(&tar(&[("bomb", Regular, 0o644, &zeros)])),
+            "more than 64 MiB unpacked",
+        ),
+        (zipped(&[("bomb", 0o644, &zeros)]), "more than 64 MiB unpacked"),
+        (gz(&tar(&names)), "more than 10000 entries"),
+        (hollow, "more than 128 MiB unpacked"),
+    ] {
+        let error = unpack(&bytes).unwrap_err();
+        assert_eq!(error.cause, Cause::TooLarge, "{error}");
+        assert!(error.message.contains(part), "{error:?} should contain {part:?}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Archives over HTTP, from public addresses only.
+//!
+//! Whoever may write a Skill must not be able to make the controller talk to what only the controller can reach. So every
+//! address is checked where the connection is made (the resolver), literal ones before it, both again after every redirect,
+//! and no proxy of the environment is used.
+
+mod network;
+mod resolver;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::{CONTENT_LENGTH, LOCATION};
+use reqwest::redirect::Policy;
+use sha2::{Digest as _, Sha256};
+
+pub use network::Network;
+use network::is_public;
+use resolver::{Denied, GuardedResolver};
+
+use super::archive::ARCHIVE_MAX_BYTES;
+use super::{Cause, SourceError};
+use crate::api::skill::ArchiveSource;
+
+/// Redirects that are followed: release pages use two or three.
+const REDIRECTS_MAX: usize = 5;
+/// A connection that is not there by then is not coming.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The whole fetch: 32 MiB at 0.5 MiB/s.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(64);
+
+/// Fetches archives.
+#[derive(Debug, Clone)]
+pub struct Fetcher {
+    client: reqwest::Client,
+    allowed: Arc<[Network]>,
+}
+
+impl Fetcher {
+    /// A fetcher that may also reach these networks, whatever they are: mirrors inside the house.
+    pub fn new(allowed: Vec<Network>) -> Result<Self, reqwest::Error> {
+        let allowed: Arc<[Network]> = allowed.into();
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(FETCH_TIMEOUT)
+            .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
+            .dns_resolver(GuardedResolver::new(Arc::clone(&allowed)))
+            .build()?;
+        Ok(Self { client, allowed })
+    }
+
+    /// The bytes of an archive, verified by its digest.
+    pub async fn fetch(&self, source: &ArchiveSource) -> Result<Vec<u8>, SourceError> {
+        let mut url =
+            Url::parse(&source.url).map_err(|error| invalid(format!("url {:?} is not valid: {error}", source.url)))?;
+        for _ in 0..=REDIRECTS_MAX {
+            self.check(&url)?;
+            let response = self
+                .client
+                .get(url.clone())
+                .send()
+                .await
+                .map_err(|error| failed(&url, &error))?;
+            if response.status().is_redirection() {
+                url = redirect(&url, &response)?;
+                continue;
+            }
+            return verified(source, body(&url, response).await?);
+        }
+        Err(invalid(format!(
+            "more than {REDIRECTS_MAX} redirects; name the address they end at"
+        )))
+    }
+
+    /// What can be told from the URL alone.
+    fn check(&self, url: &Url) -> Result<(), SourceError> {
+        if !matches!(url.scheme(), "https" | "http") {
+            return Err(invalid(format!(
+                "{} is not followed: only https:// and http:// are",
+                url.scheme()
+            )));
+        }
+        let Some(host) = url.host_str() else {
+            return Err(invalid("the URL has no host"));
+        };
+        // Every way to write an IPv4 address is one form by now; a name is judged where it is resolved.
+        let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else {
+            return Ok(());
+        };
+        if is_public(address) || self.allowed.iter().any(|network| network.contains(address)) {
+            return Ok(());
+        }
+        Err(denied(&shown(url)))
+    }
+}
+
+fn invalid(message: impl AsRef<str>) -> SourceError {
+    SourceError::new(Cause::Invalid, format!("spec.source.archive: {}", message.as_ref()))
+}
+
+/// The same words for every denied address, so that nothing is learnt about a network by asking.
+fn denied(host: &str) -> SourceError {
+    SourceError::new(
+        Cause::AddressDenied,
+        format!(
+            "spec.source.archive: {host} is not a public address; loopback, link-local, private and cluster addresses are not fetched from. An administrator can allow a network by --allow-archive-network"
+        ),
+    )
+}
+
+/// Host and port of a URL; paths and queries may hold secrets.
+fn shown(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port()
+        .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
+    let host = shown(url);
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(inner) = cause {
+        if inner.is::<Denied>() {
+            return denied(&host);
+        }
+        cause = inner.source();
+    }
+    let what = if error.is_timeout() {
+        "no answer in time"
+    } else if error.is_connect() {
+        "no connection"
+    } else {
+        "the transfer failed"
+    };
+    SourceError::new(
+        Cause::Unavailable,
+        format!("spec.source.archive: {host}: {what}; it is tried again"),
+    )
+}
+
+fn redirect(url: &Url, response: &reqwest::Response) -> Result<Url, SourceError> {
+    let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let next = location.and_then(|location| url.join(location).ok());
+    next.ok_or_else(|| invalid(format!("{} redirects to nowhere", shown(url))))
+}
+
+/// The body, up to the bound.
+async fn body(url: &Url, mut response: reqwest::Response) -> Result<Vec<u8>, SourceError> {
+    let (status, host) = (response.status(), shown(url));
+    if !status.is_success() {
+        let text = format!("spec.source.archive: {host} answers {status}");
+        // What is not there or not for us stays so until somebody acts; the server's own trouble passes.
+        let cause = match status.as_u16() {
+            404 | 410 => Cause::NotFound,
+            408 | 425 | 429 | 500.. => Cause::Unavailable,
+            _ => Cause::Invalid,
+        };
+        return Err(SourceError::new(cause, text));
+    }
+    let too_large = || {
+        SourceError::new(
+            Cause::TooLarge,
+            format!("spec.source.archive: more than {} MiB", ARCHIVE_MAX_BYTES >> 20),
+        )
+    };
+    let announced = response
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > ARCHIVE_MAX_BYTES) {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| failed(url, &error))? {
+        if bytes.len() + chunk.len() > ARCHIVE_MAX_BYTES {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+fn verified(source: &ArchiveSource, bytes: Vec<u8>) -> Result<Vec<u8>, SourceError> {
+    let digest: String = Sha256::digest(&bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    if source.digest.strip_prefix("sha256:") == Some(digest.as_str()) {
+        return Ok(bytes);
+    }
+    Err(SourceError::new(
+        Cause::DigestMismatch,
+        format!(
+            "spec.source.archive: the archive has digest sha256:{digest}, the spec says {}; check what changed, then correct digest",
+            source.digest
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Against a small server on loopback, which has to be allowed first.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use super::*;
+
+/// Serves the paths of a table on loopback until the test ends; returns `http://127.0.0.1:port`.
+fn serve(table: Vec<(&'static str, String)>) -> String {
+    // The first TLS user of a process has to choose; another test may have.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 2048];
+            let length = stream.read(&mut request).unwrap_or(0);
+            let head = String::from_utf8_lossy(&request[..length]).into_owned();
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            let answer = table.iter().find(|(known, _)| *known == path);
+            let answer = answer.map_or("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", |(_, answer)| {
+                answer
+            });
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    base
+}
+
+fn answer(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn moved(to: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+}
+
+fn digest(body: &str) -> String {
+    let hex: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+async fn fetch(url: String, expected: &str, allowed: &[&str]) -> Result<Vec<u8>, SourceError> {
+    let allowed = allowed.iter().map(|text| text.parse().unwrap()).collect();
+    let source = ArchiveSource {
+        url,
+        digest: digest(expected),
+    };
+    Fetcher::new(allowed).unwrap().fetch(&source).await
+}
+
+#[tokio::test]
+async fn what_is_fetched_is_what_the_digest_says() {
+    let base = serve(vec![
+        ("/a", answer("content")),
+        ("/once", moved("/a")),
+        ("/loop", moved("/loop")),
+        ("/metadata", moved("http://169.254.169.254/latest/meta-data")),
+        ("/file", moved("file:///etc/passwd")),
+        ("/inside", moved("http://10.0.0.1/")),
+        (
+            "/sick",
+            "HTTP/1.1 503 Sick\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(),
+        ),
+        (
+            "/big",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\nconnection: close\r\n\r\n".to_owned(),
+        ),
+    ]);
+    let loopback = ["127.0.0.0/8"];
+    assert_eq!(
+        fetch(format!("{base}/a"), "content", &loopback).await.unwrap(),
+        b"content"
+    );
+    assert_eq!(
+        fetch(format!("{base}/once"), "content", &loopback).await.unwrap(),
+        b"content"
+    );
+    for (path, cause) in [
+        ("/a", Cause::DigestMismatch),
+        ("/none", Cause::NotFound),
+        ("/sick", Cause::Unavailable),
+        ("/loop", Cause::Invalid),
+        ("/big", Cause::TooLarge),
+        ("/metadata", Cause::AddressDenied),
+        ("/inside", Cause::AddressDenied),
+        ("/file", Cause::Invalid),
+    ] {
+        let error = fetch(format!("{base}{path}"), "other", &loopback).await.unwrap_err();
+        assert_eq!(error.cause, cause, "{path}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn addresses_that_are_not_public_are_denied_however_they_are_written() {
+    let base = serve(vec![("/a", answer("content"))]);
+    let port = base.rsplit(':').next().unwrap().to_owned();
+    for host in [
+        "127.0.0.1",
+        "localhost",
+        "2130706433",
+        "0x7f000001",
+        "127.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+    ] {
+        let error = fetch(format!("http://{host}:{port}/a"), "content", &[])
+            .await
+            .unwrap_err();
+        assert_eq!(error.cause, Cause::AddressDenied, "{host}: {error}");
+    }
+}
