@@ -225,13 +225,18 @@ impl Cluster {
         self.kubectl_command().args(words).output().unwrap()
     }
 
-    /// The full name of an image of ours (`knack`, `sandbox-python`, `sandbox-node`, `runner`, `busybox`).
-    /// Panics if the bed does not hold it. The tag is `KNACK_IMAGE_TAG`, else `dev`.
+    /// The full name of an image. Panics if the bed does not hold it.
+    ///
+    /// Those of the product (`knack`, `sandbox-python`, `sandbox-node`, `runner`) have the tag `KNACK_IMAGE_TAG`, else
+    /// `dev`. Those of the bed have the tag `bed`: `busybox`, and sandboxes with a broken runner: `greedy` (PID 1 takes
+    /// all memory), `garbage`, `old-runner`, `silent`.
     #[must_use]
     pub fn image(&self, name: &str) -> String {
         let tag = match name {
-            "busybox" | "pause" | "coredns" => "bed".to_owned(),
-            _ => std::env::var("KNACK_IMAGE_TAG").unwrap_or_else(|_| "dev".to_owned()),
+            "knack" | "sandbox-python" | "sandbox-node" | "runner" => {
+                std::env::var("KNACK_IMAGE_TAG").unwrap_or_else(|_| "dev".to_owned())
+            }
+            _ => "bed".to_owned(),
         };
         let image = format!("knack.local/{name}:{tag}");
         assert!(

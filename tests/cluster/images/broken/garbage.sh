@@ -1,0 +1,7 @@
+#!/bin/sh
+# A compromised runner: says what a runner says, then anything at all, and never ends by itself.
+echo '{"type":"ready","protocol":1,"version":"0.1.0"}'
+head -c 200000 /dev/urandom
+echo
+echo '{"type":"result","nonce":"guessed","exit":{"code":0}}'
+exec sleep 1000000
