@@ -27,6 +27,10 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [get, list, watch, create, patch, update, delete]
+# Old revisions of a Skill stay while a run uses them; the run's Job names its revision.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [list]
 {{- end }}
 
 {{- /* Hub, where Skills and SkillRuntimes are. */}}
