@@ -225,7 +225,7 @@ fn a_skill_that_changed_says_so_in_place_of_its_text() {
 }
 
 /// An answer that stopped at the limit of one round, with `run result 1` behind it and a call open.
-fn paused(gateway: &mut Gateway, client: &mut Client) -> String {
+fn paused(gateway: &mut Gateway, client: &mut Client) -> Vec<String> {
     gateway.max_rounds = 1;
     client.say("Run it twice.");
     let script = [
@@ -236,7 +236,7 @@ fn paused(gateway: &mut Gateway, client: &mut Client) -> String {
     let answer = gateway.exchange(&client.body(), &mut upstream);
     assert!(answer.contains("pause_turn"), "{answer}");
     client.take(&answer);
-    upstream.received.pop().unwrap()
+    upstream.received
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_resumed_answer_runs_the_calls_that_the_limit_left_open_before_anything_is_s
     for stream in [false, true] {
         let mut gateway = Gateway::new(Format::Messages, 1);
         let mut client = Client::new(Format::Messages, stream);
-        let before = paused(&mut gateway, &mut client);
+        let mut all = paused(&mut gateway, &mut client);
         assert_eq!(gateway.runs, 1, "the call over the limit has not run");
         let script = [
             json!({"text": "Third.", "calls": [["run_code", {"code": "c"}]]}),
@@ -262,9 +262,10 @@ fn a_resumed_answer_runs_the_calls_that_the_limit_left_open_before_anything_is_s
         client.say("Thanks.");
         let after = next_body(&mut gateway, &client.body());
         assert_eq!(gateway.runs, 3, "nothing runs twice");
-        let all = [&before, &upstream.received[0], &upstream.received[1], &after];
+        all.extend(upstream.received);
+        all.push(after);
         for pair in all.windows(2) {
-            let (before, after) = (inner_messages(pair[0]), inner_messages(pair[1]));
+            let (before, after) = (inner_messages(&pair[0]), inner_messages(&pair[1]));
             assert!(after.starts_with(before), "stream {stream}\n{before}\n{after}");
         }
     }

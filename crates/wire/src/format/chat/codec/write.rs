@@ -34,7 +34,7 @@ impl ChatCodec {
         raw: &Bytes,
         layout: &Layout,
         shown: &[bool],
-        text: Option<Vec<u8>>,
+        text: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) {
         let mut edits = Edits::new();
@@ -65,9 +65,9 @@ impl ChatCodec {
                 } else if key == b"content" && !blank(raw, member.value) {
                     let follows = !self.turn.text_shown && !self.shown_text.is_empty();
                     let gap = if follows { "\\n\\n" } else { "" };
-                    match &text {
+                    match text {
                         Some(text) => {
-                            edits.replace(member.value, [b"\"", gap.as_bytes(), text.as_slice(), b"\""].concat())
+                            edits.replace(member.value, [b"\"", gap.as_bytes(), text, b"\""].concat());
                         }
                         None if follows => edits.insert(member.value.start + 1, gap),
                         None => {}
@@ -112,7 +112,7 @@ impl ChatCodec {
             .copied()
             .collect();
         if let Some((raw, layout, shown)) = layouts.clone().next() {
-            self.show_chunk(raw, layout, shown, Some(text), out);
+            self.show_chunk(raw, layout, shown, Some(&text), out);
         }
     }
 
