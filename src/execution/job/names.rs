@@ -31,3 +31,19 @@ pub(super) const LABEL_RUNTIME: &str = "knack.dev/runtime";
 pub(super) const LABEL_POOL: &str = "knack.dev/pool";
 /// Value of a label that is a flag.
 pub(super) const ENABLED: &str = "enabled";
+/// Field manager of what the hub writes.
+pub(super) const FIELD_MANAGER_HUB: &str = "knack-hub";
+/// Name of the skill.
+pub(super) const LABEL_SKILL: &str = "knack.dev/skill";
+/// Namespace of the skill.
+pub(super) const LABEL_SKILL_NAMESPACE: &str = "knack.dev/skill-namespace";
+/// Revision of the skill.
+pub(super) const LABEL_REVISION: &str = "knack.dev/revision";
+/// Id of an execution.
+pub(super) const LABEL_EXECUTION: &str = "knack.dev/execution";
+/// Result summary of an ended execution, JSON, on its Job.
+pub(super) const ANNOTATION_RESULT: &str = "knack.dev/result";
+/// Prefix of the Lease of a runtime's owner.
+pub(super) const LEASE_RUNTIME_PREFIX: &str = "knack-runtime-";
+/// Annotation of that Lease: where the owner answers.
+pub(super) const ANNOTATION_ADDRESS: &str = "knack.dev/address";
