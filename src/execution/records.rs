@@ -71,6 +71,8 @@ struct Table {
     kept_bytes: u64,
     /// Every key by the time that its id stops being accepted.
     expiry: BTreeSet<(Duration, Key)>,
+    /// Unknown ids from before this time are gone: what an earlier owner ran then is not known any more.
+    floor: Duration,
 }
 
 #[derive(Debug)]
@@ -148,6 +150,7 @@ impl Records {
         let mut table = self.lock();
         table.prune(now, &self.settings);
         let full = table.entries.len() >= self.settings.max_entries;
+        let floor = table.floor;
         match table.entries.get_mut(&key) {
             Some(Entry::Live(live)) => {
                 live.waiters += 1;
@@ -160,6 +163,7 @@ impl Records {
             }
             Some(Entry::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
             Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            None if id.time() < floor => Err(ExecutionError::Gone),
             None if full => Err(ExecutionError::QueueFull {
                 retry_after: RETRY_AFTER,
             }),
@@ -226,6 +230,25 @@ impl Records {
             Some(Entry::Tombstone) => Err(ExecutionError::Gone),
             None => Err(ExecutionError::NotFound),
         }
+    }
+
+    /// Opens a live entry for a run that an earlier owner began. Without a waiter it goes on until somebody waits and
+    /// leaves, or it ends. `None`: the id is known already.
+    pub fn adopt(self: &Arc<Self>, caller: &str, id: ExecutionId, skill: Option<&str>) -> Option<(Run, Waiter)> {
+        let key: Key = (Arc::from(caller), id);
+        let mut table = self.lock();
+        if table.entries.contains_key(&key) {
+            return None;
+        }
+        match self.open(&mut table, key, skill) {
+            Claim::First(run, waiter) => Some((run, waiter)),
+            Claim::Known(_) | Claim::Ended(_) => None,
+        }
+    }
+
+    /// Answers unknown ids from before `floor` as gone: an earlier owner may have run them.
+    pub fn set_floor(&self, floor: Duration) {
+        self.lock().floor = floor;
     }
 
     fn open(self: &Arc<Self>, table: &mut Table, key: Key, skill: Option<&str>) -> Claim {
@@ -364,13 +387,15 @@ impl Drop for Run {
 }
 
 const fn never_started(error: &ExecutionError) -> bool {
-    matches!(
-        error,
+    match error {
         ExecutionError::QueueFull { .. }
-            | ExecutionError::QueueTimeout { .. }
-            | ExecutionError::Unavailable(_)
-            | ExecutionError::Invalid(_)
-    )
+        | ExecutionError::QueueTimeout { .. }
+        | ExecutionError::Unavailable(_)
+        | ExecutionError::NotOwner { .. }
+        | ExecutionError::Invalid(_) => true,
+        ExecutionError::Cluster(failure) => !failure.may_have_run,
+        _ => false,
+    }
 }
 
 impl Waiter {

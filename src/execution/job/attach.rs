@@ -35,7 +35,10 @@ pub(super) struct Attached {
 
 impl std::fmt::Debug for Attached {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Attached").field("is_bound", &self.is_bound).finish_non_exhaustive()
+        formatter
+            .debug_struct("Attached")
+            .field("is_bound", &self.is_bound)
+            .finish_non_exhaustive()
     }
 }
 

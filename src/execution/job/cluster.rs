@@ -10,8 +10,8 @@ use kube::{Api, Client};
 
 use super::facts::Cause;
 use super::failure::{Trouble, event, failure, refusal};
-use super::names::FIELD_MANAGER_HUB;
 use super::settings::JobClients;
+use crate::api::vocabulary::FIELD_MANAGER_HUB;
 use crate::execution::{ClusterFailureKind, ExecutionError};
 
 /// Longest wait for one call. The client itself repeats refused ones (429, 503, 504) for minutes.
@@ -137,9 +137,12 @@ pub(super) fn trouble_of(error: &kube::Error) -> Trouble {
     match error {
         kube::Error::Api(status) => refusal(status.code, &status.reason, &status.message),
         other => {
-            let ExecutionError::Cluster(found) =
-                failure(ClusterFailureKind::ApiUnavailable, "NoAnswer", &other.to_string(), false)
-            else {
+            let ExecutionError::Cluster(found) = failure(
+                ClusterFailureKind::ApiUnavailable,
+                "NoAnswer",
+                &other.to_string(),
+                false,
+            ) else {
                 return refusal(500, "NoAnswer", "");
             };
             Trouble {

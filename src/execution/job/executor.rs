@@ -1,19 +1,28 @@
 //! The executor of one runtime: ownership, records, queue, pool and conversation in one path.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
+use super::recovery::recover;
 use super::settings::{JobClients, JobSettings};
+use super::term::{Foundation, Term};
 use super::view::{PodResources, RuntimeView};
-use crate::execution::records::Records;
+use crate::api::vocabulary::LEASE_RUNTIME_PREFIX;
+use crate::execution::check::check;
 use crate::execution::{
-    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor,
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, Missing,
 };
+use crate::lease::{Claim, Lease, LeaseSettings};
+
+/// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds.
+const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// An execution at a runtime: the request and what it asks of its pod.
 #[derive(Debug, Clone)]
@@ -54,12 +63,24 @@ impl From<ExecutionRequest> for JobRequest {
 /// Runs executions as Jobs of one SkillRuntime; see the module.
 #[derive(Debug)]
 pub struct JobExecutor {
-    #[expect(dead_code, reason = "the pod path lands next")]
-    clients: JobClients,
-    view: ArcSwap<RuntimeView>,
-    #[expect(dead_code, reason = "the pod path lands next")]
-    settings: JobSettings,
-    records: Arc<Records>,
+    view: Arc<ArcSwap<RuntimeView>>,
+    state: watch::Receiver<State>,
+    shutdown: CancellationToken,
+    ownership: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Whether this replica serves the runtime.
+#[derive(Debug, Clone, Default)]
+enum State {
+    /// Nobody is known to.
+    #[default]
+    Unknown,
+    /// Another one does.
+    Standby { owner: Option<String> },
+    /// This one is reading what the last owner left.
+    TakingOver,
+    /// This one does.
+    Serving(Arc<Term>),
 }
 
 /// Counts for status and metrics.
@@ -79,18 +100,32 @@ impl JobExecutor {
     /// Opens the executor of a runtime and starts to compete for its ownership. Must be called inside a tokio runtime.
     #[must_use]
     pub fn new(clients: JobClients, view: RuntimeView, settings: JobSettings) -> Arc<Self> {
-        let records = Records::new(settings.records.clone());
-        Arc::new(Self {
+        let view = Arc::new(ArcSwap::from_pointee(view));
+        let shutdown = CancellationToken::new();
+        let (sender, state) = watch::channel(State::default());
+        let ownership = Ownership {
             clients,
-            view: ArcSwap::from_pointee(view),
+            view: Arc::clone(&view),
             settings,
-            records,
+            state: sender,
+            shutdown: shutdown.clone(),
+        };
+        Arc::new(Self {
+            view,
+            state,
+            shutdown,
+            ownership: Mutex::new(Some(tokio::spawn(ownership.keep()))),
         })
     }
 
     /// Takes changed settings over: for the next run, without a restart. Runs under way keep theirs.
+    ///
+    /// Namespace, name and uid stay those of [`JobExecutor::new`].
     pub fn update(&self, view: RuntimeView) {
         self.view.store(Arc::new(view));
+        if let State::Serving(term) = &*self.state.borrow() {
+            term.renew();
+        }
     }
 
     /// The settings in use.
@@ -99,39 +134,102 @@ impl JobExecutor {
         self.view.load_full()
     }
 
-    /// Whether this replica owns the runtime now.
+    /// Whether this replica owns the runtime now and serves it.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        false
+        matches!(*self.state.borrow(), State::Serving(_))
     }
 
     /// Where the owner answers, if another replica owns the runtime.
     #[must_use]
     pub fn owner(&self) -> Option<String> {
-        None
+        match &*self.state.borrow() {
+            State::Standby { owner } => owner.clone(),
+            _ => None,
+        }
     }
 
-    /// Counts for status and metrics.
+    /// Waits until this replica owns the runtime and serves it.
+    pub async fn wait_until_owner(&self) {
+        let mut state = self.state.clone();
+        // The sender lives as long as the task that `shutdown` ends; then nobody serves any more.
+        if state
+            .wait_for(|state| matches!(state, State::Serving(_)))
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Counts for status and metrics; all zero while another replica owns the runtime.
     #[must_use]
     pub fn counts(&self) -> PoolCounts {
-        PoolCounts::default()
+        match &*self.state.borrow() {
+            State::Serving(term) => term.counts(),
+            _ => PoolCounts::default(),
+        }
     }
 
     /// Runs the request as [`Executor::execute`] does and tells what happens into `events`, from the beginning, also to
     /// those who ask again for an id that runs. A receiver that is slow slows nobody; one that is dropped ends nothing.
+    ///
+    /// The result comes after the last event was taken. `cancel` ends the run at once unless somebody else waits for it; a
+    /// future that is dropped ends it after [`JobSettings::orphan_grace`].
     pub async fn execute_streaming(
         &self,
         request: JobRequest,
         cancel: CancellationToken,
         events: mpsc::Sender<Event>,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        drop((request, cancel, events));
-        Err(ExecutionError::NotOwner { owner: self.owner() })
+        check(&request.execution)?;
+        let view = self.view.load();
+        if view.suspended {
+            return Err(ExecutionError::Unavailable(Missing::new(
+                format!("SkillRuntime {} is suspended", view.reference()),
+                "set spec.suspend to false",
+            )));
+        }
+        if request.execution.limits.timeout > view.max_timeout {
+            return Err(ExecutionError::Invalid(format!(
+                "a time limit of {} s, the runtime allows {} s",
+                request.execution.limits.timeout.as_secs(),
+                view.max_timeout.as_secs()
+            )));
+        }
+        let term = self.term().await?;
+        term.execute(request, &cancel, events).await
     }
 
-    /// Hands the runtime over: takes no new runs, lets go of the Lease and leaves what runs to the next owner.
+    /// Hands the runtime over: takes no new runs, deletes what stands idle, lets go of the Lease and leaves what runs to
+    /// the next owner.
     pub async fn shutdown(&self) {
-        tokio::task::yield_now().await;
+        self.shutdown.cancel();
+        let task = self.ownership.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            // A task that panicked has nothing to hand over.
+            let _ = task.await;
+        }
+    }
+
+    /// The term, once this replica serves.
+    async fn term(&self) -> Result<Arc<Term>, ExecutionError> {
+        let mut state = self.state.clone();
+        let settled = state.wait_for(|state| !matches!(state, State::TakingOver | State::Unknown));
+        match tokio::time::timeout(TAKE_OVER_PATIENCE, settled).await {
+            Ok(Ok(state)) => match &*state {
+                State::Serving(term) => Ok(Arc::clone(term)),
+                State::Standby { owner } => Err(ExecutionError::NotOwner { owner: owner.clone() }),
+                State::TakingOver | State::Unknown => Err(ExecutionError::NotOwner { owner: None }),
+            },
+            _ => Err(ExecutionError::NotOwner { owner: None }),
+        }
+    }
+}
+
+impl Drop for JobExecutor {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
     }
 }
 
@@ -147,11 +245,11 @@ impl Executor for JobExecutor {
     }
 
     async fn get(&self, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
-        self.records.get(crate::execution::now(), caller, id)
+        self.term().await?.records.get(crate::execution::now(), caller, id)
     }
 
     async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
-        self.records.cancel(crate::execution::now(), caller, id)
+        self.term().await?.records.cancel(crate::execution::now(), caller, id)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -161,6 +259,119 @@ impl Executor for JobExecutor {
             missing: None,
             notes: Vec::new(),
             concurrency: view.max_runs,
+        }
+    }
+}
+
+/// The task that keeps the Lease and serves while it is held.
+struct Ownership {
+    clients: JobClients,
+    view: Arc<ArcSwap<RuntimeView>>,
+    settings: JobSettings,
+    state: watch::Sender<State>,
+    shutdown: CancellationToken,
+}
+
+impl Ownership {
+    async fn keep(self) {
+        let view = self.view.load_full();
+        let lease = LeaseSettings {
+            address: Some(self.settings.address.clone()),
+            duration: self.settings.lease_duration,
+            interval: self.settings.lease_duration / 5,
+            ..LeaseSettings::new(
+                &view.namespace,
+                format!("{LEASE_RUNTIME_PREFIX}{}", view.name),
+                &self.settings.replica,
+            )
+        };
+        let (lease, mut claim) = Lease::new(self.clients.api.clone(), lease);
+        let release = CancellationToken::new();
+        let renewing = tokio::spawn(lease.run(release.clone()));
+        loop {
+            tokio::select! {
+                () = self.shutdown.cancelled() => break,
+                () = self.wait_for_lease(&mut claim) => {}
+            }
+            self.serve(claim.clone()).await;
+            if self.shutdown.is_cancelled() {
+                break;
+            }
+        }
+        self.state.send_replace(State::Standby { owner: None });
+        release.cancel();
+        // It only fails if it panicked; the Lease then runs out by itself.
+        let _ = renewing.await;
+    }
+
+    /// Waits until the Lease is ours and tells meanwhile whose it is.
+    async fn wait_for_lease(&self, claim: &mut watch::Receiver<Claim>) {
+        loop {
+            let now = claim.borrow_and_update().clone();
+            if now.is_mine(tokio::time::Instant::now()) {
+                return;
+            }
+            if now.holder.is_some() {
+                self.state.send_replace(State::Standby { owner: now.address });
+            }
+            if claim.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
+    async fn serve(&self, claim: watch::Receiver<Claim>) {
+        self.state.send_replace(State::TakingOver);
+        let over = CancellationToken::new();
+        let _ended = over.clone().drop_guard();
+        let view = self.view.load_full();
+        let begin = async {
+            let foundation = Foundation::lay(&self.clients, &view, &self.settings).await;
+            recover(&foundation, &view, self.settings.orphan_grace, &over).await;
+            Term::begin(
+                foundation,
+                Arc::clone(&self.view),
+                &self.settings,
+                claim.clone(),
+                over.clone(),
+            )
+        };
+        let term = tokio::select! {
+            term = begin => term,
+            () = lost(claim.clone()) => return,
+            () = self.shutdown.cancelled() => return,
+        };
+        tracing::info!(runtime = %view.reference(), "serves the runtime");
+        self.state.send_replace(State::Serving(Arc::clone(&term)));
+        tokio::select! {
+            () = lost(claim) => {
+                tracing::warn!(runtime = %view.reference(), "lost the runtime");
+                self.state.send_replace(State::Standby { owner: None });
+                over.cancel();
+                term.pool.abandon();
+            }
+            () = self.shutdown.cancelled() => {
+                self.state.send_replace(State::Standby { owner: None });
+                over.cancel();
+                term.pool.close().await;
+            }
+        }
+    }
+}
+
+/// Returns when the Lease is not ours any more, by its own clock.
+async fn lost(mut claim: watch::Receiver<Claim>) {
+    loop {
+        let until = claim.borrow_and_update().mine_until;
+        let Some(until) = until else { return };
+        tokio::select! {
+            changed = claim.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep_until(until) => {
+                if !claim.borrow().is_mine(tokio::time::Instant::now()) {
+                    return;
+                }
+            }
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 
-use super::names::{CONTAINER, LABEL_POOL, LABEL_PROBE};
+use super::names::{CONTAINER, LABEL_PROBE};
+use crate::api::vocabulary::LABEL_POOL;
 
 /// A pod as it was seen last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

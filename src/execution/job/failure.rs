@@ -90,8 +90,7 @@ pub(super) fn trouble(facts: &PodFacts) -> Option<Trouble> {
             facts.message.as_deref().unwrap_or("the pod failed"),
         )),
         Phase::Pending if facts.node.is_none() => facts.unscheduled.as_ref().map(|cause| {
-            Trouble::now(ClusterFailureKind::Unschedulable, &cause.reason, &cause.message)
-                .after(UNSCHEDULABLE_PATIENCE)
+            Trouble::now(ClusterFailureKind::Unschedulable, &cause.reason, &cause.message).after(UNSCHEDULABLE_PATIENCE)
         }),
         _ if facts.is_deleting => Some(Trouble::now(
             ClusterFailureKind::PodDeleted,

@@ -26,7 +26,11 @@ fn waiting(reason: &str) -> PodFacts {
 
 fn ended(reason: &str, exit_code: i32) -> PodFacts {
     PodFacts {
-        phase: if exit_code == 0 { Phase::Succeeded } else { Phase::Failed },
+        phase: if exit_code == 0 {
+            Phase::Succeeded
+        } else {
+            Phase::Failed
+        },
         container: ContainerFacts::Terminated {
             cause: cause(reason),
             exit_code,
@@ -70,20 +74,47 @@ fn every_state_of_a_pod_has_its_own_failure() {
     check(&ended("OOMKilled", 137), Some((Kind::OutOfMemory, "OOMKilled")));
     check(&ended("Error", 1), Some((Kind::ContainerFailed, "Error")));
     check(&failed("Evicted"), Some((Kind::Evicted, "Evicted")));
-    check(&failed("DeadlineExceeded"), Some((Kind::DeadlineExceeded, "DeadlineExceeded")));
+    check(
+        &failed("DeadlineExceeded"),
+        Some((Kind::DeadlineExceeded, "DeadlineExceeded")),
+    );
     check(&failed("OutOfcpu"), Some((Kind::Unschedulable, "OutOfcpu")));
     check(&failed("NodeShutdown"), Some((Kind::NodeLost, "NodeShutdown")));
-    check(&disrupted("TerminationByKubelet"), Some((Kind::Evicted, "TerminationByKubelet")));
+    check(
+        &disrupted("TerminationByKubelet"),
+        Some((Kind::Evicted, "TerminationByKubelet")),
+    );
     check(&disrupted("DeletionByPodGC"), Some((Kind::NodeLost, "DeletionByPodGC")));
-    check(&disrupted("EvictionByEvictionAPI"), Some((Kind::Evicted, "EvictionByEvictionAPI")));
+    check(
+        &disrupted("EvictionByEvictionAPI"),
+        Some((Kind::Evicted, "EvictionByEvictionAPI")),
+    );
     check(&waiting("ErrImagePull"), Some((Kind::ImagePullFailed, "ErrImagePull")));
-    check(&waiting("ImagePullBackOff"), Some((Kind::ImagePullFailed, "ImagePullBackOff")));
-    check(&waiting("ErrImageNeverPull"), Some((Kind::ImagePullFailed, "ErrImageNeverPull")));
-    check(&waiting("InvalidImageName"), Some((Kind::ImagePullFailed, "InvalidImageName")));
-    check(&waiting("CreateContainerConfigError"), Some((Kind::ContainerFailed, "CreateContainerConfigError")));
-    let unknown = PodFacts { phase: Phase::Unknown, ..pod() };
+    check(
+        &waiting("ImagePullBackOff"),
+        Some((Kind::ImagePullFailed, "ImagePullBackOff")),
+    );
+    check(
+        &waiting("ErrImageNeverPull"),
+        Some((Kind::ImagePullFailed, "ErrImageNeverPull")),
+    );
+    check(
+        &waiting("InvalidImageName"),
+        Some((Kind::ImagePullFailed, "InvalidImageName")),
+    );
+    check(
+        &waiting("CreateContainerConfigError"),
+        Some((Kind::ContainerFailed, "CreateContainerConfigError")),
+    );
+    let unknown = PodFacts {
+        phase: Phase::Unknown,
+        ..pod()
+    };
     check(&unknown, Some((Kind::NodeLost, "NodeStatusUnknown")));
-    let deleted = PodFacts { is_deleting: true, ..pod() };
+    let deleted = PodFacts {
+        is_deleting: true,
+        ..pod()
+    };
     check(&deleted, Some((Kind::PodDeleted, "Deleted")));
     let unscheduled = PodFacts {
         node: None,
@@ -127,16 +158,32 @@ fn a_pod_that_is_gone_is_explained_by_its_job_or_its_last_state() {
 fn answers_of_the_api_server_are_told_apart() {
     use ClusterFailureKind as Kind;
     for (code, message, expected) in [
-        (403, "jobs.batch \"x\" is forbidden: exceeded quota: q, requested: count/jobs.batch=1", Kind::QuotaExceeded),
-        (403, "jobs.batch is forbidden: User cannot create resource", Kind::Refused),
+        (
+            403,
+            "jobs.batch \"x\" is forbidden: exceeded quota: q, requested: count/jobs.batch=1",
+            Kind::QuotaExceeded,
+        ),
+        (
+            403,
+            "jobs.batch is forbidden: User cannot create resource",
+            Kind::Refused,
+        ),
         (422, "Job is invalid", Kind::Refused),
         (503, "etcd", Kind::ApiUnavailable),
         (429, "slow down", Kind::ApiUnavailable),
     ] {
         assert_eq!(refusal(code, "R", message).kind, expected, "{message}");
     }
-    assert_eq!(event("FailedCreate", "pods \"x\" is forbidden: exceeded quota").unwrap().kind, Kind::QuotaExceeded);
-    assert_eq!(event("FailedCreate", "violates PodSecurity").unwrap().kind, Kind::Refused);
+    assert_eq!(
+        event("FailedCreate", "pods \"x\" is forbidden: exceeded quota")
+            .unwrap()
+            .kind,
+        Kind::QuotaExceeded
+    );
+    assert_eq!(
+        event("FailedCreate", "violates PodSecurity").unwrap().kind,
+        Kind::Refused
+    );
     assert_eq!(event("SuccessfulCreate", ""), None);
 }
 

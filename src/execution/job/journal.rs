@@ -91,7 +91,7 @@ pub(super) async fn read(
             // A broken stream is the end of what there is: the caller looks at the pod.
             let count = stream.read(&mut scratch).await.unwrap_or(0);
             if count == 0 {
-                return Ok(());
+                return Ok::<(), kube::Error>(());
             }
             decoder.push(&scratch[..count]);
             while let Some(line) = decoder.next_frame::<FromRunner>() {

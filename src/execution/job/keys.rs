@@ -66,7 +66,10 @@ impl Keys {
     /// Opens a context; `None`: of another secret, or changed.
     pub(super) fn open(&self, pod_uid: &str, sealed: &str) -> Option<Context> {
         let sealed = STANDARD.decode(sealed).ok()?;
-        let text = self.cipher(pod_uid).decrypt(&Nonce::default(), sealed.as_slice()).ok()?;
+        let text = self
+            .cipher(pod_uid)
+            .decrypt(&Nonce::default(), sealed.as_slice())
+            .ok()?;
         serde_json::from_slice(&text).ok()
     }
 

@@ -84,8 +84,6 @@ pub(super) struct Sandbox {
     pub(super) uid: String,
     /// What the watch says of it.
     pub(super) state: watch::Receiver<PodState>,
-    /// The interpreter that stands.
-    pub(super) language: Option<Language>,
     /// The locks that hold.
     pub(super) locks: Option<LockReport>,
     /// When the Job's deadline ends it.
@@ -131,24 +129,24 @@ impl Launcher {
         self.cluster.create(&job_spec(view, &identity)).await?;
         progress("created");
         let deadline = began + self.start_timeout;
-        let (facts, attached) = match tokio::time::timeout_at(deadline, self.attach(&identity.name, &mut state, progress)).await {
-            Ok(outcome) => outcome?,
-            Err(_) => {
-                return Err(failure(
-                    ClusterFailureKind::StartTimeout,
-                    "StartTimeout",
-                    &format!("the pod did not stand within {} s", self.start_timeout.as_secs()),
-                    false,
-                ));
-            }
-        };
+        let (facts, attached) =
+            match tokio::time::timeout_at(deadline, self.attach(&identity.name, &mut state, progress)).await {
+                Ok(outcome) => outcome?,
+                Err(_) => {
+                    return Err(failure(
+                        ClusterFailureKind::StartTimeout,
+                        "StartTimeout",
+                        &format!("the pod did not stand within {} s", self.start_timeout.as_secs()),
+                        false,
+                    ));
+                }
+            };
         let mut sandbox = Sandbox {
             attached,
             job: identity.name,
             pod: facts.name,
             uid: facts.uid,
             state,
-            language: plan.language,
             locks: None,
             dies: began + view.active_deadline(),
             since: began,
@@ -177,7 +175,8 @@ impl Launcher {
             let Some(facts) = now.facts.filter(|facts| facts.node.is_some()) else {
                 // Bound or in trouble: either is a change. Without a pod nothing changes, so the Job is asked.
                 let changed = tokio::time::timeout(EVENTS_AFTER, state.changed()).await;
-                if changed.is_err() && state.borrow().facts.is_none()
+                if changed.is_err()
+                    && state.borrow().facts.is_none()
                     && let Some(found) = self.cluster.job_trouble(job).await
                 {
                     return Err(found.error(false));
@@ -201,9 +200,16 @@ impl Launcher {
                     }
                     // Accepted before the container ran, and ended at once: not ready.
                 }
-                Ok(Err(error)) if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) => {
+                Ok(Err(error))
+                    if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) =>
+                {
                     let said = trouble_of(&error);
-                    return Err(failure(ClusterFailureKind::AttachRefused, &said.reason, &said.message, false));
+                    return Err(failure(
+                        ClusterFailureKind::AttachRefused,
+                        &said.reason,
+                        &said.message,
+                        false,
+                    ));
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -242,16 +248,28 @@ impl Launcher {
             let nonce = sandbox.attached.nonce();
             loop {
                 match sandbox.attached.next().await? {
-                    FromRunner::Ready(ready) if ready.nonce == nonce => return check_version(&ready).map(|()| ready.locks),
+                    FromRunner::Ready(ready) if ready.nonce == nonce => {
+                        return check_version(&ready).map(|()| ready.locks);
+                    }
                     FromRunner::Result(result) => {
                         let reason = match result.exit {
                             Exit::NotStarted { reason } => reason,
                             other => format!("{other:?}"),
                         };
-                        return Err(failure(ClusterFailureKind::ContainerFailed, "NotStarted", &reason, false));
+                        return Err(failure(
+                            ClusterFailureKind::ContainerFailed,
+                            "NotStarted",
+                            &reason,
+                            false,
+                        ));
                     }
                     FromRunner::Rejected(rejected) => {
-                        return Err(failure(ClusterFailureKind::RunnerTooOld, "Rejected", &rejected.message, false));
+                        return Err(failure(
+                            ClusterFailureKind::RunnerTooOld,
+                            "Rejected",
+                            &rejected.message,
+                            false,
+                        ));
                     }
                     _ => {}
                 }
@@ -294,7 +312,9 @@ impl Launcher {
 
 /// Sends `claim` and waits for its echo. `false`: the stream ended before anything came.
 async fn claim(attached: &mut Attached, nonce: &str) -> Result<bool, ExecutionError> {
-    let frame = encode(&ToRunner::Claim(Claim { nonce: nonce.to_owned() }));
+    let frame = encode(&ToRunner::Claim(Claim {
+        nonce: nonce.to_owned(),
+    }));
     if attached.send(&frame).await.is_err() {
         return Ok(false);
     }
@@ -374,6 +394,7 @@ fn start_frame(view: &RuntimeView, plan: &Plan, nonce: String, key: &[u8; 32]) -
         landlock: Landlock::BestEffort,
         identity: None,
         environment,
+        inherit: plan.env.iter().map(|grant| grant.name.clone()).collect(),
         limits: WireLimits {
             timeout_ms: Some(millis(view.max_timeout)),
             processes: Some(MAX_PROCESSES),
@@ -407,7 +428,10 @@ pub(super) const fn interpreter_path(language: Language) -> &'static str {
 
 /// `<runtime>-<10 random characters>`, at most 51 bytes: a pod's name adds 6, and a label holds 63.
 pub(super) fn job_name(runtime: &str) -> String {
-    let part = runtime.get(..NAME_PART_BYTES).unwrap_or(runtime).trim_end_matches(['-', '.']);
+    let part = runtime
+        .get(..NAME_PART_BYTES)
+        .unwrap_or(runtime)
+        .trim_end_matches(['-', '.']);
     let random = Uuid::new_v4().simple().to_string();
     format!("{}-{}", part.replace('.', "-"), &random[..10])
 }
@@ -460,7 +484,11 @@ mod tests {
         for runtime in ["a", "default", &"x".repeat(63), &format!("{}-", "y".repeat(39)), "a.b"] {
             let name = job_name(runtime);
             assert!(name.len() + 6 <= 63, "{name}");
-            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'), "{name}");
+            assert!(
+                name.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
+                "{name}"
+            );
             assert!(!name.contains("--"), "{name}");
         }
         assert_ne!(job_name("a"), job_name("a"));

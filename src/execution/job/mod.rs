@@ -11,15 +11,31 @@
 //!
 //! This module does not decide who may run what, and does not read Skills: a request carries its files.
 
+mod attach;
+mod cluster;
 mod event;
 mod executor;
+mod facts;
+mod failure;
+mod from_api;
+mod journal;
+mod keys;
+mod launch;
 mod names;
+mod pods;
+mod pool;
+mod record;
+mod recovery;
+mod run;
 mod settings;
 mod spec;
+mod spool;
+mod term;
 mod view;
 
 pub use event::{Event, OutputStream};
 pub use executor::{JobExecutor, JobRequest, PoolCounts};
+pub use from_api::Defaults;
 pub use settings::{JobClients, JobSettings};
 pub use spec::{JobIdentity, JobPurpose, job_spec, pool_key};
 pub use view::{

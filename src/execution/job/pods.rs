@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::facts::PodFacts;
-use super::names::LABEL_RUNTIME;
+use crate::api::vocabulary::LABEL_RUNTIME;
 
 /// Server-side end of one watch, seconds. Load balancers drop idle ones after 240 s and more; at the end the watch
 /// starts again.
@@ -61,7 +61,10 @@ impl PodIndex {
 
     /// What is known of the pod of a Job.
     pub(super) fn state(&self, job: &str) -> PodState {
-        self.lock().get(job).map(|sender| sender.borrow().clone()).unwrap_or_default()
+        self.lock()
+            .get(job)
+            .map(|sender| sender.borrow().clone())
+            .unwrap_or_default()
     }
 
     /// Every pod that is there.

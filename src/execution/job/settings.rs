@@ -55,6 +55,8 @@ pub struct JobSettings {
     pub secret: [u8; 32],
     /// Bounds of the records; the retention is the runtime's `ttl`.
     pub records: RecordSettings,
+    /// How long the Lease of a runtime holds without renewal: a dead owner is followed after this long.
+    pub lease_duration: Duration,
     /// How long an execution goes on with nobody waiting for it.
     pub orphan_grace: Duration,
     /// How long a cold pod may take to stand ready, image pull included.
@@ -66,6 +68,8 @@ pub struct JobSettings {
 }
 
 impl JobSettings {
+    /// Lease duration: an owner whose network is cut for 10 s keeps the runtime.
+    pub const LEASE_DURATION: Duration = Duration::from_secs(15);
     /// How long an execution goes on without a waiter (design.md section 7, "Identity").
     pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
     /// How long a cold pod may take: a pull of a few hundred MB at 10 MB/s; a pod that says why it cannot start fails
@@ -82,6 +86,7 @@ impl JobSettings {
             address: address.into(),
             secret,
             records: RecordSettings::default(),
+            lease_duration: Self::LEASE_DURATION,
             orphan_grace: Self::ORPHAN_GRACE,
             start_timeout: Self::START_TIMEOUT,
             max_finished: Self::MAX_FINISHED,

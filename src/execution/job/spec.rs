@@ -16,8 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use sha2::{Digest as _, Sha256};
 
 use super::names::{
-    ANNOTATION_REPLICA, CONTAINER, ENABLED, LABEL_HOSTNAME, LABEL_POOL, LABEL_PROBE, LABEL_ROLE, LABEL_RUNTIME,
-    ROLE_SANDBOX, RUNNER_DIRECTORY, RUNNER_PATH, RUNNER_VOLUME, WORK_PATH, WORK_VOLUME,
+    ANNOTATION_REPLICA, CONTAINER, LABEL_HOSTNAME, LABEL_PROBE, RUNNER_DIRECTORY, RUNNER_PATH, RUNNER_VOLUME,
+    WORK_PATH, WORK_VOLUME,
 };
 use super::view::{EnvGrant, PodResources, Resource, RunnerSource, RuntimeView, Toleration};
 use crate::api::vocabulary;
@@ -116,12 +116,12 @@ pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: 
 fn labels(view: &RuntimeView, identity: &JobIdentity) -> BTreeMap<String, String> {
     let key = pool_key(view, &identity.image, &identity.resources, &identity.env);
     let mut labels = BTreeMap::from([
-        (LABEL_ROLE.to_owned(), ROLE_SANDBOX.to_owned()),
-        (LABEL_RUNTIME.to_owned(), view.name.clone()),
-        (LABEL_POOL.to_owned(), key),
+        (vocabulary::LABEL_ROLE.to_owned(), vocabulary::ROLE_SANDBOX.to_owned()),
+        (vocabulary::LABEL_RUNTIME.to_owned(), view.name.clone()),
+        (vocabulary::LABEL_POOL.to_owned(), key),
     ]);
     if matches!(identity.purpose, JobPurpose::Probe { .. }) {
-        labels.insert(LABEL_PROBE.to_owned(), ENABLED.to_owned());
+        labels.insert(LABEL_PROBE.to_owned(), vocabulary::ENABLED.to_owned());
     }
     labels
 }

@@ -68,6 +68,27 @@ impl RuntimeView {
         self.max_idle + self.max_timeout + DEADLINE_SLACK
     }
 
+    /// The environment values that a skill is granted, by name.
+    #[must_use]
+    pub fn grants_of(&self, skill_namespace: Option<&str>, skill: Option<&str>) -> Vec<EnvGrant> {
+        let (Some(namespace), Some(name)) = (skill_namespace, skill) else {
+            return Vec::new();
+        };
+        let reference = format!("{namespace}/{name}");
+        let mut granted: Vec<EnvGrant> = self
+            .env
+            .iter()
+            .filter(|grant| grant.skills.contains(&reference))
+            // Who else has it is no part of the pod.
+            .map(|grant| EnvGrant {
+                skills: Vec::new(),
+                ..grant.clone()
+            })
+            .collect();
+        granted.sort();
+        granted
+    }
+
     /// `namespace/name`, for logs and errors.
     #[must_use]
     pub fn reference(&self) -> String {

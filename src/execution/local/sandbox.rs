@@ -207,6 +207,7 @@ impl Blueprint {
             landlock: Landlock::Required,
             identity: directory.identity,
             environment: self.environment.clone(),
+            inherit: Vec::new(),
             limits,
             watch: self.watch,
             // The gateway is this process: without it nobody waits for the run.

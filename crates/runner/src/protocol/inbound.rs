@@ -93,6 +93,10 @@ pub struct Start {
     /// runner (all to the work directory; `TMPDIR` to `work/.tmp`, which is not collected), and win over this map.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
+    /// Names of variables that are taken over from the runner's own environment, where it has them: values that the
+    /// owner shall not know, given to the container by its cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inherit: Vec<String>,
     /// Upper limits; `run` may lower them.
     #[serde(default)]
     pub limits: Limits,

@@ -26,7 +26,12 @@ impl Setup {
     /// Makes the directories.
     ///
     /// Errors: in one line, for `not_started`.
-    pub(super) fn new(start: Start) -> Result<Self, String> {
+    pub(super) fn new(mut start: Start) -> Result<Self, String> {
+        for name in std::mem::take(&mut start.inherit) {
+            if let Ok(value) = std::env::var(&name) {
+                start.environment.insert(name, value);
+            }
+        }
         start.identity.map_or(Ok(()), check_identity)?;
         let limits = Effective::of_start(&start.limits);
         let place = Place::make(&start.directory, start.identity)?;

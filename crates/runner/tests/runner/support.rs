@@ -188,6 +188,7 @@ impl Runner {
             environment: [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into(),
+            inherit: Vec::new(),
             limits: Limits {
                 timeout_ms: Some(20_000),
                 ..Limits::default()

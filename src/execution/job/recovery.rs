@@ -1,0 +1,271 @@
+//! What a new owner does before it serves: it learns from the journals what ran, finishes what runs, and ends what stands
+//! idle.
+//!
+//! ```text
+//! pod over               ─▶ its journal names a run ─▶ the outcome is known again
+//! pod lives, run started ─▶ adopted: its journal is followed to the result
+//! pod lives, no run      ─▶ ended while its journal is watched, and waited for
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::ListParams;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::call;
+use super::facts::PodFacts;
+use super::journal::{self, Journal, Until};
+use super::keys::Context;
+use super::launch::Launcher;
+use super::record;
+use super::run::{PodRef, burn, settle};
+use super::spool::{Spool, Telling};
+use super::term::{Foundation, leave_later};
+use super::view::RuntimeView;
+use crate::api::vocabulary::{ANNOTATION_RESULT, LABEL_RUNTIME};
+use crate::execution::conversation::{DEADLINE_MARGIN, Subject, Verdict, verdict};
+use crate::execution::records::{Records, Run};
+use crate::execution::{ExecutionError, ExecutionId, StartKind, now};
+
+/// Journals read at once: each is a connection to a kubelet.
+const READERS: usize = 16;
+/// Journals tried again while the kubelet or containerd is away, and how often.
+const READ_TRIES: u32 = 5;
+/// Between two tries.
+const READ_RETRY: Duration = Duration::from_millis(500);
+
+/// What a pod's journal told.
+enum Found {
+    /// A run, by id and context.
+    Run(Box<Known>),
+    /// No run: the pod may go.
+    Idle(PodFacts),
+    /// Nobody can tell.
+    Unknown(PodFacts),
+}
+
+/// A run of an earlier owner.
+struct Known {
+    facts: PodFacts,
+    id: ExecutionId,
+    context: Context,
+    journal: Journal,
+}
+
+/// Recovers; see the module. Returns when everything that stood idle is gone. What still runs goes on in tasks that end
+/// with `over`.
+pub(super) async fn recover(
+    foundation: &Foundation,
+    view: &RuntimeView,
+    orphan_grace: Duration,
+    over: &CancellationToken,
+) {
+    let launcher = &foundation.launcher;
+    let pods: Vec<PodFacts> = launcher.index.all();
+    // What an earlier owner ran before the oldest journal that is kept, nobody knows any more.
+    foundation.records.set_floor(now().saturating_sub(view.ttl));
+    let found: Vec<Found> = futures::stream::iter(pods)
+        .map(|facts| look(launcher, facts))
+        .buffer_unordered(READERS)
+        .collect()
+        .await;
+    let mut adopted = BTreeSet::new();
+    let mut idle = Vec::new();
+    let (mut known, mut unknown) = (0, 0);
+    for found in found {
+        match found {
+            Found::Run(run) => {
+                known += 1;
+                adopted.insert(run.facts.job.clone());
+                adopt(launcher, &foundation.records, *run, orphan_grace, over);
+            }
+            Found::Idle(facts) if facts.is_over() => {}
+            Found::Idle(facts) => idle.push(facts),
+            Found::Unknown(facts) => {
+                unknown += 1;
+                idle.push(facts);
+            }
+        }
+    }
+    tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took the runtime over");
+    let ended = idle
+        .into_iter()
+        .map(|facts| end_idle(launcher, &foundation.records, facts, orphan_grace, over));
+    futures::stream::iter(ended)
+        .buffer_unordered(READERS)
+        .collect::<()>()
+        .await;
+    delete_leftover_jobs(launcher, view, &adopted).await;
+}
+
+/// Reads the journal of a pod.
+async fn look(launcher: &Launcher, facts: PodFacts) -> Found {
+    if facts.is_probe {
+        return Found::Idle(facts);
+    }
+    let key = launcher.keys.journal(&facts.uid);
+    for _ in 0..READ_TRIES {
+        match journal::read(&launcher.cluster.pods, &facts.name, &key, Until::Now, &mut |_| {}).await {
+            Ok(journal) => return judge(launcher, facts, journal),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Found::Unknown(facts),
+            // No container yet: nothing has run.
+            Err(kube::Error::Api(status)) if status.code == 400 && facts.node.is_none() => return Found::Idle(facts),
+            Err(error) => {
+                tracing::warn!(pod = %facts.name, %error, "a journal cannot be read now");
+                tokio::time::sleep(READ_RETRY).await;
+            }
+        }
+    }
+    Found::Unknown(facts)
+}
+
+fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> Found {
+    let Some(started) = &journal.started else {
+        return Found::Idle(facts);
+    };
+    let id = started.id.parse().ok();
+    let context = launcher.keys.open(&facts.uid, &started.context);
+    match (id, context) {
+        (Some(id), Some(context)) => Found::Run(Box::new(Known {
+            facts,
+            id,
+            context,
+            journal,
+        })),
+        // It ran something, for a hub with another secret: nobody here can ask for it.
+        _ => Found::Unknown(facts),
+    }
+}
+
+/// Makes a run of an earlier owner known again; one that still runs is followed to its end.
+fn adopt(launcher: &Launcher, records: &Arc<Records>, known: Known, orphan_grace: Duration, over: &CancellationToken) {
+    let skill = match (&known.context.skill_namespace, &known.context.skill) {
+        (Some(namespace), Some(name)) => Some(format!("{namespace}/{name}")),
+        (None, name) => name.clone(),
+        (Some(_), None) => None,
+    };
+    let Some((run, waiter)) = records.adopt(&known.context.caller, known.id, skill.as_deref()) else {
+        tracing::error!(id = %known.id, pod = %known.facts.name, "two pods have started one execution");
+        return;
+    };
+    run.start();
+    tokio::spawn(leave_later(waiter, orphan_grace.max(Duration::from_secs(1))));
+    tokio::spawn(finish(launcher.clone(), run, known, over.clone()));
+}
+
+/// Follows an adopted run to its end and writes its record.
+async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationToken) {
+    let Known {
+        facts,
+        id,
+        context,
+        journal,
+    } = known;
+    let start = if context.is_warm {
+        StartKind::Warm
+    } else {
+        StartKind::Cold
+    };
+    let subject = Subject {
+        id,
+        is_command: context.is_command,
+    };
+    let was_over = facts.is_over();
+    let cancel = run.cancel.clone();
+    let outcome = match journal.result {
+        Some(result) => verdict(subject, &result, journal.collected, start),
+        None => {
+            let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
+            let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
+            let mut telling = Telling::new(Spool::new());
+            tokio::select! {
+                verdict = settle(&launcher, &pod, subject, start, deadline, &mut telling) => verdict,
+                () = cancel.cancelled() => {
+                    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                    Verdict::Failed(ExecutionError::Cancelled)
+                }
+                () = over.cancelled() => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
+            }
+        }
+    };
+    let outcome = match outcome {
+        Verdict::Ended(result) => Ok(Arc::new(result)),
+        // Its journal says that it started.
+        Verdict::Failed(error) | Verdict::NotStarted(error) => Err(error),
+    };
+    let is_ours = !matches!(outcome, Err(ExecutionError::NotOwner { .. }));
+    run.finish(now(), outcome.clone());
+    if is_ours && !(was_over && has_record(&launcher, &facts.job).await) {
+        let subject = record::Subject {
+            id,
+            skill_namespace: context.skill_namespace,
+            skill: context.skill,
+            revision: context.revision,
+        };
+        record::write(&launcher.cluster, &facts.job, &subject, &outcome).await;
+    }
+}
+
+async fn has_record(launcher: &Launcher, job: &str) -> bool {
+    let Ok(job) = call(launcher.cluster.jobs.get_metadata(job)).await else {
+        return true;
+    };
+    job.metadata
+        .annotations
+        .is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
+}
+
+/// Ends a pod that has run nothing; if it starts something at the last moment, that counts.
+async fn end_idle(
+    launcher: &Launcher,
+    records: &Arc<Records>,
+    facts: PodFacts,
+    orphan_grace: Duration,
+    over: &CancellationToken,
+) {
+    let mut state = launcher.index.follow(&facts.job);
+    let pod = PodRef::of(&facts, state.clone());
+    if facts.node.is_some() && !facts.is_probe {
+        // The verdict tells only whether a run began; which one, the journal tells while it is there.
+        if let Verdict::Failed(_) = burn(launcher, &pod).await
+            && let Found::Run(run) = look(launcher, facts.clone()).await
+        {
+            adopt(launcher, records, *run, orphan_grace, over);
+            return;
+        }
+    }
+    launcher.cluster.delete_job(&facts.job).await;
+    let gone = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
+    // A node that is away cannot confirm it; the Lease of the old owner has run out, so nobody claims the pod.
+    let _ = tokio::time::timeout(Duration::from_secs(20), gone).await;
+}
+
+/// Jobs whose pod was not there yet when the old owner ended.
+async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: &BTreeSet<String>) {
+    let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
+    let jobs = match call(launcher.cluster.jobs.list(&parameters)).await {
+        Ok(jobs) => jobs.items,
+        Err(error) => {
+            tracing::warn!(%error, "the Jobs of the last owner cannot be listed");
+            return;
+        }
+    };
+    let is_finished = |job: &Job| {
+        job.status.as_ref().is_some_and(|status| {
+            status.succeeded.unwrap_or(0) > 0 || status.failed.unwrap_or(0) > 0 || status.completion_time.is_some()
+        })
+    };
+    let leftover = jobs.into_iter().filter(|job| !is_finished(job)).filter_map(|job| {
+        let name = job.metadata.name?;
+        let has_pod = launcher.index.state(&name).facts.is_some();
+        (!adopted.contains(&name) && !has_pod).then_some(name)
+    });
+    for job in leftover {
+        launcher.cluster.delete_job(&job).await;
+    }
+}

@@ -1,0 +1,382 @@
+//! One run in a pod: the conversation, and what is asked of the pod when the stream does not tell how it ended.
+//!
+//! The end of an attach is never the end of a run. Whether an execution counts as run is decided by one thing only: the
+//! line `started` in the pod's journal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_runner::protocol::{Ack, Cancel, Exit as WireExit, FromRunner, RunResult, ToRunner, encode};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::executor::JobRequest;
+use super::facts::PodFacts;
+use super::failure::{failure, trouble, vanished};
+use super::journal::{self, Journal, Until};
+use super::keys::Context;
+use super::launch::{Launcher, Sandbox, interpreter_path};
+use super::pods::PodState;
+use super::spool::{Spool, Telling};
+use crate::execution::conversation::{
+    Collected, DEADLINE_MARGIN, Subject, Transport as _, Verdict, input_frames, left, millis, read_result, run_frame,
+    skill_frames, verdict, wire_program,
+};
+use crate::execution::{ClusterFailureKind, ExecutionError, StartKind};
+
+/// Frames up to this size go out in one write: a small request is one round trip.
+const ONE_WRITE_BYTES: usize = 192 << 10;
+/// How long a cancelled runner may take to kill its run before its pod is deleted.
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
+/// How long the stream may go on telling after the pod is said to be in trouble: its last frames may be on their way.
+const TROUBLE_GRACE: Duration = Duration::from_secs(2);
+/// How long a runner whose stream broke after `run` was sent may take to say `started`: it says so before anything else.
+const STARTED_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the API server, the kubelet or containerd may be away before the end of a run is given up: each is back
+/// within a minute, or somebody is needed.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
+/// Between two tries to read a journal.
+const SETTLE_RETRY: Duration = Duration::from_millis(500);
+/// How long a deleted pod may take to end.
+const BURN_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a runner may take to exit after `ack`.
+const EXIT_GRACE: Duration = Duration::from_secs(3);
+
+/// A pod without its stream.
+#[derive(Debug, Clone)]
+pub(super) struct PodRef {
+    /// Its Job.
+    pub(super) job: String,
+    /// Its name.
+    pub(super) pod: String,
+    /// Its uid.
+    pub(super) uid: String,
+    /// What the watch says of it.
+    pub(super) state: watch::Receiver<PodState>,
+}
+
+impl PodRef {
+    /// That of a pod in the index.
+    pub(super) fn of(facts: &PodFacts, state: watch::Receiver<PodState>) -> Self {
+        Self {
+            job: facts.job.clone(),
+            pod: facts.name.clone(),
+            uid: facts.uid.clone(),
+            state,
+        }
+    }
+}
+
+/// When a run is given up on.
+#[derive(Debug, Clone)]
+pub(super) struct Bounds {
+    /// The caller, or nobody waiting, ends it.
+    pub(super) cancel: CancellationToken,
+    /// This replica does not own the runtime any more: let go of everything and touch nothing.
+    pub(super) lost: CancellationToken,
+}
+
+/// How the conversation ended.
+enum Talk {
+    Result(RunResult),
+    /// The stream, or the pod, failed.
+    Broken(ExecutionError),
+    Cancelled,
+    Lost,
+}
+
+/// Runs the request in a pod, once.
+pub(super) async fn run(
+    launcher: &Launcher,
+    mut sandbox: Sandbox,
+    request: &JobRequest,
+    start: StartKind,
+    bounds: &Bounds,
+    spool: &Arc<Spool>,
+) -> Verdict {
+    let execution = &request.execution;
+    let subject = Subject::of(execution);
+    let pod = PodRef {
+        job: sandbox.job.clone(),
+        pod: sandbox.pod.clone(),
+        uid: sandbox.uid.clone(),
+        state: sandbox.state.clone(),
+    };
+    let frames = match frames(launcher, &sandbox, request, start) {
+        Ok(frames) => frames,
+        Err(error) => {
+            launcher.cluster.delete_job(&sandbox.job).await;
+            return Verdict::NotStarted(error);
+        }
+    };
+    let mut telling = Telling::new(Arc::clone(spool));
+    let mut collected = Collected::default();
+    let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
+    let mut state = pod.state.clone();
+    let talk = tokio::select! {
+        biased;
+        () = bounds.lost.cancelled() => Talk::Lost,
+        () = bounds.cancel.cancelled() => Talk::Cancelled,
+        outcome = converse(&mut sandbox, frames, &mut collected, &mut telling) => match outcome {
+            Ok(result) => Talk::Result(result),
+            Err(error) => Talk::Broken(error),
+        },
+        () = in_trouble(&mut state) => Talk::Broken(ExecutionError::Internal("the pod is in trouble".into())),
+        () = tokio::time::sleep_until(deadline) => Talk::Broken(ExecutionError::Internal("no result in time".into())),
+    };
+    match talk {
+        Talk::Result(RunResult {
+            exit: WireExit::Survivors { count },
+            ..
+        }) => {
+            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+            Verdict::Failed(left(&format!("{count} of them")))
+        }
+        Talk::Result(result) => {
+            // Later: the answer does not wait for the runner's exit.
+            tokio::spawn(acknowledge(sandbox));
+            verdict(subject, &result, collected, start)
+        }
+        Talk::Lost => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
+        Talk::Cancelled => {
+            end_cancelled(launcher, sandbox).await;
+            Verdict::Failed(ExecutionError::Cancelled)
+        }
+        Talk::Broken(error) => {
+            drop(sandbox);
+            tracing::info!(pod = %pod.pod, %error, "the stream of a run broke; its journal is asked");
+            tokio::select! {
+                () = bounds.lost.cancelled() => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
+                () = bounds.cancel.cancelled() => {
+                    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                    Verdict::Failed(ExecutionError::Cancelled)
+                }
+                verdict = settle(launcher, &pod, subject, start, deadline, &mut telling) => verdict,
+            }
+        }
+    }
+}
+
+/// Everything that goes to the runner, in order, cut so that a small request is one write.
+fn frames(
+    launcher: &Launcher,
+    sandbox: &Sandbox,
+    request: &JobRequest,
+    start: StartKind,
+) -> Result<Vec<Vec<u8>>, ExecutionError> {
+    let execution = &request.execution;
+    let nonce = sandbox.attached.nonce();
+    let (program, language) = wire_program(&execution.program, |language| {
+        Some(interpreter_path(language).to_owned())
+    })?;
+    let context = Context {
+        caller: execution.caller.clone(),
+        skill_namespace: request.skill_namespace.clone(),
+        skill: request.skill.clone(),
+        revision: request.revision.clone(),
+        is_command: Subject::of(execution).is_command,
+        is_warm: start == StartKind::Warm,
+        timeout_ms: millis(execution.limits.timeout),
+    };
+    let context = launcher.keys.seal(&sandbox.uid, &context);
+    let run = run_frame(&nonce, execution, program, language, context);
+    let skills = execution.mounts.iter().flat_map(|mount| skill_frames(mount, &nonce));
+    let mut writes: Vec<Vec<u8>> = vec![Vec::new()];
+    for frame in skills.chain(input_frames(execution, &nonce)).chain([run]) {
+        match writes.last_mut() {
+            Some(last) if last.len() + frame.len() <= ONE_WRITE_BYTES => last.extend(frame),
+            _ => writes.push(frame),
+        }
+    }
+    Ok(writes)
+}
+
+async fn converse(
+    sandbox: &mut Sandbox,
+    frames: Vec<Vec<u8>>,
+    collected: &mut Collected,
+    telling: &mut Telling,
+) -> Result<RunResult, ExecutionError> {
+    for frame in frames {
+        sandbox.attached.send(&frame).await?;
+    }
+    read_result(&mut sandbox.attached, collected, &mut |frame| telling.frame(frame)).await
+}
+
+/// Returns a while after the pod is said to be over, gone or in trouble.
+async fn in_trouble(state: &mut watch::Receiver<PodState>) {
+    let is_bad = |state: &PodState| {
+        state.is_gone
+            || state
+                .facts
+                .as_ref()
+                .is_some_and(|facts| facts.is_over() || facts.is_deleting || trouble(facts).is_some())
+    };
+    // The index lives as long as the owner; without it there is nothing more to learn.
+    if state.wait_for(is_bad).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(TROUBLE_GRACE).await;
+}
+
+/// The answer is complete, so a runner that is gone already is no failure. The stream stays until the pod ends it, or
+/// the ack could be cut off.
+async fn acknowledge(mut sandbox: Sandbox) {
+    let nonce = sandbox.attached.nonce();
+    let _ = sandbox.attached.send(&encode(&ToRunner::Ack(Ack { nonce }))).await;
+    let _ = tokio::time::timeout(EXIT_GRACE, sandbox.attached.drain()).await;
+}
+
+async fn end_cancelled(launcher: &Launcher, mut sandbox: Sandbox) {
+    let nonce = sandbox.attached.nonce();
+    let end = async {
+        let cancel = encode(&ToRunner::Cancel(Cancel { nonce: nonce.clone() }));
+        sandbox.attached.send(&cancel).await?;
+        while !matches!(sandbox.attached.next().await?, FromRunner::Result(_)) {}
+        Ok::<(), ExecutionError>(())
+    };
+    match tokio::time::timeout(CANCEL_GRACE, end).await {
+        Ok(Ok(())) => {
+            tokio::spawn(acknowledge(sandbox));
+        }
+        _ => launcher.cluster.delete_pod(&sandbox.pod, &sandbox.uid).await,
+    }
+}
+
+/// Finds out from the journal and the pod how a run ended whose stream did not tell. Never runs anything.
+///
+/// [`Verdict::NotStarted`] only if the container is over and its whole journal has no `started`.
+pub(super) async fn settle(
+    launcher: &Launcher,
+    pod: &PodRef,
+    subject: Subject,
+    start: StartKind,
+    deadline: Instant,
+    telling: &mut Telling,
+) -> Verdict {
+    let give_up = deadline + SETTLE_PATIENCE;
+    let mut has_started = false;
+    let mut unstarted_since: Option<Instant> = None;
+    loop {
+        let is_over = {
+            let state = pod.state.borrow();
+            state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over)
+        };
+        let until = match (is_over, has_started) {
+            (true, _) => Until::Now,
+            (false, true) => Until::Result,
+            (false, false) => Until::Started,
+        };
+        telling.restart();
+        let bound = if until == Until::Started {
+            Instant::now() + STARTED_PATIENCE
+        } else {
+            give_up
+        };
+        match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, telling)).await {
+            Ok(Ok(journal)) => {
+                has_started |= journal.started.is_some();
+                if let Some(result) = &journal.result {
+                    return verdict(subject, result, journal.collected, start);
+                }
+                if is_over {
+                    return over(launcher, pod, has_started).await;
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(pod = %pod.pod, %error, "a journal cannot be read now");
+                if is_over && is_not_found(&error) {
+                    // No journal is left to prove that nothing ran.
+                    return over(launcher, pod, true).await;
+                }
+            }
+            Err(_) if until == Until::Started => {
+                unstarted_since.get_or_insert_with(Instant::now);
+            }
+            Err(_) => {}
+        }
+        if Instant::now() >= give_up {
+            return Verdict::Failed(failure(
+                ClusterFailureKind::ApiUnavailable,
+                "JournalUnreadable",
+                "the end of the run could not be learnt from its pod",
+                true,
+            ));
+        }
+        if unstarted_since.is_some() && !has_started {
+            return burn(launcher, pod).await;
+        }
+        tokio::time::sleep(SETTLE_RETRY).await;
+    }
+}
+
+async fn read_journal(launcher: &Launcher, pod: &PodRef, until: Until, telling: &mut Telling) -> kube::Result<Journal> {
+    let key = launcher.keys.journal(&pod.uid);
+    journal::read(&launcher.cluster.pods, &pod.pod, &key, until, &mut |frame| {
+        telling.frame(frame)
+    })
+    .await
+}
+
+/// The container is over and has no result.
+async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> Verdict {
+    let state = pod.state.borrow().clone();
+    let found = state.facts.as_ref().and_then(trouble);
+    let error = match found.filter(|_| !state.is_gone) {
+        Some(found) => found.error(may_have_run),
+        None if state.is_gone => {
+            let job_failed = launcher.cluster.job_failed(&pod.job).await;
+            vanished(state.facts.as_ref(), job_failed.as_ref()).error(may_have_run)
+        }
+        None => failure(
+            ClusterFailureKind::ContainerFailed,
+            "NoResult",
+            "the container ended without a result",
+            may_have_run,
+        ),
+    };
+    if may_have_run {
+        Verdict::Failed(error)
+    } else {
+        Verdict::NotStarted(error)
+    }
+}
+
+/// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts.
+pub(super) async fn burn(launcher: &Launcher, pod: &PodRef) -> Verdict {
+    let key = launcher.keys.journal(&pod.uid);
+    let mut ignore = |_: &FromRunner| {};
+    let watched = journal::read(&launcher.cluster.pods, &pod.pod, &key, Until::Started, &mut ignore);
+    let delete = async {
+        // The journal is open before the pod goes, or its end could be missed.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+    };
+    let (read, ()) = tokio::join!(tokio::time::timeout(BURN_TIMEOUT, watched), delete);
+    let told = |kind, reason: &str, message: &str, may_have_run| failure(kind, reason, message, may_have_run);
+    match read {
+        Ok(Ok(journal)) if journal.started.is_none() => Verdict::NotStarted(told(
+            ClusterFailureKind::ContainerFailed,
+            "NotStarted",
+            "the pod was claimed and did not start the run; it is ended",
+            false,
+        )),
+        Ok(Ok(_)) => Verdict::Failed(told(
+            ClusterFailureKind::PodDeleted,
+            "Interrupted",
+            "the run began while its pod was being ended",
+            true,
+        )),
+        _ => Verdict::Failed(told(
+            ClusterFailureKind::ApiUnavailable,
+            "JournalUnreadable",
+            "whether the run began could not be learnt from its pod",
+            true,
+        )),
+    }
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
