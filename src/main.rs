@@ -12,7 +12,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let cli = knack::cli::Cli::parse();
-    let filter = EnvFilter::try_from_env("KNACK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env("KNACK_LOG")
+        .or_else(|_| EnvFilter::try_from_default_env())
+        .unwrap_or_else(|_| EnvFilter::new(cli.default_log()));
     tracing_subscriber::fmt()
         .json()
         .with_env_filter(filter)

@@ -104,3 +104,5 @@ pub const KEY_HUB_CA: &str = "ca.crt";
 pub const CLIENT_TOKEN_AUDIENCE: &str = "knack-gateway";
 /// Request header in which a client of a shared gateway may show its token, if its API key has another use.
 pub const HEADER_CLIENT_TOKEN: &str = "x-knack-token";
+/// Request header by which a shared gateway knows its client behind its own check; never accepted from outside.
+pub const HEADER_CLIENT: &str = "x-knack-client";

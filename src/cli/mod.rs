@@ -3,9 +3,12 @@
 pub mod controller;
 pub mod crds;
 pub mod dev;
+pub mod gateway;
+pub mod hub;
 mod local;
 pub mod mock;
 pub mod run;
+mod run_cluster;
 pub mod schema;
 mod signals;
 pub mod terminal;
@@ -32,6 +35,10 @@ enum Command {
     /// Print the custom resource definitions
     #[command(hide = true)]
     Crds(crds::CrdsArgs),
+    /// Serve gateways in a cluster: catalog, content and executions
+    Hub(hub::HubArgs),
+    /// Serve applications in a cluster, with skills and executions from a hub
+    Gateway(gateway::GatewayArgs),
     /// Serve the scripted model that demonstrations and tests use as a provider
     #[command(hide = true)]
     Mock(mock::MockArgs),
@@ -46,7 +53,7 @@ enum Command {
 enum SkillCommand {
     /// Check skill folders and manifests
     Validate(validate::ValidateArgs),
-    /// Run a skill's tool, or a command with its files, once in the local sandbox
+    /// Run a skill's tool, or a command with its files, once: in the local sandbox, or with --runtime in a cluster
     Run(run::RunArgs),
     /// Print the tool declarations of decorated Python functions, as JSON
     Schema(schema::SchemaArgs),
@@ -62,12 +69,24 @@ pub enum Output {
     Json,
 }
 
+impl Cli {
+    /// What is logged unless `KNACK_LOG` or `RUST_LOG` say otherwise: servers tell what they do, tools only what is wrong.
+    pub const fn default_log(&self) -> &'static str {
+        match self.command {
+            Command::Dev(_) | Command::Skill { .. } | Command::Mock(_) | Command::Crds(_) => "warn",
+            _ => "info,kube=warn,tower=warn",
+        }
+    }
+}
+
 /// Runs the command that the arguments name.
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Dev(args) => dev::dev(args).await,
         Command::Controller(args) => controller::controller(args).await,
         Command::Crds(args) => crds::crds(&args),
+        Command::Hub(args) => hub::hub(args).await,
+        Command::Gateway(args) => gateway::gateway(args).await,
         Command::Mock(args) => mock::mock(args).await,
         Command::Skill {
             command: SkillCommand::Validate(args),

@@ -20,12 +20,13 @@ use crate::execution::{
     ExecutionId, ExecutionRequest, ExecutionResult, Exit, InputFile, Limits, Program, SkillMount, WorkingDirectory,
 };
 use crate::gateway::grants::Grants;
+use crate::hub_api::RuntimeName;
 
 /// Arguments of `knack skill run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Skill folder or manifest file
-    path: PathBuf,
+    /// Skill folder or manifest file; with --runtime, a Skill of the cluster as namespace/name
+    pub(super) path: PathBuf,
     /// Which skill, if the path holds several
     #[arg(long)]
     skill: Option<String>,
@@ -40,16 +41,28 @@ pub struct RunArgs {
     input: Vec<PathBuf>,
     /// Where result files are saved
     #[arg(long, value_name = "DIR", default_value = "knack-files")]
-    files_dir: PathBuf,
+    pub(super) files_dir: PathBuf,
     /// Wall-clock limit, seconds
     #[arg(long)]
     timeout: Option<u64>,
     /// Give the skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
-    allow_env: Vec<String>,
+    pub(super) allow_env: Vec<String>,
+    /// Run in a cluster, at this SkillRuntime (namespace/name), instead of on this machine
+    #[arg(long, value_name = "RUNTIME")]
+    runtime: Option<RuntimeName>,
+    /// With --runtime: the ServiceAccount to run as, as namespace/name; "default" of the runtime's namespace when absent
+    #[arg(long, value_name = "ACCOUNT", requires = "runtime")]
+    pub(super) service_account: Option<String>,
+    /// With --runtime: the namespace that Knack is installed in
+    #[arg(long, value_name = "NAMESPACE", default_value = "knack-system", requires = "runtime")]
+    pub(super) hub_namespace: String,
+    /// With --runtime: the context of the kubeconfig
+    #[arg(long, requires = "runtime")]
+    pub(super) context: Option<String>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    pub(super) output: Output,
     /// Program and arguments, instead of a tool: `-- python3 skills/NAME/scripts/x.py out.png`
     #[arg(last = true)]
     command: Vec<String>,
@@ -57,6 +70,9 @@ pub struct RunArgs {
 
 /// Runs once; the exit code is the program's.
 pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    if let Some(runtime) = args.runtime.clone() {
+        return super::run_cluster::run(args, runtime).await;
+    }
     let skill = find_skill(&args).await?;
     let request = request(&args, &skill).await?;
     terminal::note(&format!("starting the sandbox for {}", skill.id.name));
@@ -84,7 +100,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     interrupt.abort();
     let saved = save(&args.files_dir, &result).await?;
     match args.output {
-        Output::Text => print_text(&result, &saved),
+        Output::Text => print_text(&result, &saved, true),
         Output::Json => print_json(&result, &saved),
     }
     Ok(exit_code(result.exit))
@@ -131,7 +147,7 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Arc<Skill>> {
         .with_context(|| format!("{}: the skill has errors", args.path.display()))
 }
 
-async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Result<ExecutionRequest> {
+pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Result<ExecutionRequest> {
     let (argv, working_directory) = match &args.tool {
         Some(name) => {
             let tool = find_tool(skill, name)?;
@@ -219,7 +235,7 @@ async fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<InputFile>> {
     Ok(files)
 }
 
-async fn save(folder: &Path, result: &ExecutionResult) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+pub(super) async fn save(folder: &Path, result: &ExecutionResult) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut saved = BTreeMap::new();
     for file in &result.files {
         // The executor delivers relative paths without `..` only; they stay below the folder.
@@ -237,9 +253,12 @@ async fn save(folder: &Path, result: &ExecutionResult) -> anyhow::Result<BTreeMa
     Ok(saved)
 }
 
-fn print_text(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {
-    terminal::raw(&result.stdout.bytes);
-    terminal::note(result.stderr.text().trim_end());
+/// `outputs`: with what the program wrote, unless that was shown while it ran.
+pub(super) fn print_text(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>, outputs: bool) {
+    if outputs {
+        terminal::raw(&result.stdout.bytes);
+        terminal::note(result.stderr.text().trim_end());
+    }
     for path in saved.values() {
         terminal::note(&format!("saved {}", path.display()));
     }
@@ -256,7 +275,7 @@ fn print_text(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {
     ));
 }
 
-fn print_json(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {
+pub(super) fn print_json(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {
     let files: Vec<Value> = result
         .files
         .iter()
@@ -293,6 +312,6 @@ const fn code(exit: Exit) -> i32 {
     }
 }
 
-fn exit_code(exit: Exit) -> ExitCode {
+pub(super) fn exit_code(exit: Exit) -> ExitCode {
     ExitCode::from(u8::try_from(code(exit)).unwrap_or(1))
 }

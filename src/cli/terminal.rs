@@ -16,6 +16,12 @@ pub fn raw(bytes: &[u8]) {
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
+/// Bytes as they are: standard error.
+pub fn raw_error(bytes: &[u8]) {
+    let mut out = std::io::stderr().lock();
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
+}
+
 /// Progress and remarks: standard error, so that output stays clean.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");

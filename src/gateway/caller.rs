@@ -4,12 +4,14 @@ use http::{HeaderMap, Uri};
 use knack_wire::history::{Caller, HistorySecret};
 
 use super::upstream::CREDENTIAL_HEADERS;
+use crate::api::vocabulary::HEADER_CLIENT;
 
 /// The caller of a request: every credential header it has, and the `key` query parameter of raw Gemini callers.
 /// Requests without any credential share one identity.
 pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Caller {
     let mut credential = Vec::with_capacity(96);
-    for name in CREDENTIAL_HEADERS {
+    // Behind a client check the account is what counts; without one this header only adds to what identifies its sender.
+    for name in CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]) {
         for value in headers.get_all(name) {
             let value = strip_bearer(value.as_bytes());
             credential.extend_from_slice(&(value.len() as u64).to_be_bytes());

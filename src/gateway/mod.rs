@@ -12,6 +12,7 @@
 pub mod app;
 pub mod budget;
 pub mod caller;
+pub mod client_auth;
 pub mod exchange;
 pub mod files;
 pub mod grants;

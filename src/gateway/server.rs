@@ -4,10 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 
 use super::app::router;
+use super::client_auth::{self, ClientAuth};
 use super::state::Gateway;
 
 /// How long running answers may take after the stop signal: below the 30 s that Kubernetes grants by default.
@@ -19,6 +22,31 @@ pub async fn serve(
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let service = router(Arc::clone(&gateway));
+    serve_router(gateway, service, listener, stop).await
+}
+
+/// As [`serve`], behind a check of who the client is, if there is one.
+pub async fn serve_authenticated(
+    gateway: Arc<Gateway>,
+    auth: Option<Arc<ClientAuth>>,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let mut service = router(Arc::clone(&gateway));
+    if let Some(auth) = auth {
+        // Outermost: nothing of a stranger's request is looked at.
+        service = service.layer(from_fn_with_state(auth, client_auth::check));
+    }
+    serve_router(gateway, service, listener, stop).await
+}
+
+async fn serve_router(
+    gateway: Arc<Gateway>,
+    service: Router,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     // Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
@@ -26,13 +54,12 @@ pub async fn serve(
         }
     });
     let (stopping, mut stopped) = tokio::sync::watch::channel(false);
-    let draining = Arc::clone(&gateway);
     let signal = async move {
         stop.await;
-        draining.drain();
+        gateway.drain();
         stopping.send_replace(true);
     };
-    let service = axum::serve(listener, router(gateway)).with_graceful_shutdown(signal);
+    let service = axum::serve(listener, service).with_graceful_shutdown(signal);
     let overdue = async move {
         // An error means that the sender is gone: the server has ended.
         let _ = stopped.wait_for(|stopping| *stopping).await;

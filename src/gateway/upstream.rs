@@ -1,8 +1,10 @@
 //! The providers behind the gateway: which address a request goes to, and what of its head goes along.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use knack_wire::Format;
@@ -16,7 +18,10 @@ const POOL_IDLE_PER_HOST: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Upstreams {
     client: reqwest::Client,
-    bases: BTreeMap<Api, Base>,
+    /// Replaced as a whole when the runtime names other addresses.
+    bases: Arc<ArcSwap<BTreeMap<Api, Base>>>,
+    /// APIs whose address was configured here: the runtime has no say about them.
+    fixed: Arc<BTreeSet<Api>>,
 }
 
 /// One provider's base address, as configured.
@@ -39,7 +44,30 @@ pub enum Api {
     Gemini,
 }
 
+impl Base {
+    /// The public address of an API.
+    fn public(api: Api) -> Self {
+        Self {
+            url: api.default_url().to_owned(),
+            key: None,
+        }
+    }
+}
+
+/// Whether a text is a base URL. The error does not repeat it.
+pub fn check_url(url: &str) -> Result<(), &'static str> {
+    let parsed: http::Uri = url.parse().map_err(|_| "not a URL")?;
+    if matches!(parsed.scheme_str(), Some("http" | "https")) && parsed.host().is_some() {
+        Ok(())
+    } else {
+        Err("not an http or https URL")
+    }
+}
+
 impl Api {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Gemini];
+
     /// The word used in flags, manifests and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,9 +79,7 @@ impl Api {
 
     /// Reads the word; `None` for others.
     pub fn from_word(word: &str) -> Option<Self> {
-        [Self::OpenAi, Self::Anthropic, Self::Gemini]
-            .into_iter()
-            .find(|api| api.as_str() == word)
+        Self::ALL.into_iter().find(|api| api.as_str() == word)
     }
 
     /// The public address, used when none is configured.
@@ -98,20 +124,42 @@ impl Upstreams {
             // A redirect would carry the client's key to an address nobody configured.
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        let bases = [Api::OpenAi, Api::Anthropic, Api::Gemini]
+        let bases = Api::ALL
             .into_iter()
-            .map(|api| {
-                let base = configured.get(&api).cloned();
-                (
-                    api,
-                    base.unwrap_or_else(|| Base {
-                        url: api.default_url().to_owned(),
-                        key: None,
-                    }),
-                )
-            })
+            .map(|api| (api, configured.get(&api).cloned().unwrap_or_else(|| Base::public(api))))
             .collect();
-        Ok(Self { client, bases })
+        Ok(Self {
+            client,
+            bases: Arc::new(ArcSwap::from_pointee(bases)),
+            fixed: Arc::new(configured.keys().copied().collect()),
+        })
+    }
+
+    /// Takes over the addresses that a runtime names, for APIs that have none of their own. A key is never sent to such an
+    /// address: whoever may name it need not be allowed to read the key. Returns what is not used, and why.
+    pub fn follow(&self, named: &BTreeMap<String, String>) -> Vec<String> {
+        let mut refused = Vec::new();
+        let mut bases = (**self.bases.load()).clone();
+        for api in Api::ALL.into_iter().filter(|api| !self.fixed.contains(api)) {
+            let base = match named.get(api.as_str()) {
+                Some(url) => match check_url(url) {
+                    Ok(()) => Base {
+                        url: url.clone(),
+                        key: None,
+                    },
+                    Err(error) => {
+                        refused.push(format!("{}: {error}", api.as_str()));
+                        continue;
+                    }
+                },
+                None => Base::public(api),
+            };
+            bases.insert(api, base);
+        }
+        if **self.bases.load() != bases {
+            self.bases.store(Arc::new(bases));
+        }
+        refused
     }
 
     /// Starts a request: the client's path and query below the configured base, with the headers given.
@@ -122,7 +170,8 @@ impl Upstreams {
         path_and_query: &str,
         mut headers: HeaderMap,
     ) -> reqwest::RequestBuilder {
-        let base = &self.bases[&api];
+        let bases = self.bases.load();
+        let base = &bases[&api];
         if let Some(key) = &base.key {
             replace_key(api, &mut headers, key);
         }
@@ -263,6 +312,35 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["accept-encoding", "anthropic-version", "authorization"]);
         assert_eq!(out["accept-encoding"], "identity");
+    }
+
+    #[test]
+    fn a_runtime_names_addresses_only_where_none_is_configured_and_never_gets_a_key() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let own = Base {
+            url: "http://own".to_owned(),
+            key: Some(HeaderValue::from_static("key")),
+        };
+        let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, own.clone())])).unwrap();
+        let named = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(api, url)| ((*api).to_owned(), (*url).to_owned()))
+                .collect()
+        };
+        let refused = upstreams.follow(&named(&[
+            ("openai", "http://evil"),
+            ("anthropic", "http://mine/x"),
+            ("gemini", "file:///etc"),
+        ]));
+        assert_eq!(refused.len(), 1);
+        let bases = upstreams.bases.load_full();
+        assert_eq!(bases[&Api::OpenAi], own);
+        assert_eq!(bases[&Api::Anthropic].url, "http://mine/x");
+        assert_eq!(bases[&Api::Anthropic].key, None);
+        assert_eq!(bases[&Api::Gemini], Base::public(Api::Gemini));
+        upstreams.follow(&named(&[]));
+        assert_eq!(upstreams.bases.load()[&Api::Anthropic], Base::public(Api::Anthropic));
     }
 
     #[test]

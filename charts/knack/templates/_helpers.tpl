@@ -43,13 +43,6 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- join "\n" (uniq $all) -}}
 {{- end }}
 
-{{- /* Every namespace that is looked at, one per line; empty for all. Runtimes live where code runs, so those belong to it. */}}
-{{- define "knack.watchNamespaces" -}}
-{{- if .Values.watchNamespaces -}}
-{{- join "\n" (uniq (concat .Values.watchNamespaces (compact (splitList "\n" (include "knack.runtimeNamespaces" .))))) -}}
-{{- end -}}
-{{- end }}
-
 {{- /* namespace/name that the gateway serves. */}}
 {{- define "knack.gatewayRuntime" -}}
 {{- .Values.gateway.runtime | default (include "knack.defaultRuntime" .) | required "gateway.runtime: name a SkillRuntime as namespace/name, or enable defaultRuntime" -}}

@@ -12,5 +12,7 @@ mod content;
 pub mod convert;
 mod follow;
 pub mod mirror;
+mod one;
 
 pub use follow::{Following, follow};
+pub use one::fetch_skill;

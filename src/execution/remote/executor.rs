@@ -210,7 +210,8 @@ impl RemoteExecutor {
         }
     }
 
-    fn path(&self, id: ExecutionId) -> String {
+    /// Path and query of an execution at the hub.
+    pub fn path(&self, id: ExecutionId) -> String {
         format!("/v1/executions/{id}?runtime={}", self.runtime)
     }
 

@@ -1,0 +1,156 @@
+//! `knack hub`: serves gateways, and owns the sandboxes.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::signals;
+use crate::api::vocabulary::SERVICE_HUB;
+use crate::certificates::KEY_JOURNAL;
+use crate::execution::job::{JobClients, JobSettings};
+use crate::hub::server::Hub;
+use crate::hub::tls::Certificate;
+use crate::hub::{HubSettings, run};
+use crate::hub_api::RuntimeName;
+use crate::hub_client::replica_host;
+use crate::probes;
+
+/// Arguments of `knack hub`.
+#[derive(Debug, Args)]
+pub struct HubArgs {
+    /// Namespace of the installation
+    #[arg(long, env = "POD_NAMESPACE", default_value = "knack-system")]
+    namespace: String,
+    /// Address to serve gateways on, by TLS
+    #[arg(long, default_value = "0.0.0.0:8443")]
+    listen: SocketAddr,
+    /// Namespaces in which code may run: the hub has rights there
+    #[arg(long, value_delimiter = ',')]
+    runtime_namespaces: Vec<String>,
+    /// The SkillRuntime that serves all namespaces, as namespace/name
+    #[arg(long)]
+    default_runtime: Option<RuntimeName>,
+    /// Look at this namespace only; may be given several times
+    #[arg(long = "watch-namespace")]
+    watch_namespaces: Vec<String>,
+    /// Image of SkillRuntimes that name none
+    #[arg(long)]
+    sandbox_image: Option<String>,
+    /// Accept sandbox images without a digest (test clusters)
+    #[arg(long)]
+    allow_image_tags: bool,
+    /// Folder with tls.crt and tls.key
+    #[arg(long, value_name = "DIR")]
+    tls_dir: PathBuf,
+    /// Where callers of other replicas reach this one, as https://host:port; by default made from --pod-ip
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
+    /// Address of this pod
+    #[arg(long, env = "POD_IP", hide = true)]
+    pod_ip: Option<IpAddr>,
+    /// Name of this replica
+    #[arg(long, env = "POD_NAME", default_value = "knack-hub", hide = true)]
+    replica: String,
+    /// Where /healthz, /readyz and /metrics answer
+    #[arg(long, default_value = "127.0.0.1:9090")]
+    metrics_listen: SocketAddr,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
+    let settings = settings(&args)?;
+    let certificate = Certificate::read(&args.tls_dir).await.with_context(|| {
+        format!(
+            "--tls-dir {}: knack controller makes the Secret knack-hub-tls that belongs there",
+            args.tls_dir.display()
+        )
+    })?;
+    let secret = journal_key(&args.tls_dir).await?;
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("--listen {}", args.listen))?;
+    let probes_listener = TcpListener::bind(args.metrics_listen)
+        .await
+        .with_context(|| format!("--metrics-listen {}", args.metrics_listen))?;
+    let config = kube::Config::infer()
+        .await
+        .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
+    let clients = JobClients::new(config).context("the cluster's address or credentials cannot be used")?;
+    let job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
+    let client = clients.api.clone();
+    tracing::info!(replica = %settings.replica, address = %settings.address, "the hub starts");
+    let hub = Hub::start(&client, clients, job_settings, settings);
+    let stop = CancellationToken::new();
+    let signal = stop.clone();
+    tokio::spawn(async move {
+        signals::stop().await;
+        tracing::info!("stopping");
+        signal.cancel();
+    });
+    let ended = CancellationToken::new();
+    let probing = tokio::spawn(probes::serve(
+        hub.probes(),
+        probes_listener,
+        ended.clone().cancelled_owned(),
+    ));
+    let result = run(hub, certificate, listener, stop).await;
+    ended.cancel();
+    let _ = probing.await;
+    result.context("serving failed")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
+    if let Some(runtime) = &args.default_runtime
+        && !args.runtime_namespaces.contains(&runtime.namespace)
+    {
+        bail!(
+            "--default-runtime {runtime}: its namespace is not among --runtime-namespaces; add it, or its code cannot run"
+        );
+    }
+    let address = match (&args.advertise, args.pod_ip) {
+        (Some(url), _) if !url.starts_with("https://") => bail!("--advertise {url}: write https://host:port"),
+        (Some(url), _) => url.trim_end_matches('/').to_owned(),
+        (None, Some(address)) => {
+            let service = format!("{SERVICE_HUB}.{}.svc", args.namespace);
+            format!("https://{}:{}", replica_host(address, &service), args.listen.port())
+        }
+        (None, None) => bail!("--advertise: say where callers reach this replica, or set POD_IP"),
+    };
+    // A pod's name outlives a restart of its container; what a process owned before its restart is not this one's.
+    let start = uuid::Uuid::new_v4().simple().to_string();
+    let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
+    Ok(HubSettings {
+        namespace: args.namespace.clone(),
+        runtime_namespaces: set(&args.runtime_namespaces),
+        default_runtime: args.default_runtime.clone(),
+        watch_namespaces: set(&args.watch_namespaces),
+        default_image: args.sandbox_image.clone(),
+        allow_image_tags: args.allow_image_tags,
+        replica: format!("{}-{}", args.replica, &start[..8]),
+        address,
+    })
+}
+
+/// The key that all replicas seal journals with: from its own file, else (a certificate that somebody else provides) from
+/// the key of the certificate, which all replicas share too.
+async fn journal_key(folder: &Path) -> anyhow::Result<[u8; 32]> {
+    let own = folder.join(KEY_JOURNAL);
+    let material = match tokio::fs::read(&own).await {
+        Ok(key) if !key.is_empty() => key,
+        _ => tokio::fs::read(folder.join("tls.key"))
+            .await
+            .with_context(|| format!("--tls-dir {}: tls.key", folder.display()))?,
+    };
+    let mut hash = Sha256::new();
+    hash.update(b"knack journal key v1\n");
+    hash.update(&material);
+    Ok(hash.finalize().into())
+}

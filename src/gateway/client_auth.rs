@@ -1,0 +1,228 @@
+//! Who may use a shared gateway: clients show a ServiceAccount token, and the hub says whose it is.
+//!
+//! The token comes in `x-knack-token`, or as the API key (`Authorization`, `x-api-key`, `x-goog-api-key`), which is where an
+//! unchanged SDK sends what it is given. It never goes upstream. Behind this layer the client is known by its account, so
+//! that what it may come back for (hidden turns, files) outlives its tokens.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use knack_wire::Fault;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::app::{error_format, fault};
+use super::upstream::CREDENTIAL_HEADERS;
+use crate::api::vocabulary::{HEADER_CLIENT, HEADER_CLIENT_TOKEN};
+use crate::hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode, RuntimeName};
+use crate::hub_client::{HubClient, HubError};
+
+/// Verdicts remembered, at about 200 bytes each.
+const REMEMBERED: usize = 8192;
+/// How long a known client is let in while the hub is away: as long as a request may take.
+const STALE_FOR: Duration = Duration::from_mins(10);
+
+/// The check of clients.
+#[derive(Debug)]
+pub struct ClientAuth {
+    hub: HubClient,
+    runtime: RuntimeName,
+    verdicts: Mutex<HashMap<[u8; 32], Known>>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    fresh_until: Instant,
+    usable_until: Instant,
+    /// The client, or why it is refused.
+    verdict: Result<String, String>,
+}
+
+impl ClientAuth {
+    /// A check by a hub for one runtime.
+    pub fn new(hub: HubClient, runtime: RuntimeName) -> Arc<Self> {
+        Arc::new(Self {
+            hub,
+            runtime,
+            verdicts: Mutex::default(),
+        })
+    }
+
+    /// Who shows this token; the error is the answer to the client.
+    async fn client(&self, token: &str) -> Result<String, Fault> {
+        let key: [u8; 32] = Sha256::digest(token).into();
+        let now = Instant::now();
+        let known = self.lock().get(&key).cloned();
+        if let Some(known) = &known
+            && now < known.fresh_until
+        {
+            return known.verdict.clone().map_err(|reason| refused(&reason));
+        }
+        let check = ClientCheck {
+            runtime: self.runtime.clone(),
+            token: token.to_owned(),
+        };
+        match self.hub.post::<ClientVerdict>("/v1/clients", &check).await {
+            Ok(answer) => {
+                let verdict = match (answer.allowed, answer.client) {
+                    (true, Some(client)) => Ok(client),
+                    _ => Err(answer.reason.unwrap_or_else(|| "the hub refuses it".to_owned())),
+                };
+                let fresh_until = now + Duration::from_secs(answer.valid_seconds);
+                self.remember(
+                    key,
+                    Known {
+                        fresh_until,
+                        usable_until: fresh_until + STALE_FOR,
+                        verdict: verdict.clone(),
+                    },
+                );
+                verdict.map_err(|reason| refused(&reason))
+            }
+            Err(error) => match known {
+                // The hub is away; who was let in a moment ago still is.
+                Some(Known {
+                    verdict: Ok(client),
+                    usable_until,
+                    ..
+                }) if error.is_transient() && now < usable_until => Ok(client),
+                _ => Err(cannot_tell(&error)),
+            },
+        }
+    }
+
+    fn remember(&self, key: [u8; 32], known: Known) {
+        let mut verdicts = self.lock();
+        if verdicts.len() >= REMEMBERED {
+            let now = Instant::now();
+            verdicts.retain(|_, known| now < known.fresh_until);
+            if verdicts.len() >= REMEMBERED {
+                verdicts.clear();
+            }
+        }
+        verdicts.insert(key, known);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Known>> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The layer: before anything else of a request is looked at.
+pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, next: Next) -> Response {
+    // Kubelets and scrapers show no token; nothing of a client's is behind these.
+    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+        return next.run(request).await;
+    }
+    let format = error_format(&request);
+    let Some(token) = take_token(request.headers_mut()) else {
+        return fault(
+            &refused("no token; send a ServiceAccount token for the audience knack-gateway as the API key"),
+            format,
+        );
+    };
+    match auth.client(&token).await {
+        Ok(client) => {
+            if let Ok(value) = HeaderValue::from_str(&client) {
+                request
+                    .headers_mut()
+                    .insert(HeaderName::from_static(HEADER_CLIENT), value);
+            }
+            next.run(request).await
+        }
+        Err(answer) => fault(&answer, format),
+    }
+}
+
+/// The token, taken out of the headers: it must not reach a provider, and nobody may claim to be a client by a header.
+fn take_token(headers: &mut HeaderMap) -> Option<String> {
+    headers.remove(HEADER_CLIENT);
+    let own = headers.remove(HEADER_CLIENT_TOKEN);
+    if let Some(value) = own {
+        return value.to_str().ok().map(str::to_owned);
+    }
+    let name = CREDENTIAL_HEADERS
+        .into_iter()
+        .find(|name| headers.contains_key(*name))?;
+    let value = headers.remove(name)?;
+    // What else calls itself a credential is the same token, as SDKs send it in several ways.
+    for other in CREDENTIAL_HEADERS {
+        headers.remove(other);
+    }
+    let text = value.to_str().ok()?;
+    let token = match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token,
+        _ => text,
+    };
+    Some(token.trim().to_owned())
+}
+
+fn refused(reason: &str) -> Fault {
+    Fault {
+        retry: false,
+        ..Fault::new(401, format!("This gateway does not know you: {reason}."))
+    }
+}
+
+fn cannot_tell(error: &HubError) -> Fault {
+    if let HubError::Refused(Problem { code, .. }) = error
+        && matches!(code, ProblemCode::Forbidden | ProblemCode::Unauthenticated)
+    {
+        tracing::warn!(%error, "the hub refuses this gateway");
+        return Fault::new(503, "The gateway may not ask who you are; its log has the cause.");
+    }
+    tracing::info!(%error, "the hub did not say who a client is");
+    Fault::new(
+        503,
+        "The gateway cannot tell at this moment who you are; try again in a few seconds.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(headers: &[(&'static str, &'static str)]) -> (Option<String>, Vec<String>) {
+        let mut map: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let token = take_token(&mut map);
+        let mut left: Vec<String> = map.keys().map(|name| name.as_str().to_owned()).collect();
+        left.sort();
+        (token, left)
+    }
+
+    #[test]
+    fn the_token_is_taken_out_wherever_an_sdk_puts_it() {
+        for (headers, expected, left) in [
+            (
+                &[("authorization", "Bearer t"), ("accept", "x")][..],
+                Some("t"),
+                &["accept"][..],
+            ),
+            (&[("x-api-key", "t")], Some("t"), &[]),
+            (
+                &[("x-goog-api-key", "t"), ("authorization", "Bearer u")],
+                Some("u"),
+                &[],
+            ),
+            (
+                &[("x-knack-token", "t"), ("authorization", "Bearer key")],
+                Some("t"),
+                &["authorization"],
+            ),
+            (&[("x-knack-client", "team/app/u")], None, &[]),
+            (&[], None, &[]),
+        ] {
+            let (token, rest) = token(headers);
+            assert_eq!(token.as_deref(), expected, "{headers:?}");
+            assert_eq!(rest, left, "{headers:?}");
+        }
+    }
+}

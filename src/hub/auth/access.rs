@@ -1,0 +1,215 @@
+//! What a caller may do at a runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+
+use super::cache::Expiring;
+use super::caller::Caller;
+use crate::api::vocabulary::{GROUP, VERB_USE, VERB_USE_ALL};
+use crate::api::{Labels, SkillRuntime};
+use crate::hub::watch::Shared;
+use crate::hub_api::{Problem, ProblemCode, RuntimeName};
+
+/// How long an answer of the API server is used: a revoked right ends within it.
+const ANSWER_FOR: Duration = Duration::from_secs(10);
+/// Answers remembered.
+const REMEMBERED: usize = 8192;
+/// Time for one review.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A caller who may use a runtime.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// The runtime as it is now.
+    pub runtime: Arc<SkillRuntime>,
+    /// Its name.
+    pub name: RuntimeName,
+    /// Whose skills he sees: `None` for all, else those that this namespace may see.
+    pub sees: Option<String>,
+}
+
+/// Decides.
+pub struct Access {
+    client: Client,
+    shared: Arc<Shared>,
+    default_runtime: Option<RuntimeName>,
+    answers: Expiring<(String, String, RuntimeName, &'static str), bool>,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Access").finish_non_exhaustive()
+    }
+}
+
+impl Access {
+    /// Rights as the world and the API server tell them.
+    pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>) -> Self {
+        Self {
+            client,
+            shared,
+            default_runtime,
+            answers: Expiring::new(REMEMBERED),
+        }
+    }
+
+    /// Whether `caller` may use `name`.
+    ///
+    /// Errors: [`ProblemCode::Forbidden`], with the same text for a runtime that does not exist, so that nobody learns
+    /// names; [`ProblemCode::Unavailable`] if the API server does not answer.
+    pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<Granted, Problem> {
+        let (runtime, listed) = self.shared.read(|world| {
+            let runtime = world.runtime(name).cloned();
+            let labels = world.namespaces.get(&caller.namespace);
+            let listed = runtime
+                .as_deref()
+                .is_some_and(|runtime| is_listed(runtime, &caller.namespace, labels));
+            (runtime, listed)
+        });
+        let Some(runtime) = runtime else {
+            return Err(forbidden(caller, name));
+        };
+        if !listed && !self.may(caller, name, VERB_USE).await? {
+            return Err(forbidden(caller, name));
+        }
+        let cluster_default = self.default_runtime.as_ref() == Some(name);
+        let sees_all = !cluster_default || self.may(caller, name, VERB_USE_ALL).await?;
+        Ok(Granted {
+            runtime,
+            name: name.clone(),
+            sees: (!sees_all).then(|| caller.namespace.clone()),
+        })
+    }
+
+    async fn may(&self, caller: &Caller, name: &RuntimeName, verb: &'static str) -> Result<bool, Problem> {
+        let key = (caller.username.clone(), caller.uid.clone(), name.clone(), verb);
+        if let Some(answer) = self.answers.get(&key) {
+            return Ok(answer);
+        }
+        let review = review(caller, name, verb);
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let params = PostParams::default();
+        let asked = api.create(&params, &review);
+        let answer = match tokio::time::timeout(REVIEW_TIMEOUT, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a SubjectAccessReview failed");
+                return Err(unavailable());
+            }
+            Err(_) => return Err(unavailable()),
+        };
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        self.answers.put(key, allowed, ANSWER_FOR);
+        Ok(allowed)
+    }
+}
+
+/// Whether the runtime itself lets a namespace in: by `allowedCallers`, and without that its own namespace.
+fn is_listed(runtime: &SkillRuntime, namespace: &str, labels: Option<&Labels>) -> bool {
+    match &runtime.spec.allowed_callers {
+        Some(allowed) => allowed.namespaces.selector.matches(labels.unwrap_or(&Labels::new())),
+        None => runtime.namespace().as_deref() == Some(namespace),
+    }
+}
+
+fn review(caller: &Caller, name: &RuntimeName, verb: &str) -> SubjectAccessReview {
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(caller.username.clone()),
+            uid: Some(caller.uid.clone()),
+            groups: Some(caller.groups.clone()),
+            extra: Some(caller.extra.clone()),
+            resource_attributes: Some(ResourceAttributes {
+                namespace: Some(name.namespace.clone()),
+                verb: Some(verb.to_owned()),
+                group: Some(GROUP.to_owned()),
+                resource: Some("skillruntimes".to_owned()),
+                name: Some(name.name.clone()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}
+
+fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
+    Problem::new(
+        ProblemCode::Forbidden,
+        format!(
+            "ServiceAccount {} may not use SkillRuntime {name}, or there is none; an administrator can allow its namespace \
+             (spec.allowedCallers) or grant the verb use on skillruntimes/{}",
+            caller.name(),
+            name.name
+        ),
+    )
+}
+
+fn unavailable() -> Problem {
+    Problem::new(
+        ProblemCode::Unavailable,
+        "the API server did not say in time whether this is allowed; try again",
+    )
+    .retry_after(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::ObjectMeta;
+
+    use super::*;
+    use crate::api::skill_runtime::{AllowedCallers, CallerNamespaces};
+    use crate::api::{LabelSelector, SkillRuntimeSpec};
+
+    fn runtime(allowed: Option<&[(&str, &str)]>) -> SkillRuntime {
+        SkillRuntime {
+            metadata: ObjectMeta {
+                namespace: Some("run".to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: SkillRuntimeSpec {
+                allowed_callers: allowed.map(|labels| AllowedCallers {
+                    namespaces: CallerNamespaces {
+                        selector: LabelSelector {
+                            match_labels: map(labels),
+                            ..LabelSelector::default()
+                        },
+                    },
+                }),
+                ..SkillRuntimeSpec::default()
+            },
+            status: None,
+        }
+    }
+
+    fn map(labels: &[(&str, &str)]) -> Labels {
+        labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_runtime_lets_in_whom_it_names_and_without_names_its_own_namespace() {
+        for (allowed, namespace, labels, expected) in [
+            (None, "run", None, true),
+            (None, "team", None, false),
+            (Some(&[("a", "b")][..]), "team", Some(&[("a", "b")][..]), true),
+            (Some(&[("a", "b")]), "team", Some(&[("a", "c")]), false),
+            (Some(&[("a", "b")]), "team", None, false),
+            (Some(&[("a", "b")]), "run", None, false),
+            (Some(&[]), "team", None, true),
+        ] {
+            let labels = labels.map(map);
+            assert_eq!(
+                is_listed(&runtime(allowed), namespace, labels.as_ref()),
+                expected,
+                "{allowed:?} {namespace}"
+            );
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A small map whose entries end.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Values with an end of their own, at most `capacity` of them.
+#[derive(Debug)]
+pub(super) struct Expiring<K, V> {
+    capacity: usize,
+    entries: Mutex<HashMap<K, (Instant, V)>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Expiring<K, V> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            entries: Mutex::default(),
+        }
+    }
+
+    /// A value that has not ended.
+    pub(super) fn get(&self, key: &K) -> Option<V> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, value) = entries.get(key)?;
+        (Instant::now() < *until).then(|| value.clone())
+    }
+
+    /// Keeps a value for `life`. A full map first drops what has ended, then everything: asking again is cheap, memory
+    /// without bound is not.
+    pub(super) fn put(&self, key: K, value: V, life: Duration) {
+        let now = Instant::now();
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() >= self.capacity {
+            entries.retain(|_, (until, _)| now < *until);
+            if entries.len() >= self.capacity {
+                entries.clear();
+            }
+        }
+        entries.insert(key, (now + life, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn values_end_and_never_exceed_the_capacity() {
+        let cache = Expiring::new(2);
+        cache.put(1, "a", Duration::from_secs(1));
+        cache.put(2, "b", Duration::from_secs(9));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(cache.get(&1), None);
+        cache.put(3, "c", Duration::from_secs(9));
+        assert_eq!(cache.get(&2), Some("b"));
+        cache.put(4, "d", Duration::from_secs(9));
+        assert_eq!(cache.get(&4), Some("d"));
+        assert!(cache.entries.lock().unwrap().len() <= 2);
+    }
+}

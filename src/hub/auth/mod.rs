@@ -1,0 +1,10 @@
+//! Who calls, and what he may: TokenReview, then `allowedCallers` or SubjectAccessReview, both cached briefly.
+
+mod access;
+mod cache;
+mod caller;
+mod token;
+
+pub use access::{Access, Granted};
+pub use caller::{Caller, CallerError};
+pub use token::Authenticator;

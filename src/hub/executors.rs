@@ -1,0 +1,214 @@
+//! One executor for each SkillRuntime in a namespace that this hub may run code in.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::Metrics;
+use super::runtime_line::has_node;
+use super::settings::HubSettings;
+use super::watch::Shared;
+use crate::api::vocabulary::FIELD_MANAGER_HUB;
+use crate::api::{SkillRuntime, SkillRuntimeSpec};
+use crate::execution::Language;
+use crate::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RuntimeView};
+use crate::hub_api::RuntimeName;
+
+/// How often counts are written to a status, at most (design.md section 5).
+const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// One call to the API server.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The executors.
+pub struct Executors {
+    clients: JobClients,
+    job_settings: JobSettings,
+    settings: Arc<HubSettings>,
+    running: RwLock<HashMap<RuntimeName, Running>>,
+}
+
+impl std::fmt::Debug for Executors {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Executors").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Running {
+    uid: String,
+    spec: SkillRuntimeSpec,
+    executor: Arc<JobExecutor>,
+    /// What the status was told last.
+    told: Option<(PoolCounts, Option<String>)>,
+}
+
+impl Executors {
+    /// None yet; [`Executors::follow`] opens them.
+    pub fn new(clients: JobClients, job_settings: JobSettings, settings: Arc<HubSettings>) -> Arc<Self> {
+        Arc::new(Self {
+            clients,
+            job_settings,
+            settings,
+            running: RwLock::default(),
+        })
+    }
+
+    /// The executor of a runtime.
+    pub fn get(&self, runtime: &RuntimeName) -> Option<Arc<JobExecutor>> {
+        let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        running.get(runtime).map(|running| Arc::clone(&running.executor))
+    }
+
+    /// Opens, updates and closes executors as runtimes come, change and go, until `stop`; then hands everything over.
+    pub async fn follow(self: Arc<Self>, shared: Arc<Shared>, metrics: Arc<Metrics>, stop: CancellationToken) {
+        let mut changes = shared.changes();
+        let mut ticks = tokio::time::interval(STATUS_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let runtimes: Vec<Arc<SkillRuntime>> = shared.read(|world| world.runtimes.iter().map(Arc::clone).collect());
+            changes.mark_unchanged();
+            self.settle(&runtimes, &metrics).await;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                changed = changes.changed() => if changed.is_err() { break },
+                _ = ticks.tick() => self.tell(&metrics).await,
+            }
+        }
+        self.shutdown().await;
+    }
+
+    async fn settle(&self, runtimes: &[Arc<SkillRuntime>], metrics: &Metrics) {
+        let mut closed = Vec::new();
+        {
+            let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mine = runtimes
+                .iter()
+                .filter(|runtime| self.is_mine(runtime))
+                .map(|runtime| (name_of(runtime), runtime));
+            let wanted: HashMap<RuntimeName, &Arc<SkillRuntime>> = mine.collect();
+            running.retain(|name, entry| {
+                let keep = wanted
+                    .get(name)
+                    .is_some_and(|runtime| runtime.uid().unwrap_or_default() == entry.uid);
+                if !keep {
+                    metrics.forget(&name.to_string());
+                    closed.push(Arc::clone(&entry.executor));
+                }
+                keep
+            });
+            for (name, runtime) in wanted {
+                match running.get_mut(&name) {
+                    Some(entry) if entry.spec == runtime.spec => {}
+                    Some(entry) => {
+                        entry.spec = runtime.spec.clone();
+                        entry.executor.update(self.view(runtime));
+                    }
+                    None => {
+                        tracing::info!(runtime = %name, "a runtime is served");
+                        let executor =
+                            JobExecutor::new(self.clients.clone(), self.view(runtime), self.job_settings.clone());
+                        let entry = Running {
+                            uid: runtime.uid().unwrap_or_default(),
+                            spec: runtime.spec.clone(),
+                            executor,
+                            told: None,
+                        };
+                        running.insert(name, entry);
+                    }
+                }
+            }
+        }
+        for executor in closed {
+            // The runtime is gone: its Jobs go with it, and whoever waits is told by the executor.
+            tokio::spawn(async move { executor.shutdown().await });
+        }
+    }
+
+    /// Only in namespaces that the hub has rights in, and only with an image to run.
+    fn is_mine(&self, runtime: &SkillRuntime) -> bool {
+        let namespace = runtime.namespace().unwrap_or_default();
+        self.settings.runtime_namespaces.contains(&namespace) && runtime.metadata.deletion_timestamp.is_none()
+    }
+
+    fn view(&self, runtime: &SkillRuntime) -> RuntimeView {
+        let image = self.settings.default_image.clone().unwrap_or_default();
+        let mut view = RuntimeView::of(runtime, &Defaults::new(image));
+        if has_node(runtime) {
+            view.languages = vec![Language::Node];
+        }
+        view
+    }
+
+    /// Tells counts and owner to metrics and, where they changed, to the status of runtimes that this replica owns.
+    async fn tell(&self, metrics: &Metrics) {
+        let mut due = Vec::new();
+        {
+            let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (name, entry) in running.iter_mut() {
+                if !entry.executor.is_owner() {
+                    entry.told = None;
+                    metrics.forget(&name.to_string());
+                    continue;
+                }
+                let counts = entry.executor.counts();
+                metrics.pool(&name.to_string(), counts.ready, counts.running, counts.queued);
+                let stable = PoolCounts {
+                    running: 0,
+                    queued: 0,
+                    ..counts
+                };
+                let now = (stable.clone(), Some(self.settings.replica.clone()));
+                if entry.told.as_ref() != Some(&now) {
+                    entry.told = Some(now);
+                    due.push((name.clone(), stable));
+                }
+            }
+        }
+        for (name, counts) in due {
+            if let Err(error) = self.write_status(&name, &counts).await {
+                tracing::warn!(runtime = %name, %error, "the status cannot be written; trying again");
+                let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if let Some(entry) = running.get_mut(&name) {
+                    entry.told = None;
+                }
+            }
+        }
+    }
+
+    async fn write_status(&self, name: &RuntimeName, counts: &PoolCounts) -> Result<(), String> {
+        let api: Api<SkillRuntime> = Api::namespaced(self.clients.api.clone(), &name.namespace);
+        // A merge, not an apply: what the isolation probe writes under the same manager must stay.
+        let body = json!({
+            "status": {"warmPool": {"ready": counts.ready, "desired": counts.desired}, "owner": self.settings.replica},
+        });
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER_HUB.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&body);
+        let call = api.patch_status(&name.name, &params, &patch);
+        match tokio::time::timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        }
+    }
+
+    async fn shutdown(&self) {
+        let executors: Vec<Arc<JobExecutor>> = {
+            let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            running.drain().map(|(_, entry)| entry.executor).collect()
+        };
+        futures::future::join_all(executors.iter().map(|executor| executor.shutdown())).await;
+    }
+}
+
+/// The name of a runtime object.
+pub fn name_of(runtime: &SkillRuntime) -> RuntimeName {
+    RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any())
+}

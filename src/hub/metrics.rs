@@ -1,0 +1,151 @@
+//! Metrics of the hub, registered once with their help texts.
+
+use std::sync::Mutex;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Seconds of an execution, from the POST to its last frame.
+const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
+
+/// Labels of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refusal {
+    route: &'static str,
+    code: &'static str,
+}
+
+/// Labels of an execution.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Execution {
+    runtime: String,
+    status: &'static str,
+}
+
+/// Labels of a runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRuntime {
+    runtime: String,
+}
+
+/// All metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    refusals: Family<Refusal, Counter>,
+    executions: Family<Execution, Counter>,
+    duration: Histogram,
+    warm: Family<OfRuntime, Gauge>,
+    running: Family<OfRuntime, Gauge>,
+    queued: Family<OfRuntime, Gauge>,
+    /// Open catalog streams.
+    pub streams: Gauge,
+    /// Open connections.
+    pub connections: Gauge,
+    /// TLS handshakes that failed.
+    pub handshake_failures: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("knack_hub");
+        let refusals = Family::default();
+        registry.register("refusals", "Requests refused, by route and code", refusals.clone());
+        let executions = Family::default();
+        registry.register(
+            "executions",
+            "Executions ended, by runtime and status",
+            executions.clone(),
+        );
+        let duration = Histogram::new(SECONDS);
+        registry.register(
+            "execution_duration_seconds",
+            "From the POST to the end of the run",
+            duration.clone(),
+        );
+        let warm = Family::default();
+        registry.register("warm_pods", "Pods that stand ready, by runtime", warm.clone());
+        let running = Family::default();
+        registry.register("running", "Executions that run, by runtime", running.clone());
+        let queued = Family::default();
+        registry.register("queued", "Executions that wait for a place, by runtime", queued.clone());
+        let streams = Gauge::default();
+        registry.register("catalog_streams", "Open catalog streams", streams.clone());
+        let connections = Gauge::default();
+        registry.register("connections", "Open TLS connections", connections.clone());
+        let handshake_failures = Counter::default();
+        registry.register(
+            "handshake_failures",
+            "TLS handshakes that failed or took too long",
+            handshake_failures.clone(),
+        );
+        Self {
+            registry: Mutex::new(registry),
+            refusals,
+            executions,
+            duration,
+            warm,
+            running,
+            queued,
+            streams,
+            connections,
+            handshake_failures,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a refusal.
+    pub fn refused(&self, route: &'static str, code: &'static str) {
+        self.refusals.get_or_create(&Refusal { route, code }).inc();
+    }
+
+    /// Counts an execution that ended here.
+    pub fn executed(&self, runtime: &str, status: &'static str, seconds: f64) {
+        let labels = Execution {
+            runtime: runtime.to_owned(),
+            status,
+        };
+        self.executions.get_or_create(&labels).inc();
+        self.duration.observe(seconds);
+    }
+
+    /// Sets the counts of a runtime that this replica owns.
+    pub fn pool(&self, runtime: &str, ready: usize, running: usize, queued: usize) {
+        let labels = OfRuntime {
+            runtime: runtime.to_owned(),
+        };
+        let set = |family: &Family<OfRuntime, Gauge>, value: usize| {
+            family
+                .get_or_create(&labels)
+                .set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        set(&self.warm, ready);
+        set(&self.running, running);
+        set(&self.queued, queued);
+    }
+
+    /// Forgets a runtime.
+    pub fn forget(&self, runtime: &str) {
+        let labels = OfRuntime {
+            runtime: runtime.to_owned(),
+        };
+        for family in [&self.warm, &self.running, &self.queued] {
+            family.remove(&labels);
+        }
+    }
+
+    /// The OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}

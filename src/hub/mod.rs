@@ -1,0 +1,30 @@
+//! The hub: serves gateways. Catalog streams, content by digest, executions; it owns the warm pods.
+//!
+//! ```text
+//! watch ─▶ world (skills, runtimes, namespaces) ─▶ view (one runtime, one kind of caller) ─▶ routes::catalog ─▶ gateway
+//!            └▶ artifacts (ConfigMaps, verified, bounded cache) ────────────┘                routes::content
+//! gateway ─▶ server (TLS) ─▶ auth::token (who) ─▶ auth::access (may) ─▶ routes::executions ─▶ executors ─▶ JobExecutor
+//! ```
+//!
+//! The port that parses tenants' bodies does not hold the reconciler's rights: it reads Skills and artifacts, asks the API
+//! server who somebody is and what he may, and writes only in runtime namespaces. [`world`], [`view`], [`admission`] and the
+//! verdicts in [`auth`] are functions of values.
+
+pub mod admission;
+pub mod artifacts;
+pub mod auth;
+mod body;
+pub mod executors;
+pub mod metrics;
+pub mod routes;
+pub mod runtime_line;
+pub mod server;
+pub mod settings;
+pub mod tls;
+pub mod view;
+pub mod views;
+pub mod watch;
+pub mod world;
+
+pub use server::run;
+pub use settings::HubSettings;

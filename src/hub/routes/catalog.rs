@@ -1,0 +1,168 @@
+//! `GET /v1/catalog`: an index, then changes.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{HubState, OfRuntime, Refused, Stop, granted};
+use crate::hub::auth::{Caller, Granted};
+use crate::hub::view::{self, View};
+use crate::hub_api::{CatalogLine, NDJSON, Problem, ProblemCode};
+
+/// A line at least this often, so that a dead connection is known as one.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// Changes within this time are told together: one apply is several events (spec, status, artifact).
+const SETTLE: Duration = Duration::from_millis(10);
+/// How often a stream's right is looked at again.
+const RIGHT_EVERY: Duration = Duration::from_secs(30);
+/// How long a request waits for the first list of a hub that has just started.
+const FIRST_LIST_WAIT: Duration = Duration::from_secs(5);
+
+/// The route.
+pub(super) async fn catalog(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    Extension(Stop(stop)): Extension<Stop>,
+    query: Query<OfRuntime>,
+) -> Result<Response, Refused> {
+    let lists = crate::hub::watch::lists(&state.settings);
+    let mut changes = state.shared.changes();
+    let ready = changes.wait_for(|_| state.shared.read(|world| world.waiting_for(lists).is_none()));
+    if tokio::time::timeout(FIRST_LIST_WAIT, ready).await.is_err() {
+        let problem = Problem::new(ProblemCode::Unavailable, "the hub has just started; try again").retry_after(1);
+        return Err(Refused::new("catalog", problem));
+    }
+    let granted = granted(&state, &caller, &query, "catalog").await?;
+    let version = *changes.borrow_and_update();
+    let view = state.views.get(version, &granted.name, granted.sees.as_deref());
+    let view = view.ok_or_else(|| Refused::new("catalog", gone()))?;
+    let mut queue = VecDeque::new();
+    queue.extend(view::index(&view));
+    let gauge = state.metrics.streams.clone();
+    gauge.inc();
+    let stream = CatalogStream {
+        state,
+        caller,
+        granted,
+        changes,
+        view,
+        queue,
+        watch: query.watch,
+        right_at: Instant::now() + RIGHT_EVERY,
+        stop,
+        _open: Open(gauge),
+    };
+    let lines = futures::stream::unfold(stream, |mut stream| async move {
+        let line = stream.next().await?;
+        Some((Ok::<_, Infallible>(line), stream))
+    });
+    Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
+}
+
+fn gone() -> Problem {
+    Problem::new(ProblemCode::NotFound, "the SkillRuntime is gone")
+}
+
+struct CatalogStream {
+    state: Arc<HubState>,
+    caller: Caller,
+    granted: Granted,
+    changes: watch::Receiver<u64>,
+    /// What the reader knows once the queue is sent.
+    view: Arc<View>,
+    queue: VecDeque<CatalogLine>,
+    watch: bool,
+    right_at: Instant,
+    stop: CancellationToken,
+    _open: Open,
+}
+
+/// Counts an open stream.
+struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Lines sent in one piece: enough that ten thousand skills are a few hundred writes, few enough to be no buffer.
+const LINES_AT_ONCE: usize = 64;
+
+impl CatalogStream {
+    /// The next bytes; `None` ends the stream. Nothing is made before the reader asks for it, so a reader that stops
+    /// holds one view, which others share.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if !self.queue.is_empty() {
+                return Some(self.take());
+            }
+            if !self.watch {
+                return None;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                changed = self.changes.changed() => {
+                    if changed.is_err() {
+                        return None;
+                    }
+                    tokio::time::sleep(SETTLE).await;
+                    self.look()?;
+                }
+                () = tokio::time::sleep_until(self.right_at) => self.check_right().await?,
+                () = tokio::time::sleep(PING_EVERY) => self.queue.push_back(CatalogLine::Ping),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Bytes {
+        let mut bytes = Vec::new();
+        for line in self.queue.drain(..self.queue.len().min(LINES_AT_ONCE)) {
+            if serde_json::to_writer(&mut bytes, &line).is_ok() {
+                bytes.push(b'\n');
+            }
+        }
+        bytes.into()
+    }
+
+    fn look(&mut self) -> Option<()> {
+        let version = *self.changes.borrow_and_update();
+        let view = self
+            .state
+            .views
+            .get(version, &self.granted.name, self.granted.sees.as_deref())?;
+        self.queue.extend(view::changes(&self.view, &view));
+        self.view = view;
+        Some(())
+    }
+
+    /// A stream lives longer than the right to it may: it ends when the token does, or when the right is withdrawn.
+    async fn check_right(&mut self) -> Option<()> {
+        self.right_at = Instant::now() + RIGHT_EVERY;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs());
+        if self.caller.expires <= now {
+            return None;
+        }
+        match self.state.access.check(&self.caller, &self.granted.name).await {
+            Ok(granted) if granted.sees == self.granted.sees => Some(()),
+            // Another view is another stream.
+            Ok(_) => None,
+            Err(problem) if problem.code == ProblemCode::Unavailable => Some(()),
+            Err(_) => None,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `POST /v1/clients`: a shared gateway has no rights in Kubernetes; it asks the hub who its clients are.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::{Extension, Json};
+use http::HeaderMap;
+
+use super::{HubState, Refused};
+use crate::hub::auth::Caller;
+use crate::hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode};
+
+/// How long a gateway may use an answer: as long as the hub itself would.
+const VALID_SECONDS: u64 = 10;
+
+/// The route. The gateway itself must be allowed to use the runtime that it asks about.
+pub(super) async fn check(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<ClientVerdict>, Refused> {
+    let refused = |problem| Refused::new("clients", problem);
+    let held = state.bodies.read(&headers, body).await.map_err(refused)?;
+    let check: ClientCheck = serde_json::from_slice(&held.bytes).map_err(|_| {
+        refused(Problem::new(
+            ProblemCode::Invalid,
+            "the body must be {\"runtime\": \"namespace/name\", \"token\": \"…\"}",
+        ))
+    })?;
+    state.access.check(&caller, &check.runtime).await.map_err(refused)?;
+    let client = match state.clients.authenticate(&check.token).await {
+        Ok(client) => client,
+        Err(problem) if problem.code == ProblemCode::Unavailable => return Err(refused(problem)),
+        Err(problem) => return Ok(verdict(None, Some(problem.message))),
+    };
+    match state.access.check(&client, &check.runtime).await {
+        Ok(_) => Ok(verdict(Some(&client), None)),
+        Err(problem) if problem.code == ProblemCode::Unavailable => Err(refused(problem)),
+        Err(problem) => Ok(verdict(Some(&client), Some(problem.message))),
+    }
+}
+
+fn verdict(client: Option<&Caller>, reason: Option<String>) -> Json<ClientVerdict> {
+    Json(ClientVerdict {
+        allowed: reason.is_none(),
+        client: client.map(|client| format!("{}/{}", client.name(), client.uid)),
+        reason,
+        valid_seconds: VALID_SECONDS,
+    })
+}

@@ -1,0 +1,75 @@
+//! `GET /v1/content/{digest}[/{path}]`: files of skills that the caller sees.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use http::header;
+use knack_skill::model::SkillRef;
+
+use super::{HubState, OfRuntime, Refused, granted};
+use crate::hub::artifacts::{ArtifactError, Content};
+use crate::hub::auth::Caller;
+use crate::hub_api::{ContentIndex, Problem, ProblemCode};
+
+/// `GET /v1/content/{digest}`.
+pub(super) async fn index(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    query: Query<OfRuntime>,
+    Path(digest): Path<String>,
+) -> Result<Json<ContentIndex>, Refused> {
+    let content = find(&state, &caller, &query, &digest).await?;
+    Ok(Json(ContentIndex {
+        digest,
+        files: content.summary.files.clone(),
+    }))
+}
+
+/// `GET /v1/content/{digest}/{path}`.
+pub(super) async fn file(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    query: Query<OfRuntime>,
+    Path((digest, path)): Path<(String, String)>,
+) -> Result<Response, Refused> {
+    let content = find(&state, &caller, &query, &digest).await?;
+    let file = content.files.get(&path).ok_or_else(|| missing(&digest))?;
+    let bytes = bytes::Bytes::copy_from_slice(&file.bytes);
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}
+
+/// The content, if a skill that the caller sees at this runtime is made of it now. What is not, is unknown to him.
+async fn find(
+    state: &HubState,
+    caller: &Caller,
+    query: &Query<OfRuntime>,
+    digest: &str,
+) -> Result<Arc<Content>, Refused> {
+    let granted = granted(state, caller, query, "content").await?;
+    let version = *state.shared.changes().borrow();
+    let view = state.views.get(version, &granted.name, granted.sees.as_deref());
+    let skill = view.and_then(|view| {
+        let found = view.skills.iter().find(|(_, line)| line.digest == digest);
+        found.map(|(id, _)| id.clone())
+    });
+    let skill: SkillRef = skill.ok_or_else(|| missing(digest))?;
+    state.artifacts.content(&skill, digest).await.map_err(|error| {
+        let problem = match error {
+            ArtifactError::Unknown => return missing(digest),
+            ArtifactError::Api(text) | ArtifactError::Broken(text) => {
+                tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
+                Problem::new(ProblemCode::Unavailable, "the content cannot be read at this moment; try again").retry_after(1)
+            }
+        };
+        Refused::new("content", problem)
+    })
+}
+
+fn missing(digest: &str) -> Refused {
+    // What came in a path may hold anything: only what looks like a digest is repeated.
+    let shown: String = digest.chars().filter(char::is_ascii_hexdigit).take(64).collect();
+    let text = format!("no skill that you see at this runtime is made of {shown}, or it has no such file");
+    Refused::new("content", Problem::new(ProblemCode::NotFound, text))
+}

@@ -1,0 +1,380 @@
+//! `/v1/executions`: runs, their records, and their end.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use knack_skill::model::SkillRef;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{HubState, OfRuntime, Refused, granted};
+use crate::execution::job::{Event, JobExecutor, JobRequest, OutputStream};
+use crate::execution::remote::{problem_of_error, result_frames, view_of_record};
+use crate::execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _, StartKind};
+use crate::hub::admission::{self, Mounted};
+use crate::hub::artifacts::ArtifactError;
+use crate::hub::auth::{Caller, Granted};
+use crate::hub_api::{
+    AcceptedFrame, Data, ExecutionFrame, ExecutionPost, ExecutionView, MountLine, NDJSON, OutputFrame, PROTOCOL,
+    Problem, ProblemCode, StreamName,
+};
+use crate::selection::Scope;
+
+/// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
+/// loses live output, never the result.
+const SPOOL_EVENTS: usize = 64;
+/// How long the head of the answer waits for something to happen: an error that comes at once is told as an HTTP status,
+/// and a run that takes longer is told that it goes on.
+const HEAD_WAIT: Duration = Duration::from_millis(500);
+/// A frame at least this often, so that a dead connection is known as one.
+const PING_EVERY: Duration = Duration::from_secs(10);
+
+/// `POST /v1/executions`.
+pub(super) async fn run(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let refused = |problem| Refused::new("executions", problem);
+    let begun = Instant::now();
+    let held = state.bodies.read(&headers, body).await.map_err(refused)?;
+    let post: ExecutionPost = serde_json::from_slice(&held.bytes).map_err(|error| {
+        refused(Problem::new(
+            ProblemCode::Invalid,
+            format!("the body cannot be read: {error}"),
+        ))
+    })?;
+    let live = post.live;
+    let granted = state.access.check(&caller, &post.runtime).await.map_err(refused)?;
+    let executor = executor(&state, &granted).map_err(refused)?;
+    let request = request(&state, &caller, &granted, &executor, post)
+        .await
+        .map_err(refused)?;
+    // The body is a value now; its share of the budget is given back before the run, which has bounds of its own.
+    drop(held);
+    let id = request.execution.id;
+    let (sender, events) = mpsc::channel(SPOOL_EVENTS);
+    let task = tokio::spawn(async move {
+        // Whoever posts does not cancel by leaving: the executor goes on for its grace, and only DELETE ends a run.
+        executor
+            .execute_streaming(request, CancellationToken::new(), sender)
+            .await
+    });
+    let mut answer = Answer {
+        id,
+        live,
+        events,
+        task: AbortOnDrop(task),
+        state,
+        runtime: granted.name.to_string(),
+        begun,
+        stage: Stage::Accepted,
+    };
+    let first = answer.first().await.map_err(refused)?;
+    let frames = futures::stream::unfold((answer, first), |(mut answer, first)| async move {
+        let bytes = match first {
+            Some(bytes) => bytes,
+            None => answer.next().await?,
+        };
+        Some((Ok::<_, Infallible>(bytes), (answer, None)))
+    });
+    Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(frames)).into_response())
+}
+
+/// The executor, or why there is none.
+fn executor(state: &HubState, granted: &Granted) -> Result<Arc<JobExecutor>, Problem> {
+    if granted.runtime.spec.suspend {
+        let text = format!(
+            "SkillRuntime {} is suspended (spec.suspend); no code runs",
+            granted.name
+        );
+        return Err(Problem::new(ProblemCode::Unavailable, text).retry_after(30));
+    }
+    if granted.runtime.spec.sandbox.image.is_none() && state.settings.default_image.is_none() {
+        let text = format!(
+            "SkillRuntime {} names no image to run code in; set spec.sandbox.image",
+            granted.name
+        );
+        return Err(Problem::new(ProblemCode::Unavailable, text).retry_after(30));
+    }
+    state.executors.get(&granted.name).ok_or_else(|| {
+        let text = if state.settings.runtime_namespaces.contains(&granted.name.namespace) {
+            "this runtime is not served yet; try again".to_owned()
+        } else {
+            format!(
+                "the hub may not run code in namespace {0}; add it to the chart's value runtimeNamespaces",
+                granted.name.namespace
+            )
+        };
+        Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+    })
+}
+
+async fn request(
+    state: &HubState,
+    caller: &Caller,
+    granted: &Granted,
+    executor: &JobExecutor,
+    post: ExecutionPost,
+) -> Result<JobRequest, Problem> {
+    let (id, skills) = admission::read(&post)?;
+    let mut mounted = Vec::with_capacity(skills.len());
+    for (line, skill) in post.mounts.iter().zip(&skills) {
+        mounted.push(mount(state, granted, line, skill).await?);
+    }
+    let namespaces = state.shared.read(|world| world.namespaces.clone());
+    let scope = Scope {
+        cluster_default: state.settings.is_cluster_default(&granted.name),
+        namespaces: &namespaces,
+        default_image: state.settings.default_image.as_deref(),
+        allow_image_tags: state.settings.allow_image_tags,
+    };
+    admission::admit(
+        post,
+        id,
+        mounted,
+        &granted.runtime,
+        &executor.view(),
+        &scope,
+        caller.key(),
+    )
+}
+
+/// A skill that is served to this caller at this runtime, in the revision that he names. What was revoked since he saw it
+/// is not run.
+async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &SkillRef) -> Result<Mounted, Problem> {
+    let unknown = || {
+        let text = format!(
+            "skill {}/{} is not served to you at SkillRuntime {} (any more)",
+            skill.namespace, skill.name, granted.name
+        );
+        Problem::new(ProblemCode::NotFound, text)
+    };
+    if !state.views.serves(&granted.name, granted.sees.as_deref(), skill) {
+        return Err(unknown());
+    }
+    let content = state.artifacts.content(skill, &line.digest).await.map_err(|error| match error {
+        ArtifactError::Unknown => Problem::new(
+            ProblemCode::NotFound,
+            format!("skill {}/{} has changed; load it again", skill.namespace, skill.name),
+        ),
+        ArtifactError::Api(text) | ArtifactError::Broken(text) => {
+            tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
+            Problem::new(ProblemCode::Unavailable, "the skill's files cannot be read at this moment").retry_after(1)
+        }
+    })?;
+    match &content.skill {
+        Some(loaded) => Ok(Mounted {
+            skill: Arc::clone(loaded),
+            revision: content.summary.revision.clone(),
+        }),
+        None => Err(unknown()),
+    }
+}
+
+/// Ends the wait for an execution when the answer is dropped; the execution goes on for its grace.
+struct AbortOnDrop(tokio::task::JoinHandle<Result<Arc<ExecutionResult>, ExecutionError>>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Answer {
+    id: ExecutionId,
+    live: bool,
+    events: mpsc::Receiver<Event>,
+    task: AbortOnDrop,
+    state: Arc<HubState>,
+    runtime: String,
+    begun: Instant,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The first line is due.
+    Accepted,
+    /// It runs.
+    Running,
+    /// What is left to be sent.
+    Ending(Box<dyn Iterator<Item = ExecutionFrame> + Send>),
+    /// Everything was sent.
+    Over,
+}
+
+impl Answer {
+    /// Waits briefly for the beginning. An error that comes before anything else is the answer's status.
+    async fn first(&mut self) -> Result<Option<Bytes>, Problem> {
+        let ended = tokio::select! {
+            biased;
+            ended = &mut self.task.0 => ended,
+            event = self.events.recv() => match event {
+                Some(event) => return Ok(Some(self.opening(event))),
+                None => (&mut self.task.0).await,
+            },
+            () = tokio::time::sleep(HEAD_WAIT) => return Ok(None),
+        };
+        match self.outcome(ended) {
+            Ok(result) => {
+                self.stage = Stage::Ending(Box::new(result_frames(result)));
+                Ok(Some(line(&self.accepted())))
+            }
+            Err(error) => Err(problem_of_error(&error)),
+        }
+    }
+
+    /// `accepted`, and the first event with it.
+    fn opening(&mut self, event: Event) -> Bytes {
+        self.stage = Stage::Running;
+        let mut bytes = line(&self.accepted()).to_vec();
+        if let Some(frame) = self.frame(event) {
+            bytes.extend_from_slice(&line(&frame));
+        }
+        bytes.into()
+    }
+
+    fn accepted(&self) -> ExecutionFrame {
+        ExecutionFrame::Accepted(AcceptedFrame {
+            protocol: PROTOCOL,
+            id: self.id.to_string(),
+        })
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match &mut self.stage {
+                Stage::Accepted => {
+                    self.stage = Stage::Running;
+                    return Some(line(&self.accepted()));
+                }
+                Stage::Running => {
+                    if let Some(frame) = self.running().await {
+                        return Some(line(&frame));
+                    }
+                }
+                Stage::Ending(frames) => match frames.next() {
+                    Some(frame) => return Some(line(&frame)),
+                    None => self.stage = Stage::Over,
+                },
+                Stage::Over => return None,
+            }
+        }
+    }
+
+    async fn running(&mut self) -> Option<ExecutionFrame> {
+        let ended = tokio::select! {
+            // What was written before the end is told before the end.
+            biased;
+            Some(event) = self.events.recv() => return self.frame(event),
+            ended = &mut self.task.0 => ended,
+            () = tokio::time::sleep(PING_EVERY) => return Some(ExecutionFrame::Ping),
+        };
+        self.stage = match self.outcome(ended) {
+            Ok(result) => Stage::Ending(Box::new(result_frames(result))),
+            Err(error) => Stage::Ending(Box::new(std::iter::once(ExecutionFrame::Error(problem_of_error(
+                &error,
+            ))))),
+        };
+        None
+    }
+
+    fn frame(&self, event: Event) -> Option<ExecutionFrame> {
+        let phase = |text: &str| Some(ExecutionFrame::Phase { phase: text.to_owned() });
+        match event {
+            Event::Output { stream, data } => self.live.then(|| {
+                ExecutionFrame::Output(OutputFrame {
+                    stream: match stream {
+                        OutputStream::Stdout => StreamName::Stdout,
+                        OutputStream::Stderr => StreamName::Stderr,
+                    },
+                    data: Data(data),
+                })
+            }),
+            Event::Placed { start, note } => {
+                let start = match start {
+                    StartKind::Warm => "a warm sandbox stands ready",
+                    StartKind::Cold => "starting a sandbox",
+                };
+                match note {
+                    Some(note) => phase(&format!("{start} ({note})")),
+                    None => phase(start),
+                }
+            }
+            Event::Progress(text) => phase(&text),
+            Event::Started => phase("running"),
+        }
+    }
+
+    fn outcome(
+        &self,
+        ended: Result<Result<Arc<ExecutionResult>, ExecutionError>, tokio::task::JoinError>,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        let outcome = ended.unwrap_or_else(|_| Err(ExecutionError::Internal("the run was abandoned".to_owned())));
+        let status = match &outcome {
+            Ok(result) => result.status().as_str(),
+            Err(error) => error.metric_label(),
+        };
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.state.metrics.executed(&self.runtime, status, seconds);
+        tracing::info!(runtime = %self.runtime, execution = %self.id, status, seconds, "execution ended");
+        outcome
+    }
+}
+
+fn line(frame: &ExecutionFrame) -> Bytes {
+    // A frame is plain data: writing it cannot fail.
+    let mut bytes = serde_json::to_vec(frame).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.into()
+}
+
+/// `GET /v1/executions/{id}`.
+pub(super) async fn read(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    query: Query<OfRuntime>,
+    Path(id): Path<String>,
+) -> Result<Json<ExecutionView>, Refused> {
+    let (executor, id) = known(&state, &caller, &query, &id).await?;
+    let record = executor.get(&caller.key(), id).await;
+    let record = record.map_err(|error| Refused::new("executions", problem_of_error(&error)))?;
+    Ok(Json(view_of_record(&record)))
+}
+
+/// `DELETE /v1/executions/{id}`.
+pub(super) async fn cancel(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    query: Query<OfRuntime>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refused> {
+    let (executor, id) = known(&state, &caller, &query, &id).await?;
+    let ended = executor.cancel(&caller.key(), id).await;
+    ended.map_err(|error| Refused::new("executions", problem_of_error(&error)))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn known(
+    state: &HubState,
+    caller: &Caller,
+    query: &Query<OfRuntime>,
+    id: &str,
+) -> Result<(Arc<JobExecutor>, ExecutionId), Refused> {
+    let granted = granted(state, caller, query, "executions").await?;
+    // What is no id of ours is an id that nobody has.
+    let id: ExecutionId = id
+        .parse()
+        .map_err(|_| Refused::new("executions", problem_of_error(&ExecutionError::NotFound)))?;
+    let executor = executor(state, &granted).map_err(|problem| Refused::new("executions", problem))?;
+    Ok((executor, id))
+}

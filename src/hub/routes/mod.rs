@@ -1,0 +1,142 @@
+//! The HTTP API. Order of the checks: token, runtime, right, and only then the rest of the request.
+
+mod catalog;
+mod clients;
+mod content;
+mod executions;
+mod problem;
+
+use std::sync::Arc;
+
+use axum::extract::{Query, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use http::header;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+pub use problem::Refused;
+
+use super::artifacts::Artifacts;
+use super::auth::{Access, Authenticator, Caller, Granted};
+use super::body::Bodies;
+use super::executors::Executors;
+use super::metrics::Metrics;
+use super::settings::HubSettings;
+use super::views::Views;
+use super::watch::Shared;
+use crate::hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version};
+
+/// What every request shares.
+#[derive(Debug)]
+pub struct HubState {
+    /// Who calls.
+    pub callers: Authenticator,
+    /// Whom a gateway serves.
+    pub clients: Authenticator,
+    /// What they may.
+    pub access: Access,
+    /// What is served.
+    pub views: Views,
+    /// Files of skills.
+    pub artifacts: Artifacts,
+    /// Where code runs.
+    pub executors: Arc<Executors>,
+    /// Bound of request bodies.
+    pub bodies: Bodies,
+    /// The cluster as it is known.
+    pub shared: Arc<Shared>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Settings.
+    pub settings: Arc<HubSettings>,
+}
+
+/// The whole service. `stop` ends streams.
+pub fn router(state: Arc<HubState>, stop: CancellationToken) -> Router {
+    Router::new()
+        .route("/v1/version", get(version))
+        .route("/v1/catalog", get(catalog::catalog))
+        .route("/v1/content/{digest}", get(content::index))
+        .route("/v1/content/{digest}/{*path}", get(content::file))
+        .route("/v1/executions", post(executions::run))
+        .route("/v1/executions/{id}", get(executions::read).delete(executions::cancel))
+        .route("/v1/clients", post(clients::check))
+        .fallback(async || {
+            Refused::new(
+                "unknown",
+                Problem::new(ProblemCode::NotFound, "no such endpoint of the hub"),
+            )
+        })
+        .layer(from_fn_with_state(Arc::clone(&state), authenticate))
+        .layer(Extension(Stop(stop)))
+        .with_state(state)
+}
+
+/// Ends streams when the hub stops.
+#[derive(Debug, Clone)]
+struct Stop(CancellationToken);
+
+/// The query of every request about a runtime.
+#[derive(Debug, Deserialize)]
+struct OfRuntime {
+    runtime: String,
+    #[serde(default)]
+    watch: bool,
+}
+
+async fn version() -> Json<Version> {
+    Json(Version {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// Nothing is answered to strangers, and nothing of a request is read before its sender is known.
+async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, next: Next) -> Response {
+    let token = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim().to_owned());
+    let verdict = match token {
+        Some(token) => state.callers.authenticate(&token).await,
+        None => Err(Problem::new(
+            ProblemCode::Unauthenticated,
+            "send a ServiceAccount token: Authorization: Bearer <token>",
+        )),
+    };
+    let mut response = match verdict {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => Refused::new("authenticate", problem).into_response(),
+    };
+    if let Some(refused) = response.extensions_mut().remove::<problem::Counted>() {
+        state.metrics.refused(refused.route, refused.code);
+    }
+    response
+}
+
+/// The runtime of a query, if the caller may use it.
+async fn granted(
+    state: &HubState,
+    caller: &Caller,
+    query: &Query<OfRuntime>,
+    route: &'static str,
+) -> Result<Granted, Refused> {
+    let name: RuntimeName = query
+        .runtime
+        .parse()
+        .map_err(|error| Refused::new(route, Problem::new(ProblemCode::Invalid, format!("runtime: {error}"))))?;
+    state
+        .access
+        .check(caller, &name)
+        .await
+        .map_err(|problem| Refused::new(route, problem))
+}

@@ -1,0 +1,33 @@
+//! What a hub is started with.
+
+use std::collections::BTreeSet;
+
+use crate::hub_api::RuntimeName;
+
+/// Settings of one hub process.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// Namespace of the release: Service, Secret and ConfigMap are there.
+    pub namespace: String,
+    /// Namespaces in which this hub may run code.
+    pub runtime_namespaces: BTreeSet<String>,
+    /// The cluster default.
+    pub default_runtime: Option<RuntimeName>,
+    /// Namespaces whose Skills and SkillRuntimes are watched; empty: all.
+    pub watch_namespaces: BTreeSet<String>,
+    /// Image of runtimes that name none.
+    pub default_image: Option<String>,
+    /// Whether images may go without a digest.
+    pub allow_image_tags: bool,
+    /// This replica, unique among replicas and over restarts.
+    pub replica: String,
+    /// `https://host:port` under which other replicas' callers reach this one.
+    pub address: String,
+}
+
+impl HubSettings {
+    /// Whether a runtime is the cluster default.
+    pub fn is_cluster_default(&self, runtime: &RuntimeName) -> bool {
+        self.default_runtime.as_ref() == Some(runtime)
+    }
+}

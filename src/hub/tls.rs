@@ -1,0 +1,122 @@
+//! The hub's certificate, read again when it is replaced.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_util::sync::CancellationToken;
+
+/// How often the files are looked at: a certificate is replaced an hour after its authority was published.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Why a certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}", path = path.display())]
+pub struct TlsError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// A certificate and its key, from `tls.crt` and `tls.key` of a folder.
+#[derive(Debug)]
+pub struct Certificate {
+    folder: PathBuf,
+    current: ArcSwap<CertifiedKey>,
+}
+
+impl Certificate {
+    /// Reads the files.
+    pub async fn read(folder: &Path) -> Result<Arc<Self>, TlsError> {
+        let key = load(folder).await?;
+        Ok(Arc::new(Self {
+            folder: folder.to_owned(),
+            current: ArcSwap::from_pointee(key),
+        }))
+    }
+
+    /// Reads the files again and again until `stop`; files that do not fit together (a replacement under way) are passed over.
+    pub async fn follow(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(LOOK_EVERY) => {} }
+            match load(&self.folder).await {
+                Ok(key) if key.cert != self.current.load().cert => {
+                    tracing::info!("another certificate is served from now on");
+                    self.current.store(Arc::new(key));
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "the certificate cannot be read again; the last one stays"),
+            }
+        }
+    }
+
+    /// What a TLS listener needs. HTTP/1.1 only: each stream has a connection, so a reader that stops slows nobody else.
+    pub fn server_config(self: &Arc<Self>) -> ServerConfig {
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config
+    }
+}
+
+#[derive(Debug)]
+struct Resolver(Arc<Certificate>);
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.current.load_full())
+    }
+}
+
+async fn load(folder: &Path) -> Result<CertifiedKey, TlsError> {
+    let (certificate_path, key_path) = (folder.join("tls.crt"), folder.join("tls.key"));
+    let fail = |path: &Path, reason: String| TlsError {
+        path: path.to_owned(),
+        reason,
+    };
+    let read = |path: PathBuf| async move {
+        let bytes = tokio::fs::read(&path).await;
+        bytes.map_err(|error| fail(&path, error.to_string()))
+    };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(certificate_path.clone()).await?)
+        .collect::<Result<_, _>>()
+        .map_err(|error| fail(&certificate_path, error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(&read(key_path.clone()).await?)
+        .map_err(|error| fail(&key_path, error.to_string()))?;
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).map_err(|error| fail(&certificate_path, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificates::issue;
+
+    #[tokio::test]
+    async fn a_certificate_without_its_key_is_refused_and_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["hub".to_owned()];
+        let (one, other) = (
+            issue(1_800_000_000, &names).unwrap(),
+            issue(1_800_000_000, &names).unwrap(),
+        );
+        std::fs::write(folder.path().join("tls.crt"), &one.certificate).unwrap();
+        assert!(
+            Certificate::read(folder.path())
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("tls.key")
+        );
+        std::fs::write(folder.path().join("tls.key"), &other.key).unwrap();
+        assert!(Certificate::read(folder.path()).await.is_err());
+        std::fs::write(folder.path().join("tls.key"), &one.key).unwrap();
+        Certificate::read(folder.path()).await.unwrap();
+    }
+}
