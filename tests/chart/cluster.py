@@ -134,7 +134,9 @@ def first_request_runs_code():
     body = {"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]}
     answer = ask_gateway(body)
     assert_equal(answer["choices"][0]["message"]["content"], "The sum is 42.", "the answer")
-    made = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=adder")["items"]
+    # The record of a run is written after the answer.
+    made = wait_until("the Job that ran the skill", 15,
+                      lambda: get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=adder")["items"])
     assert_equal(len(made), 1, "Jobs of the skill")
     return "Job " + made[0]["metadata"]["name"]
 

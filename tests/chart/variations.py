@@ -40,6 +40,7 @@ VARIATIONS = {
     "gateway.enabled": {"gateway": {"enabled": False}},
     "gateway.runtime": {"runtimeNamespaces": ["team-b"], "gateway": {"runtime": "team-b/tools"}},
     "gateway.clientAuth": {"gateway": {"clientAuth": "token-review"}},
+    "gateway.publicUrl": {"gateway": {"publicUrl": "https://llm.example.org/knack"}},
     "gateway.upstreams": {"gateway": {"upstreams": {"openai": "http://mock.default.svc:8080", "anthropic": "https://proxy.example.org/a"}}},
     "gateway.providerKeysSecret": {"gateway": {"clientAuth": "token-review", "providerKeysSecret": "provider-keys"}},
     "gateway.service.type": {"gateway": {"service": {"type": "LoadBalancer"}}},
