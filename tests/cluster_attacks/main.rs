@@ -1,0 +1,185 @@
+//! The attack suite inside real sandbox pods, on a network that enforces no policy.
+//!
+//! ```text
+//! control   a privileged pod, no profile: each attack unlocked, as uid 65532, else as root
+//! cold      executions in pods that are started for them      ┐ the same table,
+//! warm      executions in pods that stood ready, locks on     ┘ tests/attacks/expected/pod.json
+//! ```
+//!
+//! What neither control opens is closed by the kernel, or by what the node has not, and is not counted. A newly open cell
+//! fails; a newly closed one asks for an update of the table (`KNACK_UPDATE_ATTACKS=1`). The bombs run one to an
+//! execution; afterwards the node must say that it is well, and another tenant's pod must not have noticed.
+
+mod outside;
+mod pods;
+#[path = "../attacks/table.rs"]
+mod table;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster_support::{Cluster, Switches, own, run};
+use knack::execution::{
+    ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program, WorkingDirectory,
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+/// Attacks that end the run, or everything in the pod, when they meet a limit: one to an execution.
+const BOMBS: [&str; 8] = [
+    "fork_bomb",
+    "thread_bomb",
+    "memory_bomb",
+    "one_big_file",
+    "many_files_384_mib",
+    "inodes_20000",
+    "descriptor_exhaustion",
+    "cpu_burn",
+];
+
+/// The rest goes in parts, since a part has the time limit of one run.
+const PARTS: usize = 3;
+
+/// The longest that a runtime allows.
+const PART_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The burn takes 4 s unlocked; it must meet the limit first. The inode bomb waits 5 s at its end.
+fn time_limit(bomb: &str) -> Duration {
+    Duration::from_secs(if bomb == "cpu_burn" { 2 } else { 30 })
+}
+
+/// One execution of `attacks.py` with these words, in a pod of the runtime's way; its output, or how the run ended.
+async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> Result<String, String> {
+    let words = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
+    let script = include_str!("../attacks/attacks.py");
+    let request = ExecutionRequest {
+        id: ExecutionId::new(pods::now(), "attacks", 0, &words),
+        caller: "attacks".to_owned(),
+        skill: None,
+        program: Program::Code {
+            language: Language::Python,
+            source: format!("import sys\nsys.argv = {words}\n{script}"),
+        },
+        mounts: Vec::new(),
+        inputs: Vec::new(),
+        working_directory: WorkingDirectory::Work,
+        env: [("KNACK_WORLD".to_owned(), world().to_string())].into(),
+        limits: Limits {
+            timeout,
+            max_output_bytes: 64 << 10,
+            ..Limits::default()
+        },
+    };
+    runtime.ready().await;
+    let result = runtime
+        .executor
+        .execute(request, CancellationToken::new())
+        .await
+        .map_err(|error| format!("no result: {error}"))?;
+    assert_eq!(
+        result.timings.start,
+        runtime.way.start(),
+        "the pod came about in another way"
+    );
+    match &result.exit {
+        Exit::Code(0) => Ok(result.stdout.text().into_owned()),
+        // What was said before the end counts.
+        exit => table::outcome_of(&result.stdout.text())
+            .map(|outcome| format!("RESULT {outcome}\n"))
+            .ok_or_else(|| match exit {
+                Exit::Code(code) => {
+                    let text = result.stderr.text();
+                    format!("exit {code}: {}", text.lines().last().unwrap_or_default())
+                }
+                other => format!("{other:?}"),
+            }),
+    }
+}
+
+/// What the code inside knows. The runner is PID 1; nothing else of the world is in the pod: no second process, no file of
+/// its own uid outside the run, no token, no setuid program. Those cells say ENOENT, which is the answer of the pod.
+fn world() -> serde_json::Value {
+    json!({
+        "v4": outside::V4, "v6": "2001:db8::1", "victim": 1, "runner": 1, "victim_address": 4096, "peer": 1,
+        "unix_path": "/tmp/victim.sock", "unix_abstract": "knack-attack-victim", "outside": "/tmp", "link_source": "/etc/passwd",
+        "token": "/var/run/secrets/kubernetes.io/serviceaccount/token", "setuid_id": "/usr/bin/id", "mounted": "/work",
+        "program": "/usr/bin/python3", "statted": "/etc/passwd",
+    })
+}
+
+/// Every attack at one runtime.
+async fn column(runtime: &pods::Runtime, controls: &BTreeMap<String, table::Control>) -> BTreeMap<String, String> {
+    let mut cells = BTreeMap::new();
+    let gentle: Vec<&str> = controls
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !BOMBS.contains(name))
+        .collect();
+    for part in gentle.chunks(gentle.len().div_ceil(PARTS)) {
+        let words = [&["--each"], part].concat();
+        let text = execute(runtime, &words, PART_TIMEOUT)
+            .await
+            .unwrap_or_else(|ended| panic!("a part of the attacks has no output: {ended}"));
+        for line in text.lines().filter_map(|line| line.strip_prefix("EACH ")) {
+            let (name, outcome) = line.split_once(' ').unwrap();
+            let outcome = outcome.strip_prefix("OPEN").map_or(outcome, |_| "OPEN");
+            cells.insert(name.to_owned(), outcome.to_owned());
+        }
+    }
+    for bomb in BOMBS {
+        let cell = match execute(runtime, &[bomb], time_limit(bomb)).await {
+            Ok(text) => table::outcome_of(&text).unwrap_or_else(|| "no outcome".to_owned()),
+            Err(ended) => ended,
+        };
+        cells.insert(bomb.to_owned(), cell);
+    }
+    cells
+}
+
+/// One way of pods, compared with the table of all pods.
+async fn compare(cluster: &Cluster, way: pods::Way, controls: &BTreeMap<String, table::Control>) -> bool {
+    let runtime = pods::Runtime::start(cluster, way).await;
+    let before = pods::node(cluster);
+    let cells = column(&runtime, controls).await;
+    println!("attacks pod ({way:?}): the node says {}", pods::node(cluster));
+    assert_eq!(before, pods::node(cluster), "the node's conditions changed");
+    runtime.bystander.assert_unharmed(cluster);
+    runtime.stop().await;
+    table::compare("pod", controls, &cells)
+}
+
+#[test]
+fn attacks_in_sandbox_pods_meet_the_table_cold_and_warm() {
+    run(
+        "attacks_in_sandbox_pods_meet_the_table_cold_and_warm",
+        async |cluster| {
+            let _peer = outside::Peer::start(cluster);
+            let controls = pods::controls(cluster).await;
+            let cold = compare(cluster, pods::Way::Cold, &controls).await;
+            let warm = compare(cluster, pods::Way::Warm, &controls).await;
+            assert!(cold && warm, "a cell changed; the lines above say which");
+        },
+    );
+}
+
+/// Kubelet's own default sets no limit of processes: then it is the runner's, which counts per user id, and every pod has
+/// one of its own.
+#[test]
+fn bombs_end_where_the_node_sets_no_process_limit() {
+    let environment = [("KNACK_BED_PIDS", "-1".to_owned())].into();
+    let test = "bombs_end_where_the_node_sets_no_process_limit";
+    own(test, "knack-bed-pids", Switches { environment }, async |cluster| {
+        cluster.import(&[&pods::build_sandbox()]);
+        let before = pods::node(cluster);
+        let runtime = pods::Runtime::start(cluster, pods::Way::Cold).await;
+        for bomb in ["fork_bomb", "thread_bomb", "memory_bomb"] {
+            let ended = execute(&runtime, &[bomb], time_limit(bomb)).await;
+            println!("without a process limit of the node: {bomb} {ended:?}");
+            let outcome = ended.as_deref().ok().and_then(table::outcome_of);
+            assert_ne!(outcome.as_deref(), Some("OPEN"), "{bomb}");
+        }
+        assert_eq!(before, pods::node(cluster), "the node's conditions changed");
+        runtime.bystander.assert_unharmed(cluster);
+        runtime.stop().await;
+    });
+}
