@@ -27,13 +27,13 @@ build: runner ## Builds the release binary, the runner beside it
 demo: build ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|anthropic for a real one)
 	@python3 tests/demo/demo.py --knack $(RELEASE)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
 
-cluster-demo: build ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
+cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
 	@tests/cluster_demo/run.sh
 
-test-chart: setup ## Charts, deploy/ and the GitOps snippets; the part on a cluster needs KUBECONFIG or KNACK_NO_CLUSTER=1
-	@tools/summary.sh run chart tests/chart/run.sh
+test-chart: setup $(if $(filter 1,$(KNACK_NO_CLUSTER)),,cluster-images) ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
+	@tools/summary.sh run chart $(if $(filter 1,$(KNACK_NO_CLUSTER)),,tests/cluster/bed shell) tests/chart/run.sh
 
-charts: ## Writes the generated files of charts/ and deploy/ (needs helm)
+charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
 
 test: build lint vectors test-rust test-examples test-sdk ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)

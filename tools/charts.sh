@@ -2,10 +2,10 @@
 # Writes what is generated for the charts: the definitions inside charts/knack-crds, and deploy/knack.yaml.
 #   tools/charts.sh          writes
 #   tools/charts.sh --check  compares, and fails if something is stale (needs helm, as tests/chart does)
-# HELM names the helm binary.
+# HELM names the helm binary; else that of the PATH, else that of the test bed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-helm=${HELM:-helm}
+helm=${HELM:-$(command -v helm || echo "$(tests/cluster/binaries/build.sh helm)/helm")}
 check=${1:-}
 stale=0
 

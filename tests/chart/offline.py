@@ -214,6 +214,23 @@ def pinned_images_everywhere():
     assert_equal(used, listed, "images")
 
 
+def alerts_ask_for_metrics_that_exist():
+    """Every metric of the rules is registered somewhere in src/: prefix and name, `_total` for counters."""
+    registered = set()
+    for base, _, names in os.walk(os.path.join(ROOT, "src")):
+        for name in names:
+            if name == "metrics.rs":
+                with open(os.path.join(base, name), encoding="utf-8") as file:
+                    text = file.read()
+                for prefix in re.findall(r'with_prefix\("(\w+)"\)', text):
+                    registered.update(prefix + "_" + metric for metric in re.findall(r'register\(\s*"(\w+)"', text))
+    rules = render({"monitoring": {"prometheusRule": {"enabled": True}}})
+    asked = set(re.findall(r"\bknack_\w+", rules))
+    assert_equal(sorted(name for name in asked if name not in registered and name.removesuffix("_total") not in registered),
+                 [], "metrics that nothing registers")
+    assert len(asked) >= 3, asked
+
+
 def tests(report):
     report.check("helm lint --strict", lint)
     report.check("every value is varied by a test", every_value_is_varied)
@@ -229,6 +246,7 @@ def tests(report):
     report.check("rights are those of the table", rights_are_those_of_the_table)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
+    report.check("alerts ask for metrics that exist", alerts_ask_for_metrics_that_exist)
     report.check("notes", notes_tell_what_to_do)
     report.check("generated files are fresh", generated_files_are_fresh)
     report.check("definitions pass through Helm unchanged", definitions_are_unchanged)

@@ -1,9 +1,17 @@
 #!/usr/bin/env bash
 # Tests of the charts, of deploy/ and of the GitOps snippets: tests/chart/run.sh [offline|cluster]...
 # Makes a virtual environment with the pinned interpreters (Lua 5.1, CEL) outside the tree; closes with `N passed, N failed, N skipped`.
-# HELM and KUBECTL name the binaries. The cluster part takes KUBECONFIG; KNACK_NO_CLUSTER=1 skips it by name.
+# HELM and KUBECTL name the binaries; else those of the PATH, else those of the test bed. The cluster part takes KUBECONFIG; KNACK_NO_CLUSTER=1 skips it by name.
 set -euo pipefail
 cd "$(dirname "$0")"
+# Outside of the test bed's shell: the bed's own helm and kubectl, built if they are not there.
+tool() { # variable, program, module of tests/cluster/binaries
+  if [ -z "${!1:-}" ] && ! command -v "$2" >/dev/null; then
+    export "$1=$(../cluster/binaries/build.sh "$3")/$2"
+  fi
+}
+tool HELM helm helm
+tool KUBECTL kubectl kubernetes
 home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/chart-$(sha256sum requirements.txt | cut -c1-16)"
 if [ ! -e "$home/ready" ]; then
   rm -rf "$home"

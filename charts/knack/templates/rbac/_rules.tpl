@@ -24,10 +24,7 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, update, delete]
-- apiGroups: [""]
-  resources: [resourcequotas]
-  verbs: [get, list, watch, create, patch, update, delete]
-# Old revisions of a Skill stay while a run uses them; the run's Job names its revision.
+# Which revisions of a Skill live executions use: those are not pruned.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [list]
@@ -55,9 +52,13 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, list, watch, create, patch, update, delete]
+# Failures are told by Events, and the kubelet's and scheduler's say why a pod did not start.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
