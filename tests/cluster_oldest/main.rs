@@ -1,6 +1,11 @@
 //! The oldest Kubernetes that is promised: its API server takes the custom resources, the examples and the Jobs.
 //!
 //! Objects go to an API server of that version with a store of its own; there is no node, so nothing runs.
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test program: a failure is a panic, and helpers are tests too"
+)]
 
 use std::io::Write as _;
 use std::path::Path;

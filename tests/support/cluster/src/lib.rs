@@ -17,6 +17,7 @@
 //!
 //! It does not know Knack's own types.
 #![expect(
+    clippy::missing_panics_doc,
     clippy::panic,
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -1,6 +1,11 @@
 //! The bed itself: up, up again, after a crash, down without a trace.
 //!
 //! These tests drive the script, on a bed of their own beside the shared one.
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test program: a failure is a panic, and helpers are tests too"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,8 @@
 //! Images without a registry: the same bytes from the same programs, no shell, and Containerfiles that build.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test program: a failure is a panic, and helpers are tests too"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

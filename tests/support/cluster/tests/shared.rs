@@ -1,4 +1,8 @@
 //! What tests rely on at the shared cluster: pods, Services, image volumes, the policy stand-in, a namespace a test.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test program: a failure is a panic, and helpers are tests too"
+)]
 
 use std::time::Duration;
 
