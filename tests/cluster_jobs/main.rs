@@ -1,0 +1,4 @@
+//! Executions as Jobs, on a real cluster.
+
+mod runs;
+mod support;

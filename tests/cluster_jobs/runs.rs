@@ -1,0 +1,170 @@
+//! What a run gets and gives, cold and warm.
+
+use std::time::{Duration, Instant};
+
+use knack::execution::job::Event;
+use knack::execution::{ExecutionError, ExecutionStatus, Executor as _, Exit, StartKind};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Fixture, eventually, fresh_id, python, run_with_events, within};
+
+#[test]
+fn a_cold_run_gives_output_files_and_a_record() {
+    cluster_support::run("a_cold_run_gives_output_files_and_a_record", async |cluster| {
+        let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
+        let executor = fixture.owner().await;
+        let request =
+            python("import sys; print('hello'); print('err', file=sys.stderr); open('a.txt','w').write('x'*9)");
+        let id = request.id;
+        let began = Instant::now();
+        let (result, events) = within(60, run_with_events(&executor, request)).await;
+        println!("cold: {:?}", began.elapsed());
+        let result = result.unwrap();
+        assert_eq!((result.exit, result.timings.start), (Exit::Code(0), StartKind::Cold));
+        assert_eq!(
+            (result.stdout.text(), result.stderr.text()),
+            ("hello\n".into(), "err\n".into())
+        );
+        assert_eq!(
+            result
+                .files
+                .iter()
+                .map(|file| (file.path.as_str(), file.bytes.len()))
+                .collect::<Vec<_>>(),
+            [("a.txt", 9)]
+        );
+        assert!(result.locks.seccomp, "{:?}", result.locks);
+        let steps: Vec<String> = events
+            .iter()
+            .map(|event| match event {
+                Event::Placed { start, .. } => start.as_str().to_owned(),
+                Event::Progress(step) => step.clone(),
+                Event::Started => "started".to_owned(),
+                Event::Output { .. } => "output".to_owned(),
+            })
+            .collect();
+        assert_eq!(steps[..5], ["cold", "created", "bound", "running", "started"]);
+        let record = executor.get("team/app/uid", id).await.unwrap();
+        assert_eq!(record.status, ExecutionStatus::Success);
+        eventually(20, "the Job has its record", async || {
+            let jobs = cluster.kubectl(&[
+                "get",
+                "jobs",
+                "-n",
+                &fixture.namespace,
+                "-l",
+                &format!("knack.dev/execution={id},knack.dev/skill=tested"),
+                "-o",
+                "jsonpath={.items[*].metadata.annotations.knack\\.dev/result}",
+            ]);
+            jobs.contains(r#""status":"success""#)
+        })
+        .await;
+        executor.shutdown().await;
+    });
+}
+
+#[test]
+fn a_warm_run_is_one_round_trip_and_its_pod_is_used_once() {
+    cluster_support::run(
+        "a_warm_run_is_one_round_trip_and_its_pod_is_used_once",
+        async |cluster| {
+            let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 2}})).await;
+            let executor = fixture.owner().await;
+            let mut times = Vec::new();
+            for round in 0..10 {
+                eventually(60, "two pods stand", async || executor.counts().ready == 2).await;
+                tokio::time::sleep(Duration::from_millis(400)).await;
+                let began = Instant::now();
+                let result = within(60, executor.execute(python("print(6 * 7)"), CancellationToken::new()))
+                    .await
+                    .unwrap();
+                times.push(began.elapsed());
+                assert_eq!(
+                    (result.exit, result.timings.start, result.stdout.text()),
+                    (Exit::Code(0), StartKind::Warm, "42\n".into()),
+                    "{round}"
+                );
+            }
+            times.sort();
+            println!("warm: p50 {:?} all {times:?}", times[times.len() / 2]);
+            executor.shutdown().await;
+            eventually(20, "no idle pod is left", async || {
+                let pods = cluster.kubectl(&[
+                    "get",
+                    "pods",
+                    "-n",
+                    &fixture.namespace,
+                    "--field-selector",
+                    "status.phase=Running",
+                    "-o",
+                    "name",
+                ]);
+                pods.is_empty()
+            })
+            .await;
+        },
+    );
+}
+
+#[test]
+fn an_id_runs_once_and_is_the_callers_own() {
+    cluster_support::run("an_id_runs_once_and_is_the_callers_own", async |cluster| {
+        let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
+        let executor = fixture.owner().await;
+        let request = python("import uuid; print(uuid.uuid4())");
+        let (first, second) = tokio::join!(
+            executor.execute(request.clone(), CancellationToken::new()),
+            executor.execute(request.clone(), CancellationToken::new()),
+        );
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!(first.stdout, second.stdout);
+        let again = executor
+            .execute(request.clone(), CancellationToken::new())
+            .await
+            .unwrap();
+        assert_eq!(first.stdout, again.stdout);
+        assert_eq!(
+            executor.get("other/app/uid", request.id).await.unwrap_err(),
+            ExecutionError::NotFound
+        );
+        assert_eq!(
+            executor.cancel("other/app/uid", request.id).await.unwrap_err(),
+            ExecutionError::NotFound
+        );
+        assert_eq!(
+            executor.get("team/app/uid", fresh_id()).await.unwrap_err(),
+            ExecutionError::NotFound
+        );
+        executor.shutdown().await;
+    });
+}
+
+#[test]
+fn a_cancelled_run_ends_and_says_so() {
+    cluster_support::run("a_cancelled_run_ends_and_says_so", async |cluster| {
+        let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
+        let executor = fixture.owner().await;
+        eventually(60, "a pod stands", async || executor.counts().ready == 1).await;
+        let request = python("import time; time.sleep(9)");
+        let id = request.id;
+        let running = executor.execute(request, CancellationToken::new());
+        let cancel = async {
+            eventually(10, "it runs", async || {
+                executor
+                    .get("team/app/uid", id)
+                    .await
+                    .is_ok_and(|record| record.status == ExecutionStatus::Running)
+            })
+            .await;
+            let began = Instant::now();
+            executor.cancel("team/app/uid", id).await.unwrap();
+            began
+        };
+        let (outcome, began) = tokio::join!(running, cancel);
+        assert_eq!(outcome.unwrap_err(), ExecutionError::Cancelled);
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        executor.shutdown().await;
+    });
+}
