@@ -62,6 +62,10 @@ data:
                   arguments: {skill: adder, command: python3 skills/adder/scripts/add.py 19 23}
           - expect: {result: '42'}
             reply: {text: The sum is 42.}
+      - user: who pays
+        rounds:
+          - expect: {header: {authorization: {equals: Bearer the-provider-key}}}
+            reply: {text: The gateway pays.}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -142,13 +146,16 @@ def first_request_runs_code():
     return "Job " + made[0]["metadata"]["name"]
 
 
-def ask_gateway(body):
-    """A chat request to the gateway's Service, as a pod on the node sends it. The first call to a new Service can be refused."""
+def ask_gateway(body, token="test"):
+    """A chat request to the gateway's Service, as a pod on the node sends it. The first call to a new Service can be refused.
+
+    An answer that is no 200 is an AssertionError with its status and body.
+    """
     import urllib.error
     import urllib.request
     service = get("service", "-n", NAMESPACE, "knack-gateway")["spec"]
     request = urllib.request.Request("http://%s:%d/v1/chat/completions" % (service["clusterIP"], service["ports"][0]["port"]),
-                                     json.dumps(body).encode(), {"content-type": "application/json", "authorization": "Bearer test"})
+                                     json.dumps(body).encode(), {"content-type": "application/json", "authorization": "Bearer " + token})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     told = []
 
@@ -163,6 +170,49 @@ def ask_gateway(body):
             return None
 
     return wait_until("an answer of the gateway (%s)" % told[-1:], 20, asked)
+
+
+CALLERS = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: app, namespace: %(skills)s}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: provider-keys, namespace: %(namespace)s}
+stringData: {openai: the-provider-key}
+"""
+
+
+def gateway_knows_its_callers():
+    """With token-review: no token, one for another audience, and one without the right are refused; else the gateway's key pays."""
+    apply(CALLERS % SETTINGS)
+    kubectl("label", "namespace", SKILLS, "knack.dev/inject-", expect=None)
+    known = dict(values()["gateway"], clientAuth="token-review", providerKeysSecret="provider-keys")
+    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
+         *value_flags("--set-json", "gateway=" + json.dumps(known)))
+    kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=60s")
+    body = {"model": "knack-test", "messages": [{"role": "user", "content": "who pays"}]}
+    token = kubectl("create", "token", "app", "-n", SKILLS, "--audience=knack-gateway").strip()
+    other = kubectl("create", "token", "app", "-n", SKILLS, "--audience=somebody-else").strip()
+    for shown, word in (("not-a-token", "not a ServiceAccount token"), (other, "audience knack-gateway"), (token, "may not use SkillRuntime")):
+        told = refusal(body, shown)
+        if told[:3] not in ("401", "403") or word not in told:
+            raise AssertionError("expected a refusal with %r, got %r" % (word, told))
+    # The runtime's allowedCallers are the namespaces with this label.
+    kubectl("label", "namespace", SKILLS, "knack.dev/inject=enabled")
+    # Verdicts are remembered for a moment.
+    answer = wait_until("an allowed caller's answer", 60, lambda: not refusal(body, token) and ask_gateway(body, token))
+    assert_equal(answer["choices"][0]["message"]["content"], "The gateway pays.", "the answer")
+
+
+def refusal(body, token):
+    """Status and body of a refusal; empty if the request was answered."""
+    try:
+        ask_gateway(body, token)
+        return ""
+    except AssertionError as error:
+        return str(error).removeprefix("the gateway answered ")
 
 
 def default_runtime():
@@ -355,4 +405,5 @@ def lifecycle(report):
         report.check("%s %s %s %s in %s" % (entry[0], "may" if entry[4] else "may not", entry[1], entry[2], entry[3] or "all"),
                      lambda entry=entry: right(*entry))
     report.check("helm upgrade", upgrade)
+    report.check("a gateway that knows its callers pays for them", gateway_knows_its_callers)
     report.check("helm uninstall", uninstall)
