@@ -21,11 +21,7 @@ pub fn injection() -> Injection {
         description: "d".to_owned(),
         schema: r#"{"type":"object"}"#.to_owned(),
     };
-    Injection {
-        system: "# Skills\n\"x\"".to_owned(),
-        tools: vec![tool("skill_run"), tool("get_weather_2")],
-        ..Injection::default()
-    }
+    Injection::new("# Skills\n\"x\"".to_owned(), vec![tool("skill_run"), tool("get_weather_2")])
 }
 
 /// Reads everything of a request and injects into it: what goes upstream is JSON again, and without an injection it is

@@ -20,6 +20,7 @@ use crate::execution::{Capabilities, Executor, Language};
 use crate::gateway::budget::BodyBudget;
 use crate::gateway::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::gateway::grants::Grants;
+use crate::gateway::inject::Materials;
 use crate::gateway::metrics::Metrics;
 use crate::gateway::recorder::Recorder;
 use crate::gateway::records::{RECORDS_DEV_BYTES, RecordStore};
@@ -95,6 +96,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         recorder: recorder.context("--record: the folder cannot be made")?,
         host_policy: HostPolicy::LocalOnly,
         public_url: Some(format!("http://{address}")),
+        materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
     for note in &capabilities.notes {

@@ -1,8 +1,10 @@
 //! From a request and a snapshot to what is injected: the one place where knack-wire's values meet knack-skill's.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, ToolChoice, plan};
-use knack_wire::request::ToolChoice as WireChoice;
+use knack_wire::request::{Material, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, Tool, View};
 
 use crate::catalog::Snapshot;
@@ -46,16 +48,44 @@ pub fn make_plan(request: &Request, view: &View, header: Option<&str>, snapshot:
     })
 }
 
-/// The plan in the terms of the wire.
-pub fn injection(plan: &Plan, view: &View) -> Injection {
-    let tool = |tool: &std::sync::Arc<knack_skill::plan::PlannedTool>| Tool {
+/// What the catalog's own text and tools become on the wire, kept for the requests that get nothing else: they are many,
+/// and the text of a large catalog is long.
+#[derive(Debug, Default)]
+pub struct Materials {
+    /// The last catalog's, found again by the allocation of its text, which is kept for that.
+    last: Mutex<Option<(Arc<str>, Arc<Material>)>>,
+}
+
+impl Materials {
+    fn of(&self, plan: &Plan) -> Arc<Material> {
+        if !plan.shared {
+            return Arc::new(material(plan));
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((system, material)) if Arc::ptr_eq(system, &plan.system) => Arc::clone(material),
+            _ => {
+                let material = Arc::new(material(plan));
+                *last = Some((Arc::clone(&plan.system), Arc::clone(&material)));
+                material
+            }
+        }
+    }
+}
+
+fn material(plan: &Plan) -> Material {
+    let tools = plan.tools.iter().map(|tool| Tool {
         name: tool.name.clone(),
         description: tool.description.clone(),
         schema: tool.schema_json.clone(),
-    };
+    });
+    Material::new(plan.system.to_string(), tools.collect())
+}
+
+/// The plan in the terms of the wire.
+pub fn injection(plan: &Plan, view: &View, materials: &Materials) -> Injection {
     Injection {
-        system: plan.system.to_string(),
-        tools: plan.tools.iter().map(tool).collect(),
+        material: materials.of(plan),
         own_skills: plan
             .container
             .ours

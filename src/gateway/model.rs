@@ -17,7 +17,7 @@ use super::budget::BodyError;
 use super::caller;
 use super::exchange::{Exchange, Parts, Piece, Target};
 use super::hidden::Hidden;
-use super::inject;
+use super::inject::{self, Materials};
 use super::observe::RequestLog;
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
@@ -48,7 +48,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     }
     let snapshot = gateway.catalog.snapshot().await;
     let prepared = knack_wire::Request::parse(route, held.bytes.clone())
-        .and_then(|request| prepare(request, &parts.headers, &snapshot));
+        .and_then(|request| prepare(request, &parts.headers, &snapshot, &gateway.materials));
     let Prepared {
         request,
         view,
@@ -68,13 +68,13 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         (format, kind),
         &log.request_id,
     );
-    let tools = (!injection.tools.is_empty()).then(|| {
+    let tools = (!injection.tools().is_empty()).then(|| {
         let runner = tool_runner(&gateway, &snapshot, &plan, &hidden, &log);
         runner.stage_attachments_later(request.clone());
         Arc::new(runner)
     });
     let knack_header = knack_header(&snapshot, &plan);
-    let drive = match Drive::new(request, injection, settings) {
+    let drive = match Drive::with_view(request, view, injection, settings) {
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, log, begun, &error, format),
     };
@@ -147,11 +147,16 @@ struct Prepared {
     injection: Injection,
 }
 
-fn prepare(request: knack_wire::Request, headers: &HeaderMap, snapshot: &Snapshot) -> Result<Prepared, Fault> {
+fn prepare(
+    request: knack_wire::Request,
+    headers: &HeaderMap,
+    snapshot: &Snapshot,
+    materials: &Materials,
+) -> Result<Prepared, Fault> {
     let view = request.view()?;
     let header = skills_header(headers)?;
     let mut plan = inject::make_plan(&request, &view, header.as_deref(), snapshot)?;
-    let mut injection = inject::injection(&plan, &view);
+    let mut injection = inject::injection(&plan, &view, materials);
     if snapshot.runtime.suspend {
         injection = Injection::default();
         plan.off = true;

@@ -8,6 +8,7 @@ use knack_wire::history::HistorySecret;
 use super::budget::BodyBudget;
 use super::files::FileStore;
 use super::grants::Grants;
+use super::inject::Materials;
 use super::metrics::Metrics;
 use super::observe::Console;
 use super::recorder::Recorder;
@@ -44,6 +45,8 @@ pub struct Gateway {
     pub records: RecordStore,
     /// Secret of callers' identities.
     pub secret: HistorySecret,
+    /// What is injected, as it stands on the wire.
+    pub materials: Materials,
     /// Bound of request bodies.
     pub bodies: BodyBudget,
     /// Metrics.

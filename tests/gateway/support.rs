@@ -11,6 +11,7 @@ use knack::execution::{Disabled, Executor};
 use knack::gateway::budget::BodyBudget;
 use knack::gateway::files::FileStore;
 use knack::gateway::grants::Grants;
+use knack::gateway::inject::Materials;
 use knack::gateway::metrics::Metrics;
 use knack::gateway::observe::Console;
 use knack::gateway::records::RecordStore;
@@ -155,6 +156,7 @@ pub(crate) async fn start(options: Start) -> Running {
         recorder: None,
         host_policy: HostPolicy::LocalOnly,
         public_url: Some(format!("http://{address}")),
+        materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
     let (stop, stopped) = tokio::sync::oneshot::channel();

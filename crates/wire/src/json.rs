@@ -234,6 +234,15 @@ pub fn elements(src: &[u8], span: Span) -> Result<Vec<Span>, JsonError> {
     }
 }
 
+/// The first element of the array at `span`; `None` if it is empty or no array stands there.
+pub fn first_element(src: &[u8], span: Span) -> Option<Span> {
+    if src.get(span.start) != Some(&b'[') {
+        return None;
+    }
+    let at = space(src, span.start + 1);
+    (src.get(at) != Some(&b']')).then(|| skip_nested(src, at, 1).ok().map(|end| Span::new(at, end)))?
+}
+
 /// The last member with this key in a list of members, as most JSON readers take it.
 pub fn member<'m>(src: &[u8], list: &'m [Member], key: &str) -> Option<&'m Member> {
     list.iter().rev().find(|member| key_is(src, member, key))
@@ -311,7 +320,7 @@ fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
     let mut at = at + 1;
     loop {
         let rest = src.get(at..).ok_or(JsonError::Cut)?;
-        let found = at + memchr::memchr2(b'"', b'\\', rest).ok_or(JsonError::Cut)?;
+        let found = at + mark(rest).ok_or(JsonError::Cut)?;
         if src[found] == b'"' {
             return Ok(found + 1);
         }
@@ -332,6 +341,18 @@ fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
             None => return Err(JsonError::Cut),
         }
     }
+}
+
+/// The first quote or backslash.
+fn mark(rest: &[u8]) -> Option<usize> {
+    // Most strings are keys and words: a vector search costs more to begin than they are long.
+    const NEAR: usize = 16;
+    let is_mark = |byte: &u8| matches!(byte, b'"' | b'\\');
+    let near = rest.get(..NEAR).unwrap_or(rest);
+    near.iter().position(is_mark).or_else(|| {
+        let far = rest.get(NEAR..)?;
+        memchr::memchr2(b'"', b'\\', far).map(|at| NEAR + at)
+    })
 }
 
 /// The end of a number, `true`, `false` or `null`.

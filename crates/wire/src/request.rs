@@ -1,6 +1,7 @@
 //! A request as the gateway sees it: what skills need to know of it, and what is added to it.
 
 use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -202,18 +203,66 @@ pub struct Attachment {
 /// What is added to a request.
 #[derive(Debug, Clone, Default)]
 pub struct Injection {
-    /// System text; empty for none.
-    pub system: String,
-    /// Tools in order; they go behind the client's.
-    pub tools: Vec<Tool>,
+    /// System text and tools.
+    pub material: Arc<Material>,
     /// Ids of `container.skills` that are served here: taken out of the upstream request.
     pub own_skills: Vec<String>,
 }
 
 impl Injection {
+    /// Adds a system text (empty for none) and tools, which go behind the client's.
+    pub fn new(system: String, tools: Vec<Tool>) -> Self {
+        Self {
+            material: Arc::new(Material::new(system, tools)),
+            own_skills: Vec::new(),
+        }
+    }
+
+    /// Tools in order.
+    pub fn tools(&self) -> &[Tool] {
+        &self.material.tools
+    }
+
     /// True if nothing is added or taken out.
     pub fn is_empty(&self) -> bool {
-        self.system.is_empty() && self.tools.is_empty() && self.own_skills.is_empty()
+        self.material.system.is_empty() && self.tools().is_empty() && self.own_skills.is_empty()
+    }
+}
+
+/// System text and tools, with what the formats make of them. Many requests share one: the JSON is written once.
+#[derive(Debug, Default)]
+pub struct Material {
+    system: String,
+    tools: Vec<Tool>,
+    escaped: OnceLock<Bytes>,
+    /// By format, in the order of [`Format`].
+    rendered: [OnceLock<Bytes>; 4],
+}
+
+impl Material {
+    /// A system text (empty for none) and tools in order.
+    pub fn new(system: String, tools: Vec<Tool>) -> Self {
+        Self {
+            system,
+            tools,
+            ..Self::default()
+        }
+    }
+
+    /// The system text with JSON escapes and without quotes; empty for none.
+    pub(crate) fn escaped(&self) -> Bytes {
+        let make = || {
+            let mut out = Vec::with_capacity(self.system.len() + self.system.len() / 16);
+            json::push_escaped(&mut out, &self.system);
+            Bytes::from(out)
+        };
+        self.escaped.get_or_init(make).clone()
+    }
+
+    /// The tools as elements of the format's list, joined by commas; empty for none.
+    pub(crate) fn rendered(&self, format: Format, one: impl Fn(&Tool) -> Vec<u8>) -> Bytes {
+        let make = || Bytes::from(self.tools.iter().map(one).collect::<Vec<_>>().join(&b','));
+        self.rendered[format as usize].get_or_init(make).clone()
     }
 }
 

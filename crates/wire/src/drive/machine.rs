@@ -100,7 +100,12 @@ impl Drive {
     /// unusable, or several answers are asked for (`n > 1`) while tools are injected.
     pub fn new(request: Request, injection: Injection, settings: Settings) -> Result<Self, Fault> {
         let view = request.view()?;
-        if view.candidates > 1 && !injection.tools.is_empty() {
+        Self::with_view(request, view, injection, settings)
+    }
+
+    /// [`Drive::new`] with the request's own view, for callers that have read it.
+    pub fn with_view(request: Request, view: View, injection: Injection, settings: Settings) -> Result<Self, Fault> {
+        if view.candidates > 1 && !injection.tools().is_empty() {
             let (param, said) = if request.format() == Format::Gemini {
                 ("generationConfig.candidateCount", "candidateCount")
             } else {
@@ -117,9 +122,9 @@ impl Drive {
         };
         let codec = dialect(request.format()).codec(&request, options);
         let transparent =
-            request.kind() != Kind::Generate || (injection.tools.is_empty() && settings.container.is_none());
-        let names = injection.tools.iter().map(|tool| tool.name.clone()).collect();
-        let sorter = Sorter::new(names, view.structured && !injection.tools.is_empty());
+            request.kind() != Kind::Generate || (injection.tools().is_empty() && settings.container.is_none());
+        let names = injection.tools().iter().map(|tool| tool.name.clone()).collect();
+        let sorter = Sorter::new(names, view.structured && !injection.tools().is_empty());
         Ok(Self {
             request,
             injection,

@@ -8,22 +8,15 @@ use crate::json::{self, Edits, Kind, Span};
 use crate::request::{MessageText, Request, ToolChoice};
 
 /// Adds a top-level member directly before `anchor` (or at the start of the body if that is absent).
-pub(crate) fn add_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: &[u8]) {
-    let mut text = Vec::with_capacity(key.len() + value.len() + 4);
-    json::push_string(&mut text, key);
-    text.push(b':');
-    text.extend_from_slice(value);
-    let place = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
-    if let Some(member) = place {
-        text.push(b',');
-        edits.insert(member.whole().start, text);
-    } else {
-        edits.insert(json::space(request.raw(), 0) + 1, text);
-    }
+pub(crate) fn add_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: impl Into<Bytes>) {
+    let mut name = Vec::with_capacity(key.len() + 4);
+    json::push_string(&mut name, key);
+    name.push(b':');
+    add_parts(request, edits, anchor, [name.into(), value.into()]);
 }
 
 /// Sets a top-level member: replaces `null`, adds what is absent.
-pub(crate) fn set_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: &[u8]) {
+pub(crate) fn set_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: impl Into<Bytes>) {
     match request.value(key) {
         Some(span) => edits.replace(span, value),
         None => add_member(request, edits, anchor, key, value),
@@ -54,29 +47,53 @@ pub(crate) fn push_elements(src: &[u8], edits: &mut Edits, array: Span, elements
     }
 }
 
-/// Extends the string at `span` by an empty line and `text`; an empty string becomes `text`.
-pub(crate) fn extend_string(edits: &mut Edits, span: Span, text: &str) {
-    let mut more = Vec::with_capacity(text.len() + 4);
+/// Extends the string at `span` by an empty line and `text`, as written in JSON; an empty string becomes `text`.
+pub(crate) fn extend_string(edits: &mut Edits, span: Span, text: Bytes) {
     if span.len() > 2 {
-        json::push_escaped(&mut more, "\n\n");
+        edits.insert(span.end - 1, "\\n\\n");
     }
-    json::push_escaped(&mut more, text);
-    edits.insert(span.end - 1, more);
+    edits.insert(span.end - 1, text);
 }
 
-/// Adds tools behind the client's: `tools` absent, null, empty or filled.
-pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tools: &[Vec<u8>]) {
+/// Adds tools behind the client's: `tools` absent, null, empty or filled. `tools` are joined by commas.
+pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tools: Bytes) {
     if tools.is_empty() {
         return;
     }
+    let src = request.raw();
     match request.value("tools") {
-        Some(span) if json::kind(request.raw(), span) == Some(Kind::Array) => {
-            push_elements(request.raw(), edits, span, tools);
+        Some(span) if json::kind(src, span) == Some(Kind::Array) => {
+            // Behind the last element; white space before the end belongs to nobody.
+            let inner = src[span.start + 1..span.end - 1].trim_ascii_end();
+            let end = span.start + 1 + inner.len();
+            if !inner.is_empty() {
+                edits.insert(end, ",");
+            }
+            edits.insert(end, tools);
         }
-        _ => {
-            let list = [b"[", tools.join(&b","[..]).as_slice(), b"]"].concat();
-            set_member(request, edits, anchor, "tools", &list);
+        Some(span) => {
+            edits.replace(span, "[");
+            edits.insert(span.end, tools);
+            edits.insert(span.end, "]");
         }
+        None => add_parts(
+            request,
+            edits,
+            anchor,
+            [Bytes::from("\"tools\":["), tools, Bytes::from("]")],
+        ),
+    }
+}
+
+/// Adds a top-level member in pieces directly before `anchor` (or at the start of the body if that is absent).
+pub(crate) fn add_parts<const N: usize>(request: &Request, edits: &mut Edits, anchor: &str, parts: [Bytes; N]) {
+    let place = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
+    let at = place.map_or_else(|| json::space(request.raw(), 0) + 1, |member| member.whole().start);
+    for part in parts {
+        edits.insert(at, part);
+    }
+    if place.is_some() {
+        edits.insert(at, ",");
     }
 }
 

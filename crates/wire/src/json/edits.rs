@@ -1,11 +1,13 @@
 //! Changes to a text, written in one pass.
 
+use bytes::Bytes;
+
 use super::Span;
 
 /// Changes to one text: spans of the source and what replaces them.
 #[derive(Debug, Clone, Default)]
 pub struct Edits {
-    list: Vec<(Span, Vec<u8>)>,
+    list: Vec<(Span, Bytes)>,
 }
 
 impl Edits {
@@ -20,12 +22,12 @@ impl Edits {
     }
 
     /// Replaces a span.
-    pub fn replace(&mut self, span: Span, with: impl Into<Vec<u8>>) {
+    pub fn replace(&mut self, span: Span, with: impl Into<Bytes>) {
         self.list.push((span, with.into()));
     }
 
     /// Inserts before the byte at `place`. Several inserts at one place keep the order in which they were added.
-    pub fn insert(&mut self, place: usize, what: impl Into<Vec<u8>>) {
+    pub fn insert(&mut self, place: usize, what: impl Into<Bytes>) {
         self.list.push((Span::at(place), what.into()));
     }
 
@@ -52,7 +54,7 @@ impl Edits {
             } else {
                 *span
             };
-            self.replace(cut, Vec::new());
+            self.replace(cut, Bytes::new());
         }
     }
 

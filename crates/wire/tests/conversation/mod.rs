@@ -178,9 +178,5 @@ fn injection() -> Injection {
         description: "d".to_owned(),
         schema: r#"{"type":"object"}"#.to_owned(),
     };
-    Injection {
-        system: "# Skills".to_owned(),
-        tools: vec![tool("load_skill"), tool("run_code")],
-        ..Injection::default()
-    }
+    Injection::new("# Skills".to_owned(), vec![tool("load_skill"), tool("run_code")])
 }

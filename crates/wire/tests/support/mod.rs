@@ -120,11 +120,7 @@ pub(crate) fn tool(name: &str) -> Tool {
 }
 
 pub(crate) fn injection() -> Injection {
-    Injection {
-        system: "# Skills\nUse \"them\".".to_owned(),
-        tools: vec![tool("skill_run")],
-        own_skills: Vec::new(),
-    }
+    Injection::new("# Skills\nUse \"them\".".to_owned(), vec![tool("skill_run")])
 }
 
 pub(crate) fn request(format: Format, body: &str) -> Request {

@@ -52,10 +52,7 @@ pub(crate) fn play(
         description: String::new(),
         schema: r#"{"type":"object"}"#.to_owned(),
     };
-    let injection = Injection {
-        tools: tools.iter().map(tool).collect(),
-        ..Injection::default()
-    };
+    let injection = Injection::new(String::new(), tools.iter().map(tool).collect());
     let settings = Settings {
         litellm: true,
         ..Settings::default()

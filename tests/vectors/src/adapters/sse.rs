@@ -66,10 +66,7 @@ fn heartbeat(input: &Value) -> Outcome {
         description: String::new(),
         schema: "{}".to_owned(),
     };
-    let injection = Injection {
-        tools: vec![tool],
-        ..Injection::default()
-    };
+    let injection = Injection::new(String::new(), vec![tool]);
     let mut drive = Drive::new(request, injection, Settings::default()).map_err(fault)?;
     let (now, mut out) = (Duration::ZERO, Vec::new());
     drive.start(now, &mut out);

@@ -100,7 +100,7 @@ impl Drive {
     pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
         let refusal = self
             .injection
-            .tools
+            .tools()
             .is_empty()
             .then(|| self.settings.limit_text.clone());
         self.pending = (0..)
@@ -212,7 +212,7 @@ impl Drive {
         match &self.view.tool_choice {
             ToolChoice::Required => self.view.client_tools.is_empty(),
             ToolChoice::Named(name) => {
-                self.view.client_tools.is_empty() || self.injection.tools.iter().any(|tool| tool.name == *name)
+                self.view.client_tools.is_empty() || self.injection.tools().iter().any(|tool| tool.name == *name)
             }
             ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed => false,
         }

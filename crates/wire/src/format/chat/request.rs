@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::route::Format;
 
 impl RequestDialect for super::Chat {
     /// The routed leaves.
@@ -63,16 +66,21 @@ impl RequestDialect for super::Chat {
 
     /// The edits of an injection.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
-        if !injection.system.is_empty() {
-            add_system(request, &injection.system, edits);
+        let system = injection.material.escaped();
+        if !system.is_empty() {
+            add_system(request, system, edits);
         }
         container::take_ours(request, &injection.own_skills, edits);
-        let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-        splice::add_tools(request, edits, "messages", &tools);
+        splice::add_tools(
+            request,
+            edits,
+            "messages",
+            injection.material.rendered(Format::Chat, tool),
+        );
         let stream = request
             .value("stream")
             .is_some_and(|span| request.bytes(span) == b"true");
-        if stream && !tools.is_empty() && !asks_for_usage(request) {
+        if stream && !injection.tools().is_empty() && !asks_for_usage(request) {
             ask_for_usage(request, edits);
         }
     }
@@ -91,7 +99,10 @@ fn client_tools(request: &Request) -> Vec<String> {
         .and_then(|span| json::elements(src, span).ok())
         .unwrap_or_default();
     let name = |tool: &Span| {
-        let inner = json::get(src, *tool, "function").or_else(|| json::get(src, *tool, "custom"))?;
+        let members = json::members(src, *tool).ok()?;
+        let inner = json::member(src, &members, "function")
+            .or_else(|| json::member(src, &members, "custom"))?
+            .value;
         json::get_text(src, inner, "name").map(Cow::into_owned)
     };
     list.iter().filter_map(name).collect()
@@ -152,12 +163,13 @@ fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
     }
 }
 
-fn add_system(request: &Request, text: &str, edits: &mut Edits) {
+/// `text` is written in JSON, without quotes.
+fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     let src = request.raw();
     let Some(list) = request.present("messages") else {
         return;
     };
-    let first = request.conversation().first().copied();
+    let first = json::first_element(src, list);
     if first.is_none() {
         // A conversation of nothing is refused upstream; the refusal should be about what the client sent.
         return;
@@ -169,23 +181,16 @@ fn add_system(request: &Request, text: &str, edits: &mut Edits) {
         match json::kind(src, content) {
             Some(Kind::String) => return splice::extend_string(edits, content, text),
             Some(Kind::Array) => {
-                let mut part = b"{\"type\":\"text\",\"text\":".to_vec();
-                json::push_string(&mut part, text);
-                part.push(b'}');
+                let part = [b"{\"type\":\"text\",\"text\":\"", &*text, b"\"}"].concat();
                 return splice::push_elements(src, edits, content, &[part]);
             }
             _ => {}
         }
     }
-    let mut message = b"{\"role\":\"system\",\"content\":".to_vec();
-    json::push_string(&mut message, text);
-    message.push(b'}');
-    if let Some(first) = first {
-        message.push(b',');
-        edits.insert(first.start, message);
-    } else {
-        edits.insert(list.start + 1, message);
-    }
+    let at = first.map_or(list.start + 1, |first| first.start);
+    edits.insert(at, "{\"role\":\"system\",\"content\":\"");
+    edits.insert(at, text);
+    edits.insert(at, if first.is_some() { "\"}," } else { "\"}" });
 }
 
 fn tool(tool: &Tool) -> Vec<u8> {
@@ -214,12 +219,6 @@ fn ask_for_usage(request: &Request, edits: &mut Edits) {
                 edits.insert(span.start + 1, format!("\"include_usage\":true{comma}"));
             }
         }
-        _ => splice::set_member(
-            request,
-            edits,
-            "messages",
-            "stream_options",
-            b"{\"include_usage\":true}",
-        ),
+        _ => splice::set_member(request, edits, "messages", "stream_options", "{\"include_usage\":true}"),
     }
 }

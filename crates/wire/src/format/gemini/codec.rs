@@ -173,7 +173,7 @@ impl GeminiCodec {
                 }
             }
             if let (Some(reason), Some(own)) = (reason, json::get(raw, candidate, "finishReason")) {
-                edits.replace(own, reason);
+                edits.replace(own, reason.to_vec());
             }
         }
         let usage = self.usage.total();
@@ -184,7 +184,7 @@ impl GeminiCodec {
         ];
         for (key, value) in members {
             if let (Some(value), Some(own)) = (value, json::get(raw, document, key)) {
-                edits.replace(own, value.as_slice());
+                edits.replace(own, value.clone());
             }
         }
         edits.apply(raw)

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::route::Format;
 
 impl RequestDialect for super::Gemini {
     /// The routed leaves. The model and whether a stream is wanted stand in the path.
@@ -86,10 +87,9 @@ impl RequestDialect for super::Gemini {
     /// The edits of an injection: one more part of the system instruction, one more entry of `tools`.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
         let src = request.raw();
-        if !injection.system.is_empty() {
-            let mut part = br#"{"text":"#.to_vec();
-            json::push_string(&mut part, &injection.system);
-            part.push(b'}');
+        let text = injection.material.escaped();
+        if !text.is_empty() {
+            let part = [br#"{"text":""#, &*text, br#""}"#].concat();
             let system = present(request, "systemInstruction", "system_instruction");
             let parts = system.and_then(|span| json::get(src, span, "parts"));
             match (system, parts) {
@@ -97,18 +97,18 @@ impl RequestDialect for super::Gemini {
                     splice::push_elements(src, edits, parts, &[part]);
                 }
                 (Some(span), _) if json::kind(src, span) == Some(Kind::String) => {
-                    splice::extend_string(edits, span, &injection.system);
+                    splice::extend_string(edits, span, text);
                 }
                 _ => {
                     let value = [br#"{"parts":["#, part.as_slice(), b"]}"].concat();
-                    splice::set_member(request, edits, "contents", "systemInstruction", &value);
+                    splice::set_member(request, edits, "contents", "systemInstruction", value);
                 }
             }
         }
-        if !injection.tools.is_empty() {
-            let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-            let entry = [br#"{"functionDeclarations":["#, tools.join(&b","[..]).as_slice(), b"]}"].concat();
-            splice::add_tools(request, edits, "contents", &[entry]);
+        let tools = injection.material.rendered(Format::Gemini, tool);
+        if !tools.is_empty() {
+            let entry = [br#"{"functionDeclarations":["#, &*tools, b"]}"].concat();
+            splice::add_tools(request, edits, "contents", entry.into());
         }
     }
 

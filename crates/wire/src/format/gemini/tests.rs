@@ -19,15 +19,14 @@ fn value(text: &str) -> Value {
 }
 
 fn applied(body: &str) -> Value {
-    let injection = Injection {
-        system: "Skill.".to_owned(),
-        tools: vec![Tool {
+    let injection = Injection::new(
+        "Skill.".to_owned(),
+        vec![Tool {
             name: "skill_run".to_owned(),
             description: "Runs a skill script.".to_owned(),
             schema: r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#.to_owned(),
         }],
-        ..Injection::default()
-    };
+    );
     let request = request(body);
     let mut edits = Edits::new();
     Gemini.apply(&request, &injection, &mut edits);

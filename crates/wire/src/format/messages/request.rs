@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::route::Format;
 
 impl RequestDialect for super::Messages {
     /// The routed leaves.
@@ -73,11 +74,12 @@ impl RequestDialect for super::Messages {
 
     /// The edits of an injection. A container id of ours is taken out even if nothing is injected.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
-        if !injection.system.is_empty() {
-            add_system(request, &injection.system, edits);
+        let system = injection.material.escaped();
+        if !system.is_empty() {
+            add_system(request, system, edits);
         }
         let only_ours = container::take_ours(request, &injection.own_skills, edits);
-        let ours: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
+        let ours = injection.material.rendered(Format::Messages, tool);
         let src = request.raw();
         if only_ours && tools(request).iter().any(|tool| runs_code(src, *tool)) {
             // The vendor's code execution would run in a container that nobody asked for any more.
@@ -85,12 +87,13 @@ impl RequestDialect for super::Messages {
                 .into_iter()
                 .filter(|tool| !runs_code(src, *tool))
                 .map(|tool| tool.of(src).to_vec());
+            let ours = (!ours.is_empty()).then(|| ours.to_vec());
             let all: Vec<Vec<u8>> = kept.chain(ours).collect();
             if let Some(span) = request.present("tools") {
                 edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
             }
         } else {
-            splice::add_tools(request, edits, "messages", &ours);
+            splice::add_tools(request, edits, "messages", ours);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The system text of Messages, and its place among the client's cache markers.
 
+use bytes::Bytes;
+
 use crate::format::splice;
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::Request;
@@ -8,17 +10,26 @@ use crate::request::Request;
 const MAX_MARKERS: usize = 4;
 const MARKER: &[u8] = b"\"cache_control\"";
 
-/// Adds system text: absent, null, a string, or blocks (conversation.md section 1, "Prompt caches").
-pub(super) fn add_system(request: &Request, text: &str, edits: &mut Edits) {
+/// Adds system text, as written in JSON: absent, null, a string, or blocks (conversation.md section 1, "Prompt caches").
+pub(super) fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     let src = request.raw();
     match request.present("system") {
         Some(span) if json::kind(src, span) == Some(Kind::String) => splice::extend_string(edits, span, text),
-        Some(span) if json::kind(src, span) == Some(Kind::Array) => add_block(request, span, text, edits),
-        _ => splice::set_member(request, edits, "messages", "system", &json::quoted(text)),
+        Some(span) if json::kind(src, span) == Some(Kind::Array) => add_block(request, span, &text, edits),
+        Some(span) => edits.replace(span, [b"\"", &*text, b"\""].concat()),
+        None if request.value("system").is_some() => {
+            splice::set_member(request, edits, "messages", "system", [b"\"", &*text, b"\""].concat());
+        }
+        None => splice::add_parts(
+            request,
+            edits,
+            "messages",
+            [Bytes::from("\"system\":\""), text, Bytes::from("\"")],
+        ),
     }
 }
 
-fn add_block(request: &Request, list: Span, text: &str, edits: &mut Edits) {
+fn add_block(request: &Request, list: Span, text: &[u8], edits: &mut Edits) {
     let src = request.raw();
     let blocks = json::elements(src, list).unwrap_or_default();
     let marked = blocks.iter().rposition(|block| marker(src, *block).is_some());
@@ -37,9 +48,8 @@ fn add_block(request: &Request, list: Span, text: &str, edits: &mut Edits) {
     }
 }
 
-fn block(text: &str, marker: Option<&[u8]>) -> Vec<u8> {
-    let mut out = b"{\"type\":\"text\",\"text\":".to_vec();
-    json::push_string(&mut out, text);
+fn block(text: &[u8], marker: Option<&[u8]>) -> Vec<u8> {
+    let mut out = [b"{\"type\":\"text\",\"text\":\"", text, b"\""].concat();
     if let Some(marker) = marker {
         out.extend_from_slice(b",\"cache_control\":");
         out.extend_from_slice(marker);

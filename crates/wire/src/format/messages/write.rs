@@ -174,7 +174,7 @@ impl MessagesCodec {
 fn set_value(raw: &[u8], members: &[Member], holder: Span, key: &str, value: Option<&str>, edits: &mut Edits) {
     let Some(value) = value else { return };
     match json::member(raw, members, key) {
-        Some(member) => edits.replace(member.value, value),
+        Some(member) => edits.replace(member.value, value.to_owned()),
         None => match members.last() {
             Some(last) => edits.insert(last.value.end, format!(",\"{key}\":{value}")),
             None => edits.insert(holder.start + 1, format!("\"{key}\":{value}")),

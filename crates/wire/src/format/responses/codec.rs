@@ -194,7 +194,7 @@ impl ResponsesCodec {
         let usage = self.usage.total();
         let mut set = |key: &str, value: &[u8]| {
             if let Some(own) = json::get(src, snapshot, key) {
-                edits.replace(own, value);
+                edits.replace(own, value.to_vec());
             }
         };
         set("output", &output);

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::route::Format;
 
 impl RequestDialect for super::Responses {
     /// The routed leaves.
@@ -99,23 +100,28 @@ impl RequestDialect for super::Responses {
     /// The edits of an injection.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
         let src = request.raw();
-        if !injection.system.is_empty() {
+        let system = injection.material.escaped();
+        if !system.is_empty() {
             match request.present("instructions") {
                 Some(span) if json::kind(src, span) == Some(Kind::String) => {
-                    splice::extend_string(edits, span, &injection.system);
+                    splice::extend_string(edits, span, system);
                 }
                 _ => splice::set_member(
                     request,
                     edits,
                     "input",
                     "instructions",
-                    &json::quoted(&injection.system),
+                    [b"\"", &*system, b"\""].concat(),
                 ),
             }
         }
-        let tools: Vec<Vec<u8>> = injection.tools.iter().map(tool).collect();
-        splice::add_tools(request, edits, "input", &tools);
-        if tools.is_empty() {
+        splice::add_tools(
+            request,
+            edits,
+            "input",
+            injection.material.rendered(Format::Responses, tool),
+        );
+        if injection.tools().is_empty() {
             return;
         }
         if is_stateless(request) && !includes_encrypted(request) {
@@ -129,7 +135,7 @@ impl RequestDialect for super::Responses {
                     edits,
                     "input",
                     "include",
-                    &[b"[", name.as_slice(), b"]"].concat(),
+                    [b"[", name.as_slice(), b"]"].concat(),
                 ),
             }
         }

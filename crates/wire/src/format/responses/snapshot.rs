@@ -42,7 +42,7 @@ impl Restore {
         for (key, value) in echoes {
             // Only what differs in meaning is touched: upstream may spell the client's own tools with defaults.
             if let Some(own) = json::get(src, snapshot, key) {
-                edits.replace(own, value);
+                edits.replace(own, value.to_vec());
             }
         }
         let kept = [
@@ -52,7 +52,7 @@ impl Restore {
         ];
         for (key, value) in kept {
             if let (Some(value), Some(own)) = (value, json::get(src, snapshot, key)) {
-                edits.replace(own, value);
+                edits.replace(own, value.to_vec());
             }
         }
     }

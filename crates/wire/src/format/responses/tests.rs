@@ -21,15 +21,14 @@ fn value(text: &str) -> Value {
 }
 
 fn injection() -> Injection {
-    Injection {
-        system: "Skill.".to_owned(),
-        tools: vec![Tool {
+    Injection::new(
+        "Skill.".to_owned(),
+        vec![Tool {
             name: "skill_run".to_owned(),
             description: "Runs a skill script.".to_owned(),
             schema: r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#.to_owned(),
         }],
-        ..Injection::default()
-    }
+    )
 }
 
 fn applied(body: &str) -> Value {

@@ -39,9 +39,8 @@ pub(super) fn apply(body: &Value, anthropic: bool, system: &str, plan: &Plan, ow
         schema: tool.schema_json.clone(),
     });
     let injection = Injection {
-        system: format!("{}{system}", plan.system),
-        tools: tools.collect(),
         own_skills,
+        ..Injection::new(format!("{}{system}", plan.system), tools.collect())
     };
     let bytes = parse(body, anthropic)?.apply(&injection, Edits::new());
     serde_json::from_slice(&bytes).map_err(|error| Failure::new(error.to_string()))

@@ -252,7 +252,7 @@ impl ChatCodec {
                 }
             }
             if usage.of(&raw) != total {
-                edits.replace(usage, total);
+                edits.replace(usage, total.to_vec());
             }
             return push_data(out, &edits.apply(&raw));
         }
