@@ -21,6 +21,7 @@ use crate::gateway::budget::BodyBudget;
 use crate::gateway::client_auth::ClientAuth;
 use crate::gateway::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::gateway::grants::Grants;
+use crate::gateway::inject::Materials;
 use crate::gateway::metrics::Metrics;
 use crate::gateway::observe::Silent;
 use crate::gateway::records::RecordStore;
@@ -124,6 +125,7 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         recorder: None,
         host_policy: HostPolicy::Any,
         public_url: args.public_url.clone().map(|url| url.trim_end_matches('/').to_owned()),
+        materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
     let started = Arc::new(AtomicBool::new(false));
