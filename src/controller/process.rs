@@ -43,19 +43,20 @@ pub async fn run(
     let metrics = Arc::new(Metrics::default());
     let (phase, phase_seen) = watch::channel(Phase::WaitingForDefinitions);
     let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
-    let stop_http = shutdown.child_token();
-    let served = http::serve(listener, Arc::clone(&metrics), phase_seen, stop_http);
+    // Answers until the very end: while the lease is given back, probes are still asked.
+    let stop_http = CancellationToken::new();
+    let served = http::serve(listener, Arc::clone(&metrics), phase_seen, stop_http.clone());
     tasks.spawn(async move {
         served
             .await
             .map_err(|error| ControllerError::Stopped(format!("health and metrics: {error}")))
     });
-    let lead = lead(client, settings, metrics, phase, shutdown.clone());
+    let lead = lead(client, settings, metrics, phase, shutdown);
     let result = tokio::select! {
         result = lead => result,
         Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| Err(ControllerError::Stopped(error.to_string()))),
     };
-    shutdown.cancel();
+    stop_http.cancel();
     while tasks.join_next().await.is_some() {}
     result
 }

@@ -1,0 +1,100 @@
+//! A controller process of the test's own, which looks at the test's namespaces only.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster_support::Cluster;
+
+use crate::wait::BOUND;
+
+/// Pause between looks at `/readyz`, which has no other signal.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A running `knack controller`, ended with the value.
+pub(crate) struct Controller {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Controller {
+    /// Starts one and waits until it answers `phase` at `/readyz`.
+    pub(crate) async fn start(cluster: &Cluster, home: &str, watch: &[&str], more: &[&str], phase: &str) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
+        command
+            .args([
+                "controller",
+                "--namespace",
+                home,
+                "--metrics-listen",
+                &address.to_string(),
+            ])
+            .args(watch.iter().flat_map(|namespace| ["--watch-namespace", namespace]))
+            .args(more)
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .env("KNACK_LOG", "warn")
+            .stdout(Stdio::null());
+        let mut controller = Self {
+            child: command.spawn().unwrap(),
+            address,
+        };
+        controller.until_phase(phase).await;
+        controller
+    }
+
+    /// Waits until `/readyz` begins with a text.
+    pub(crate) async fn until_phase(&mut self, phase: &str) {
+        let started = Instant::now();
+        loop {
+            assert!(self.child.try_wait().unwrap().is_none(), "the controller ended");
+            let answer = self.get("/readyz");
+            if answer.as_deref().is_some_and(|answer| answer.contains(phase)) {
+                return;
+            }
+            assert!(started.elapsed() < BOUND, "the controller is not {phase}: {answer:?}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The answer to a GET, head and body, if there is one.
+    pub(crate) fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// The sum of a counter over its labels.
+    pub(crate) fn counter(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").unwrap();
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// SIGTERM, and waits for a clean end.
+    pub(crate) fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the controller ended with {status}");
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

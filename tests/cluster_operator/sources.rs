@@ -1,0 +1,321 @@
+//! From every source to the state that a user reads.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::controller::Controller;
+use crate::objects::{create, document, inline, install_definitions, merge, message, reads, skills};
+use crate::wait::until;
+use crate::web::{Answer, digest, serve, tgz, with_link};
+
+/// What a skill of a source must read, and a part of the message.
+type Row = (&'static str, Value, &'static str, &'static str);
+
+const READY: &str = "True/Delivered";
+
+fn inline_rows() -> Vec<Row> {
+    let files = |files: Value| json!({"source": {"inline": {"files": files}}});
+    vec![
+        ("good", inline(&document("good", "Do it.")), READY, "1 files"),
+        (
+            "two-files",
+            files(json!({"skills/a/SKILL.md": document("two-files", "x"), "skills/a/b.py": "1"})),
+            READY,
+            "2 files",
+        ),
+        (
+            "cjk",
+            inline(&document("cjk", &"\u{5b57}".repeat(41_000))),
+            "False/TooLarge+Stalled",
+            "at most 122880 (120 KiB)",
+        ),
+        (
+            "no-document",
+            files(json!({"README.md": "x"})),
+            "False/InvalidSkill+Stalled",
+            "SKILL.md",
+        ),
+        (
+            "unclosed",
+            inline("---\nname: unclosed\n"),
+            "False/InvalidSkill+Stalled",
+            "SKILL.md",
+        ),
+        (
+            "bad-yaml",
+            inline("---\nname: [\n---\nx"),
+            "False/InvalidSkill+Stalled",
+            "SKILL.md",
+        ),
+        (
+            "no-mapping",
+            inline("---\n- a\n---\nx"),
+            "False/InvalidSkill+Stalled",
+            "SKILL.md",
+        ),
+        (
+            "version",
+            json!({"source": {"inline": {"files": {"SKILL.md": "---\nname: version\ndescription: d\nversion: 1.0.0\n---\nx"}}}, "version": "2.0.0"}),
+            "False/InvalidSkill+Stalled",
+            "version",
+        ),
+        (
+            "tool-file",
+            json!({"source": {"inline": {"files": {"SKILL.md": document("tool-file", "x")}}}, "tools": [{"name": "t", "command": ["scripts/none.py"]}]}),
+            "False/InvalidSkill+Stalled",
+            "scripts/none.py",
+        ),
+        (
+            "ambiguous",
+            files(json!({"a/SKILL.md": "x", "b/SKILL.md": "x"})),
+            "False/AmbiguousSource+Stalled",
+            "say which by spec.source.path",
+        ),
+        (
+            "no-base64",
+            json!({"source": {"inline": {"files": {"SKILL.md": document("no-base64", "x")}, "binaryFiles": {"a": "?"}}}}),
+            "False/InvalidSource+Stalled",
+            "not base64",
+        ),
+        (
+            "wrong-path",
+            json!({"source": {"inline": {"files": {"a/SKILL.md": "x"}}, "path": "b"}}),
+            "False/SourceNotFound+Reconciling",
+            "no file below \"b\"",
+        ),
+    ]
+}
+
+fn archive_rows() -> Vec<Row> {
+    let document = document("archived", "Do it.");
+    let good = tgz(&[("pdf/SKILL.md", document.as_bytes()), ("pdf/run.py", b"1")]);
+    let traversal = tgz(&[("SKILL.md", document.as_bytes()), ("../evil", b"x")]);
+    let link = with_link(&document);
+    let zeros = vec![0; 65 << 20];
+    let bomb = tgz(&[("SKILL.md", document.as_bytes()), ("bomb", &zeros)]);
+    let names: Vec<String> = (0..20_000).map(|number| format!("f{number}")).collect();
+    let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+    let many = tgz(&many);
+    let page = b"<!DOCTYPE html><title>Not found</title>".to_vec();
+    let sum: Vec<String> = [&good, &traversal, &link, &bomb, &many, &page]
+        .iter()
+        .map(|bytes| digest(bytes))
+        .collect();
+    let base = serve(vec![
+        ("/good.tgz", Answer::Bytes(good)),
+        ("/traversal.tgz", Answer::Bytes(traversal)),
+        ("/link.tgz", Answer::Bytes(link)),
+        ("/bomb.tgz", Answer::Bytes(bomb)),
+        ("/many.tgz", Answer::Bytes(many)),
+        ("/page.tgz", Answer::Bytes(page)),
+        ("/moved", Answer::Moved("/good.tgz".to_owned())),
+        (
+            "/metadata",
+            Answer::Moved("http://169.254.169.254/latest/meta-data".to_owned()),
+        ),
+    ]);
+    let from = |url: String, digest: &str| json!({"source": {"archive": {"url": url, "digest": digest}}});
+    vec![
+        (
+            "archive-good",
+            from(format!("{base}/good.tgz"), &sum[0]),
+            READY,
+            "2 files",
+        ),
+        (
+            "archive-moved",
+            from(format!("{base}/moved"), &sum[0]),
+            READY,
+            "2 files",
+        ),
+        (
+            "archive-digest",
+            from(format!("{base}/good.tgz"), &sum[1]),
+            "False/DigestMismatch+Stalled",
+            "the spec says",
+        ),
+        (
+            "archive-traversal",
+            from(format!("{base}/traversal.tgz"), &sum[1]),
+            "False/BadArchive+Stalled",
+            "\"../evil\"",
+        ),
+        (
+            "archive-link",
+            from(format!("{base}/link.tgz"), &sum[2]),
+            "False/BadArchive+Stalled",
+            "\"passwd\" is a link",
+        ),
+        (
+            "archive-bomb",
+            from(format!("{base}/bomb.tgz"), &sum[3]),
+            "False/TooLarge+Stalled",
+            "64 MiB unpacked",
+        ),
+        (
+            "archive-many",
+            from(format!("{base}/many.tgz"), &sum[4]),
+            "False/TooLarge+Stalled",
+            "10000 entries",
+        ),
+        (
+            "archive-page",
+            from(format!("{base}/page.tgz"), &sum[5]),
+            "False/BadArchive+Stalled",
+            "<!DOCTYPE html>",
+        ),
+        (
+            "archive-none",
+            from(format!("{base}/none.tgz"), &sum[0]),
+            "False/SourceNotFound+Reconciling",
+            "404",
+        ),
+        (
+            "archive-metadata",
+            from(format!("{base}/metadata"), &sum[0]),
+            "False/AddressDenied+Stalled",
+            "169.254.169.254 is not a public address",
+        ),
+        (
+            "archive-api",
+            from("https://10.250.0.1/a.tgz".to_owned(), &sum[0]),
+            "False/AddressDenied+Stalled",
+            "not a public address",
+        ),
+    ]
+}
+
+#[test]
+fn every_source_reads_as_its_author_needs() {
+    cluster_support::run("every_source_reads_as_its_author_needs", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let namespace = cluster.namespace("operator-sources").await;
+        let name = namespace.name();
+        let allow = ["--allow-archive-network", "127.0.0.0/8"];
+        let controller = Controller::start(cluster, name, &[name], &allow, "leading").await;
+        let api = skills(&client, name);
+        let rows: Vec<Row> = inline_rows().into_iter().chain(archive_rows()).collect();
+        for (name, spec, _, _) in &rows {
+            create(&api, name, spec.clone()).await;
+        }
+        for (name, _, expected, part) in &rows {
+            let skill = until(&api, name, expected, reads(expected)).await.unwrap();
+            let text = message(&skill, "Ready");
+            assert!(text.contains(part), "{name}: {text:?} should contain {part:?}");
+            let status = skill.status.unwrap();
+            assert_eq!(status.artifact.is_some(), *expected == READY, "{name}");
+            assert!(
+                status
+                    .conditions
+                    .iter()
+                    .all(|condition| condition.observed_generation == Some(1)),
+                "{name}"
+            );
+        }
+        controller.stop();
+    });
+}
+
+#[test]
+fn a_config_map_is_followed_from_before_it_exists_until_after_it_is_gone() {
+    cluster_support::run("a_config_map_is_followed", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let namespace = cluster.namespace("operator-source-map").await;
+        let name = namespace.name();
+        let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
+        let api = skills(&client, name);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+        create(&api, "a", json!({"source": {"configMap": {"name": "files"}}})).await;
+        let waiting = until(&api, "a", "waiting", reads("False/SourceNotFound+Reconciling"))
+            .await
+            .unwrap();
+        assert!(message(&waiting, "Ready").contains("there is no ConfigMap files"));
+        let map = serde_json::from_value(json!({
+            "metadata": {"name": "files"}, "data": {"SKILL.md": document("a", "One.")}, "binaryData": {"logo.png": "AAEC"},
+        }))
+        .unwrap();
+        maps.create(&PostParams::default(), &map).await.unwrap();
+        let first = until(&api, "a", "ready", reads(READY))
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .artifact
+            .unwrap();
+        assert_eq!(first.file_count, 2);
+        merge(&maps, "files", json!({"data": {"SKILL.md": document("a", "Two.")}})).await;
+        let changed = move |skill: Option<&knack::api::Skill>| {
+            let artifact = skill.and_then(|skill| skill.status.as_ref()?.artifact.as_ref());
+            artifact.is_some_and(|artifact| artifact.digest != first.digest)
+        };
+        let second = until(&api, "a", "a new digest", changed)
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .artifact
+            .unwrap();
+        maps.delete("files", &DeleteParams::default()).await.unwrap();
+        let orphaned = until(&api, "a", "source gone", reads("False/SourceNotFound+Reconciling"))
+            .await
+            .unwrap();
+        assert_eq!(
+            orphaned.status.as_ref().unwrap().artifact.as_ref(),
+            Some(&second),
+            "the last good one stays"
+        );
+        assert!(message(&orphaned, "Ready").contains(&format!("Revision {} stays in service", second.revision)));
+        controller.stop();
+    });
+}
+
+#[test]
+fn a_foreign_object_of_our_name_is_left_alone() {
+    cluster_support::run("a_foreign_object_of_our_name_is_left_alone", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let namespace = cluster.namespace("operator-conflict").await;
+        let name = namespace.name();
+        let api = skills(&client, name);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+        let text = document("a", "x");
+        let file = knack_skill::model::SkillFile {
+            bytes: text.as_bytes().into(),
+            executable: false,
+        };
+        let id = knack_skill::model::SkillRef {
+            namespace: name.to_owned(),
+            name: "a".to_owned(),
+        };
+        let made = knack::artifact::build(
+            &id,
+            &[("SKILL.md".to_owned(), file)].into(),
+            &knack::api::SkillOverrides::default(),
+        );
+        let taken = knack::artifact::name(&id, &made.revision, 0);
+        let foreign = serde_json::from_value(json!({"metadata": {"name": taken}, "data": {"mine": "yes"}})).unwrap();
+        let before = maps.create(&PostParams::default(), &foreign).await.unwrap();
+        let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
+        create(&api, "a", inline(&text)).await;
+        let skill = until(&api, "a", "a conflict", reads("False/NameConflict+Stalled"))
+            .await
+            .unwrap();
+        assert!(message(&skill, "Ready").contains(&taken));
+        assert_eq!(maps.get(&taken).await.unwrap(), before, "untouched");
+        // Out of the way, and asked for: it goes on.
+        maps.delete(&taken, &DeleteParams::default()).await.unwrap();
+        merge(
+            &api,
+            "a",
+            json!({"metadata": {"annotations": {"knack.dev/requestedAt": "now"}}}),
+        )
+        .await;
+        let skill = until(&api, "a", "ready", reads(READY)).await.unwrap();
+        assert_eq!(skill.status.unwrap().last_handled_reconcile_at.as_deref(), Some("now"));
+        controller.stop();
+    });
+}
