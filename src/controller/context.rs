@@ -164,20 +164,20 @@ impl Memory {
     }
 
     /// A fetched archive.
-    pub(super) fn archive(&self, digest: &str) -> Option<Arc<[u8]>> {
+    pub(super) fn archive(&self, key: &str) -> Option<Arc<[u8]>> {
         let archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = archives.kept.iter().find(|(kept, _)| kept == digest);
+        let found = archives.kept.iter().find(|(kept, _)| kept == key);
         found.map(|(_, bytes)| Arc::clone(bytes))
     }
 
     /// Keeps a fetched archive, in place of the oldest ones.
-    pub(super) fn keep_archive(&self, digest: &str, bytes: Arc<[u8]>) {
+    pub(super) fn keep_archive(&self, key: &str, bytes: Arc<[u8]>) {
         let mut archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes.len() > ARCHIVE_CACHE_BYTES || archives.kept.iter().any(|(kept, _)| kept == digest) {
+        if bytes.len() > ARCHIVE_CACHE_BYTES || archives.kept.iter().any(|(kept, _)| kept == key) {
             return;
         }
         archives.bytes += bytes.len();
-        archives.kept.push((digest.to_owned(), bytes));
+        archives.kept.push((key.to_owned(), bytes));
         while archives.bytes > ARCHIVE_CACHE_BYTES {
             let (_, oldest) = archives.kept.remove(0);
             archives.bytes -= oldest.len();

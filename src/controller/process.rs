@@ -266,6 +266,8 @@ async fn reconcile(
         std::future::pending().await
     });
     tokio::select! {
+        // First: the controllers end with it too, which then is no failure.
+        biased;
         () = stop.cancelled() => Ok(()),
         Some(ended) = tasks.join_next() => match ended {
             Ok(Err(error)) => Err(error),

@@ -156,17 +156,22 @@ impl Lease {
         }
         self.tell(Claim::default());
         let released = async {
-            let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
-                return Ok(());
-            };
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() == Some(self.settings.identity.as_str()) {
+            loop {
+                let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
+                    return Ok(());
+                };
+                let spec = lease.spec.get_or_insert_default();
+                if spec.holder_identity.as_deref() != Some(self.settings.identity.as_str()) {
+                    return Ok(());
+                }
                 spec.holder_identity = None;
-                self.api
-                    .replace(&self.settings.name, &PostParams::default(), &lease)
-                    .await?;
+                let params = PostParams::default();
+                match self.api.replace(&self.settings.name, &params, &lease).await {
+                    // A renewal of ours was still on its way.
+                    Err(kube::Error::Api(status)) if status.code == 409 => {}
+                    other => return other.map(|_| ()),
+                }
             }
-            Ok::<(), kube::Error>(())
         };
         if let Err(error) = self.call(released).await {
             self.log(&error);

@@ -15,7 +15,7 @@ use crate::controller::Controller;
 use crate::objects::{
     IMAGE, create, create_runtime, document, inline, install_definitions, merge, message, reads, runtimes, skills,
 };
-use crate::wait::until;
+use crate::wait::{BOUND, until};
 
 const READY: &str = "True/Delivered";
 
@@ -54,6 +54,19 @@ async fn edit(api: &Api<Skill>, body: &str) -> String {
             })
     };
     revision(&until(api, "a", "the new revision", served).await.unwrap())
+}
+
+/// How often each reason was told of skills.
+async fn events(client: &Client, namespace: &str) -> BTreeMap<String, i32> {
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
+    let mut counts: BTreeMap<String, i32> = BTreeMap::new();
+    for event in events.list(&ListParams::default()).await.unwrap() {
+        if event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref()) == Some("Skill") {
+            *counts.entry(event.reason.unwrap_or_default()).or_default() +=
+                event.series.map_or(1, |series| series.count);
+        }
+    }
+    counts
 }
 
 #[test]
@@ -153,22 +166,17 @@ fn the_last_good_revision_serves_while_a_newer_one_is_broken_or_suspended() {
         let resumed = until(&api, "a", "resumed", reads(READY)).await.unwrap();
         assert_ne!(resumed.status.unwrap().artifact, good.artifact);
         // One event per transition: delivered, broken, suspended, delivered again.
-        let events = Api::<Event>::namespaced(client.clone(), name)
-            .list(&ListParams::default())
-            .await
-            .unwrap();
-        let mut counts: BTreeMap<String, i32> = BTreeMap::new();
-        for event in events {
-            if event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref()) == Some("Skill") {
-                *counts.entry(event.reason.unwrap_or_default()).or_default() +=
-                    event.series.map_or(1, |series| series.count);
-            }
-        }
         let expected = [("Delivered", 2), ("InvalidSkill", 1), ("Suspended", 1)];
-        assert_eq!(
-            counts,
-            expected.map(|(reason, count)| (reason.to_owned(), count)).into()
-        );
+        let expected = BTreeMap::from(expected.map(|(reason, count)| (reason.to_owned(), count)));
+        // An event follows the status that it tells of.
+        let started = std::time::Instant::now();
+        while events(&client, name).await != expected {
+            assert!(
+                started.elapsed() < BOUND,
+                "{:?} should be {expected:?}",
+                events(&client, name).await
+            );
+        }
         controller.stop();
     });
 }

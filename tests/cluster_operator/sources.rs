@@ -64,7 +64,7 @@ fn inline_rows() -> Vec<Row> {
         (
             "tool-file",
             json!({"source": {"inline": {"files": {"SKILL.md": document("tool-file", "x")}}}, "tools": [{"name": "t", "command": ["scripts/none.py"]}]}),
-            "False/InvalidSkill+Stalled",
+            READY,
             "scripts/none.py",
         ),
         (

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -17,7 +17,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
-use super::super::settings::RESYNC;
+use super::super::settings::FENCE_LOOK;
 use super::super::world::{WatchedRuntime, decoded, is_controlled_by};
 use super::fence::{deny_all, is_intact};
 use super::status::{objection, own_part, serving, status};
@@ -110,7 +110,10 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
             .await;
     }
     context.memory.succeeded(&uid);
-    Ok((if changed { "changed" } else { "unchanged" }, Action::requeue(RESYNC)))
+    Ok((
+        if changed { "changed" } else { "unchanged" },
+        Action::requeue(FENCE_LOOK),
+    ))
 }
 
 /// Skills whose status tells something else about this runtime than its selection does.
@@ -171,7 +174,8 @@ async fn fence(context: &Context, runtime: &SkillRuntime) -> Result<Option<Verdi
             )));
         }
         Ok(Some(found)) if is_intact(&found, &wanted) => return Ok(None),
-        Ok(_) => {}
+        Ok(Some(found)) => return mend(context, &api, found, wanted).await.map(|()| None),
+        Ok(None) => {}
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let what = || format!("apply NetworkPolicy {namespace}/{name}");
@@ -186,6 +190,30 @@ async fn fence(context: &Context, runtime: &SkillRuntime) -> Result<Option<Verdi
         Err(error) if error.status() == Some(403) => Ok(Some(not_authorized(&namespace))),
         Err(error) => Err(error),
     }
+}
+
+/// Somebody changed the fence. A replace, since an apply would leave standing what others added.
+async fn mend(
+    context: &Context,
+    api: &Api<NetworkPolicy>,
+    found: NetworkPolicy,
+    mut wanted: NetworkPolicy,
+) -> Result<(), ControllerError> {
+    let name = wanted.name_any();
+    warn!(policy = %name, namespace = ?wanted.namespace(), "the fence was changed; it is put back");
+    wanted.metadata.resource_version = found.metadata.resource_version;
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    context
+        .call(
+            || format!("replace NetworkPolicy {name}"),
+            api.replace(&name, &params, &wanted),
+        )
+        .await?;
+    context.metrics.wrote("NetworkPolicy");
+    Ok(())
 }
 
 fn not_authorized(namespace: &str) -> Verdict {

@@ -20,18 +20,19 @@ use crate::api::vocabulary::{LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE}
 pub(super) struct Shard {
     pub(super) name: String,
     pub(super) revision: String,
-    pub(super) created: Option<Time>,
+    /// When it was made, to the second, and the version it was made at for those of one second.
+    pub(super) created: (Option<Time>, u64),
 }
 
 /// The revisions that nobody needs: all but the one in service and the newest `keep` before it.
 fn superseded(shards: &[Shard], in_service: &str, keep: usize) -> BTreeSet<String> {
-    let mut revisions: BTreeMap<&str, Option<&Time>> = BTreeMap::new();
+    let mut revisions: BTreeMap<&str, Option<&(Option<Time>, u64)>> = BTreeMap::new();
     for shard in shards.iter().filter(|shard| shard.revision != in_service) {
         let newest = revisions.entry(&shard.revision).or_default();
-        *newest = (*newest).max(shard.created.as_ref());
+        *newest = (*newest).max(Some(&shard.created));
     }
     let mut by_age: Vec<_> = revisions.into_iter().collect();
-    // Newest first; equal times (seconds) by name, so that the choice is the same every time.
+    // Newest first; what is equal goes by name, so that the choice is the same every time.
     by_age.sort_by(|a, b| (b.1, b.0).cmp(&(a.1, a.0)));
     by_age
         .into_iter()
@@ -55,7 +56,13 @@ pub(super) async fn prune(
             Some(Shard {
                 name: config_map.name_any(),
                 revision: config_map.labels().get(LABEL_REVISION)?.clone(),
-                created: config_map.metadata.creation_timestamp.clone(),
+                created: (
+                    config_map.metadata.creation_timestamp.clone(),
+                    config_map
+                        .resource_version()
+                        .and_then(|version| version.parse().ok())
+                        .unwrap_or_default(),
+                ),
             })
         })
         .collect();
@@ -123,7 +130,10 @@ mod tests {
         Shard {
             name: format!("s-{revision}-{number}"),
             revision: revision.to_owned(),
-            created: Some(Time(Timestamp::from_second(second).unwrap())),
+            created: (
+                Some(Time(Timestamp::from_second(second / 10).unwrap())),
+                second.unsigned_abs(),
+            ),
         }
     }
 

@@ -76,11 +76,13 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
 }
 
 async fn from_archive(context: &Context, source: &ArchiveSource) -> Result<Files, Unresolved> {
-    let bytes = match context.memory.archive(&source.digest) {
+    // By address too: who may not fetch from there does not get what another one fetched.
+    let key = format!("{} {}", source.url, source.digest);
+    let bytes = match context.memory.archive(&key) {
         Some(bytes) => bytes,
         None => {
             let bytes: Arc<[u8]> = context.fetcher.fetch(source).await?.into();
-            context.memory.keep_archive(&source.digest, Arc::clone(&bytes));
+            context.memory.keep_archive(&key, Arc::clone(&bytes));
             bytes
         }
     };
