@@ -1,5 +1,10 @@
 //! `kind: Skill`: what is wanted.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "every printer column has a name and a type of its own"
+)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;

@@ -1,5 +1,10 @@
 //! `kind: SkillRuntime`: which skills a gateway serves, and under which limits their code runs.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "every printer column has a name and a type of its own"
+)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;

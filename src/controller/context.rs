@@ -93,9 +93,12 @@ impl Context {
 pub(super) struct Memory {
     attempts: Mutex<HashMap<String, u32>>,
     archives: Mutex<Archives>,
-    stalled: Mutex<HashMap<String, (Option<i64>, Option<String>, Verdict)>>,
+    stalled: Mutex<HashMap<String, Failure>>,
     superseded: Mutex<HashMap<String, String>>,
 }
+
+/// Why an object failed, with the generation and the wish for a reconcile that it failed at.
+type Failure = (Option<i64>, Option<String>, Verdict);
 
 /// Failures and changes that are remembered; beyond it all are forgotten, which costs one look each.
 const REMEMBERED_MAX: usize = 10_000;

@@ -178,43 +178,9 @@ async fn reconcile(
     phase: watch::Sender<Phase>,
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
-    let namespaces = if settings.watch_namespaces.is_empty() {
-        vec![None]
-    } else {
-        settings.watch_namespaces.iter().cloned().map(Some).collect()
-    };
     let client_of_certificates = client.clone();
-    let (mut sources, mut skill_triggers) = (Vec::new(), Vec::new());
-    for namespace in namespaces {
-        let (sender, triggers) = mpsc::channel(TRIGGER_QUEUE);
-        skill_triggers.push(sender);
-        sources.push(Sources {
-            namespace,
-            skills: Watched::new(),
-            runtimes: Watched::new(),
-            config_maps: Watched::new(),
-            triggers,
-        });
-    }
     let labels: Watched<PartialObjectMeta<Namespace>> = Watched::new();
-    let ready = sources
-        .iter()
-        .flat_map(|source| [&source.skills.ready, &source.runtimes.ready, &source.config_maps.ready])
-        .chain([&labels.ready])
-        .cloned()
-        .collect();
-    let world = World {
-        realms: sources
-            .iter()
-            .map(|source| Realm {
-                skills: source.skills.store.clone(),
-                runtimes: source.runtimes.store.clone(),
-                config_maps: source.config_maps.store.clone(),
-            })
-            .collect(),
-        namespaces: labels.store.clone(),
-        ready,
-    };
+    let (sources, skill_triggers, world) = prepare(&settings, &labels);
     let fetcher = Fetcher::new(settings.allow_archive_networks.clone())
         .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;
     let reporter = Reporter {
@@ -277,6 +243,47 @@ async fn reconcile(
     }
 }
 
+/// The watches that the settings ask for, none of them started, and the world that they will fill.
+fn prepare(
+    settings: &ControllerSettings,
+    labels: &Watched<PartialObjectMeta<Namespace>>,
+) -> (Vec<Sources>, Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>, World) {
+    let namespaces = if settings.watch_namespaces.is_empty() {
+        vec![None]
+    } else {
+        settings.watch_namespaces.iter().cloned().map(Some).collect()
+    };
+    let (mut sources, mut skill_triggers) = (Vec::new(), Vec::new());
+    for namespace in namespaces {
+        let (sender, triggers) = mpsc::channel(TRIGGER_QUEUE);
+        skill_triggers.push(sender);
+        sources.push(Sources {
+            namespace,
+            skills: Watched::new(),
+            runtimes: Watched::new(),
+            config_maps: Watched::new(),
+            triggers,
+        });
+    }
+    let ready = sources
+        .iter()
+        .flat_map(|source| [&source.skills.ready, &source.runtimes.ready, &source.config_maps.ready])
+        .chain([&labels.ready])
+        .cloned()
+        .collect();
+    let realms = sources.iter().map(|source| Realm {
+        skills: source.skills.store.clone(),
+        runtimes: source.runtimes.store.clone(),
+        config_maps: source.config_maps.store.clone(),
+    });
+    let world = World {
+        realms: realms.collect(),
+        namespaces: labels.store.clone(),
+        ready,
+    };
+    (sources, skill_triggers, world)
+}
+
 /// Drives a stream whose store is all that is wanted of it.
 async fn drain(events: impl Stream) -> Result<(), ControllerError> {
     events.for_each(|_| std::future::ready(())).await;
@@ -307,7 +314,7 @@ fn start(
     let skills = source
         .skills
         .events(scoped(client, namespace), config(), slim_skill, move |_| {
-            dirty.notify_one()
+            dirty.notify_one();
         });
     let owned = source.config_maps.events(
         scoped(client, namespace),

@@ -16,14 +16,14 @@ pub(super) const RUNTIME_PAUSE: Duration = Duration::from_millis(250);
 /// Requests to look at a skill again that may wait; senders wait beyond it.
 pub(super) const TRIGGER_QUEUE: usize = 1_024;
 /// Everything is looked at again this often, should an event have been lost.
-pub(super) const RESYNC: Duration = Duration::from_secs(3_600);
+pub(super) const RESYNC: Duration = Duration::from_hours(1);
 /// The fence of a runtime is looked at this often: who changes it does not tell us, and watching policies everywhere would
 /// ask for rights in namespaces where no code runs.
-pub(super) const FENCE_LOOK: Duration = Duration::from_secs(60);
+pub(super) const FENCE_LOOK: Duration = Duration::from_mins(1);
 /// First pause after an error; it doubles.
 pub(super) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Longest pause after errors.
-pub(super) const RETRY_MAX: Duration = Duration::from_secs(300);
+pub(super) const RETRY_MAX: Duration = Duration::from_mins(5);
 /// Pause between looks for definitions that are not installed yet.
 pub(super) const CRD_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes of fetched archives that are kept by address and digest, so that a changed label fetches nothing.

@@ -1,5 +1,11 @@
 //! The controller against a real API server: definitions, Skills, SkillRuntimes, leadership.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on ends by panicking"
+)]
+
 mod controller;
 mod definitions;
 mod leadership;

@@ -97,8 +97,8 @@ pub(crate) fn state(skill: Option<&Skill>) -> String {
 
 /// The message of a condition.
 pub(crate) fn message(skill: &Skill, kind: &str) -> String {
-    let conditions = skill.status.iter().flat_map(|status| &status.conditions);
-    let found = conditions.filter(|condition| condition.type_ == kind).next_back();
+    let mut conditions = skill.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.rfind(|condition| condition.type_ == kind);
     found.map(|condition| condition.message.clone()).unwrap_or_default()
 }
 

@@ -50,7 +50,7 @@ fn told(expected: &str) -> impl Fn(Option<&Skill>) -> bool + use<> {
     }
 }
 
-fn with(more: Value) -> Value {
+fn with(more: &Value) -> Value {
     let mut spec = inline(&document("x", "y"));
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     spec
@@ -96,13 +96,13 @@ fn runtime_and_skill_tell_the_same_verdict() {
             ("off", json!({"suspend": true}), "!main:Suspended"),
         ];
         for (name, more, _) in &rows {
-            create(&here, name, with(more.clone())).await;
+            create(&here, name, with(more)).await;
         }
-        create(&there, "visitor", with(json!({}))).await;
+        create(&there, "visitor", with(&json!({}))).await;
         create(
             &there,
             "closed",
-            with(json!({"allowedRuntimes": {"namespaces": {"from": "Same"}}})),
+            with(&json!({"allowedRuntimes": {"namespaces": {"from": "Same"}}})),
         )
         .await;
         let api = runtimes(&client, home.name());
@@ -125,7 +125,7 @@ fn runtime_and_skill_tell_the_same_verdict() {
         create(
             &there,
             "plain",
-            with(json!({"allowedRuntimes": {"namespaces": {"from": "All"}}})),
+            with(&json!({"allowedRuntimes": {"namespaces": {"from": "All"}}})),
         )
         .await;
         until(&here, "plain", "a shared name", told("main:NameShared")).await;

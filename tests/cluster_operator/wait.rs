@@ -8,21 +8,20 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 /// A reconcile takes milliseconds; a busy machine of two cores takes its time.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
+pub(crate) const BOUND: Duration = Duration::from_mins(1);
 
 /// The object once a condition holds; fails with the object as it is after the bound.
 pub(crate) async fn until<K>(api: &Api<K>, name: &str, what: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: Resource + Clone + Debug + Send + DeserializeOwned + serde::Serialize + 'static,
 {
-    match tokio::time::timeout(BOUND, await_condition(api.clone(), name, condition)).await {
-        Ok(result) => result.unwrap(),
-        Err(_) => {
-            let now = api.get_opt(name).await.unwrap();
-            panic!(
-                "{name}: {what} did not come; it is {}",
-                serde_json::to_string_pretty(&now).unwrap()
-            );
-        }
+    let waited = tokio::time::timeout(BOUND, await_condition(api.clone(), name, condition)).await;
+    if let Ok(result) = waited {
+        return result.unwrap();
     }
+    let now = api.get_opt(name).await.unwrap();
+    panic!(
+        "{name}: {what} did not come; it is {}",
+        serde_json::to_string_pretty(&now).unwrap()
+    );
 }

@@ -26,16 +26,14 @@ fn search(schema: &Value, value: &Value, path: &str) -> Option<String> {
                 if ["apiVersion", "kind", "metadata", "status"].contains(&path.as_str()) {
                     return None;
                 }
-                match properties.get(key) {
-                    Some(schema) => search(schema, member, &path),
-                    None => {
-                        let known: Vec<_> = properties.keys().map(|key| format!("`{key}`")).collect();
-                        Some(format!(
-                            "{path}: unknown field `{key}`, expected one of {}",
-                            known.join(", ")
-                        ))
-                    }
+                if let Some(schema) = properties.get(key) {
+                    return search(schema, member, &path);
                 }
+                let known: Vec<_> = properties.keys().map(|key| format!("`{key}`")).collect();
+                Some(format!(
+                    "{path}: unknown field `{key}`, expected one of {}",
+                    known.join(", ")
+                ))
             })
         }
         Value::Array(items) => {

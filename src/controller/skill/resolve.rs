@@ -78,13 +78,12 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
 async fn from_archive(context: &Context, source: &ArchiveSource) -> Result<Files, Unresolved> {
     // By address too: who may not fetch from there does not get what another one fetched.
     let key = format!("{} {}", source.url, source.digest);
-    let bytes = match context.memory.archive(&key) {
-        Some(bytes) => bytes,
-        None => {
-            let bytes: Arc<[u8]> = context.fetcher.fetch(source).await?.into();
-            context.memory.keep_archive(&key, Arc::clone(&bytes));
-            bytes
-        }
+    let bytes = if let Some(bytes) = context.memory.archive(&key) {
+        bytes
+    } else {
+        let bytes: Arc<[u8]> = context.fetcher.fetch(source).await?.into();
+        context.memory.keep_archive(&key, Arc::clone(&bytes));
+        bytes
     };
     // Unpacking is work for a processor, not for the threads that serve sockets.
     let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;

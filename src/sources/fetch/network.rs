@@ -100,14 +100,12 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 
 /// The IPv4 address inside a mapped, compatible, NAT64 or 6to4 address.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, g, h] = address.segments();
-    let v4 = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        Some(Ipv4Addr::new(a, b, c, d))
-    };
-    match (a, b, c, d, e, f) {
-        (0, 0, 0, 0, 0, 0 | 0xffff) | (0x64, 0xff9b, 0, 0, 0, 0) => v4(g, h),
-        (0x2002, ..) => v4(b, c),
+    let parts = address.segments();
+    let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    match parts {
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            v4(high, low)
+        }
         _ => None,
     }
 }
