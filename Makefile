@@ -30,13 +30,13 @@ demo: build ## Shows the main job: real requests, real runs, a scripted model (U
 cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
 	@tests/cluster_demo/run.sh
 
-test-chart: setup $(if $(filter 1,$(KNACK_NO_CLUSTER)),,cluster-images) ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
+test-chart: setup cluster-of-tests ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
 	@tools/summary.sh run chart $(if $(filter 1,$(KNACK_NO_CLUSTER)),,tests/cluster/bed shell) tests/chart/run.sh
 
 charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
 
-test: build lint vectors test-rust test-examples test-sdk ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
+test: build lint vectors test-rust test-examples test-sdk test-chart ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@tests/cluster/for_tests.sh end
 	@tools/summary.sh
 

@@ -7,6 +7,11 @@ cd "$(dirname "$0")"
 # Outside of the test bed's shell: the bed's own helm and kubectl, built if they are not there.
 tool() { # variable, program, module of tests/cluster/binaries
   if [ -z "${!1:-}" ] && ! command -v "$2" >/dev/null; then
+    if [ "${KNACK_NO_CLUSTER:-}" = 1 ] && ! command -v go >/dev/null; then
+      echo "SKIPPED tests of the charts: there is neither $2 nor Go to build it"
+      echo "0 passed, 0 failed, 1 skipped"
+      exit 0
+    fi
     export "$1=$(../cluster/binaries/build.sh "$3")/$2"
   fi
 }
