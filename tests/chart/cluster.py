@@ -345,6 +345,15 @@ def base_is_taken():
     return "%d objects" % len(made)
 
 
+def examples_are_taken():
+    """Every example manifest passes the definitions' rules and strict validation, in a dry run."""
+    examples = os.path.join(ROOT, "examples")
+    files = ["-f", os.path.join(examples, "cluster"), "-f", os.path.join(examples, "cluster", "runtimes"), "-f", os.path.join(examples, "manifests")]
+    strict = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", NAMESPACE]
+    told = kubectl(*strict, *files) + kubectl(*strict, "-k", os.path.join(examples, "kustomize"))
+    return "%d objects" % told.count("serverside-applied")
+
+
 def base_installs():
     """`kubectl apply -k` of a kustomization on top of deploy/: every Deployment gets ready."""
     if exists("namespace", "knack-system") or exists("namespace", "knack-sandboxes"):
@@ -390,6 +399,7 @@ def dry_runs(report):
                 kubectl("apply", "--server-side", "-k", os.path.join(ROOT, "deploy", "crds"))
             report.check("every rendering is taken by the API server", lambda: every_rendering_is_taken(rendered))
         report.check("deploy/ is taken by the API server", base_is_taken)
+        report.check("every example is taken by the API server", examples_are_taken)
     finally:
         remove_stubs()
         remove_namespaces(*created)

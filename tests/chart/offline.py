@@ -214,6 +214,22 @@ def pinned_images_everywhere():
     assert_equal(used, listed, "images")
 
 
+def example_manifests_are_fresh():
+    """The manifests of examples/cluster hold the folders of examples/skills, byte for byte."""
+    folder = os.path.join(ROOT, "examples", "cluster")
+    names = sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".yaml"))
+    for name in names:
+        source = os.path.join("examples", "skills", name)
+        made = subprocess.run([os.path.join("tools", "skill_manifest.py"), source], cwd=ROOT, capture_output=True, text=True, check=True)
+        with open(os.path.join(folder, name + ".yaml"), encoding="utf-8") as file:
+            assert_equal(file.read(), made.stdout, "examples/cluster/%s.yaml; run tools/skill_manifest.py %s" % (name, source))
+        inline = yaml.safe_load(made.stdout)["spec"]["source"]["inline"]["files"]
+        for path, content in inline.items():
+            with open(os.path.join(ROOT, source, path), encoding="utf-8") as file:
+                assert_equal(content, file.read(), path)
+    assert len(names) >= 2, names
+
+
 def alerts_ask_for_metrics_that_exist():
     """Every metric of the rules is registered somewhere in src/: prefix and name, `_total` for counters."""
     registered = set()
@@ -246,6 +262,7 @@ def tests(report):
     report.check("rights are those of the table", rights_are_those_of_the_table)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
+    report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)
     report.check("alerts ask for metrics that exist", alerts_ask_for_metrics_that_exist)
     report.check("notes", notes_tell_what_to_do)
     report.check("generated files are fresh", generated_files_are_fresh)
