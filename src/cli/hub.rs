@@ -83,7 +83,9 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
         .await
         .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
     let clients = JobClients::new(config).context("the cluster's address or credentials cannot be used")?;
-    let job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
+    let mut job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
+    // The hub's own port is the listener that the isolation probe dials.
+    job_settings.probe = args.pod_ip.map(|address| SocketAddr::new(address, args.listen.port()));
     let client = clients.api.clone();
     tracing::info!(replica = %settings.replica, address = %settings.address, "the hub starts");
     let hub = Hub::start(&client, clients, job_settings, settings);

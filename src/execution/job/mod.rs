@@ -18,6 +18,8 @@ mod executor;
 mod facts;
 mod failure;
 mod from_api;
+mod history;
+mod isolation;
 mod journal;
 mod keys;
 mod launch;

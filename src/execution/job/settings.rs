@@ -63,7 +63,7 @@ pub struct JobSettings {
     pub start_timeout: Duration,
     /// Finished Jobs kept per runtime; the oldest are deleted first.
     pub max_finished: usize,
-    /// Where the isolation probe listens, as pods reach it; absent: no probe.
+    /// A TCP listener of this process, as pods reach it, that the isolation probe dials; absent: no probe.
     pub probe: Option<SocketAddr>,
 }
 

@@ -13,6 +13,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::cluster::Cluster;
 use super::event::Event;
 use super::executor::{JobRequest, PoolCounts};
+use super::history;
+use super::isolation::{self, Isolation};
 use super::keys::Keys;
 use super::launch::{Launcher, Plan, Sandbox};
 use super::pods::PodIndex;
@@ -43,6 +45,7 @@ pub(super) struct Term {
     pub(super) records: Arc<Records>,
     pub(super) pool: Arc<Pool>,
     queue: ArcSwap<Queue>,
+    isolation: Arc<ArcSwap<Isolation>>,
     spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
     orphan_grace: Duration,
     /// Cancelled when the term is over.
@@ -94,12 +97,31 @@ impl Term {
         let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
         let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
         tasks.push(foundation.watch);
+        let capped = history::cap(
+            foundation.launcher.cluster.clone(),
+            Arc::clone(&view),
+            settings.max_finished,
+        );
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(capped)));
+        let isolation = Arc::<ArcSwap<Isolation>>::default();
+        if let Some(target) = settings.probe {
+            let launcher = foundation.launcher.clone();
+            let watched = isolation::watch(
+                launcher,
+                Arc::clone(&view),
+                target,
+                Arc::clone(&isolation),
+                over.clone(),
+            );
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(watched)));
+        }
         Arc::new(Self {
             view,
             launcher: foundation.launcher,
             records: foundation.records,
             pool,
             queue,
+            isolation,
             spools: Mutex::default(),
             orphan_grace: settings.orphan_grace,
             over,
@@ -136,6 +158,11 @@ impl Term {
         cancel: &CancellationToken,
         events: mpsc::Sender<Event>,
     ) -> Outcome {
+        if self.view.load().requires_isolation
+            && let Some(missing) = self.isolation.load().refusal()
+        {
+            return Err(ExecutionError::Unavailable(missing));
+        }
         let execution = &request.execution;
         let key = (execution.caller.clone(), execution.id);
         let claim = self

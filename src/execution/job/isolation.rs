@@ -1,0 +1,293 @@
+//! Whether sandboxes are cut off from the network, by two locks that are asked apart.
+//!
+//! ```text
+//! control   the hub dials its own listener                  must connect, or nothing is learnt
+//! probe     a pod with the labels of a run, the runner's    connects: the network plugin does not enforce policies
+//!           network lock off, dials the same listener
+//! run       an ordinary run tries to open a socket          may not: the runner's own lock
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use knack_runner::protocol::{Probe, ProbeOutcome};
+use kube::Api;
+use kube::api::{LogParams, Patch, PatchParams};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::call;
+use super::executor::JobRequest;
+use super::facts::PodFacts;
+use super::failure::trouble;
+use super::launch::{Launcher, Plan, job_name};
+use super::names::CONTAINER;
+use super::run::{self, Bounds};
+use super::spec::{JobIdentity, JobPurpose, job_spec};
+use super::spool::Spool;
+use super::view::RuntimeView;
+use crate::api::SkillRuntime;
+use crate::api::runtime_status::IsolationStatus;
+use crate::api::vocabulary::{API_VERSION, CONDITION_ISOLATED, FIELD_MANAGER_HUB, KIND_SKILL_RUNTIME};
+use crate::execution::conversation::Verdict;
+use crate::execution::{
+    ExecutionId, ExecutionRequest, Language, Limits, Missing, Program, StartKind, WorkingDirectory, now,
+};
+
+/// How often it is looked at: a network plugin that is replaced is seen within the hour.
+const EVERY: Duration = Duration::from_hours(1);
+/// After a look that learnt nothing.
+const AGAIN: Duration = Duration::from_mins(1);
+/// Longest dial of the control.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the pod of the probe may take, image pull included.
+const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// What an ordinary run tries. `EPERM` is the runner's seccomp filter; anything else got past it.
+const ATTEMPT: &str = "import socket, errno
+try:
+    socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    print('open')
+except OSError as error:
+    print('closed' if error.errno == errno.EPERM else 'open')
+";
+
+/// What was learnt; `None`: not yet, or it could not be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Isolation {
+    /// The network plugin enforces policies.
+    pub(super) cni: Option<bool>,
+    /// The runner's own lock holds.
+    pub(super) runner: Option<bool>,
+}
+
+impl Isolation {
+    /// Why a runtime that demands enforcement does not run code now.
+    pub(super) fn refusal(self) -> Option<Missing> {
+        (self.cni != Some(true)).then(|| {
+            Missing::new(
+                "spec.sandbox.enforcement is Required, and the cluster's network plugin was not seen to enforce \
+                 NetworkPolicies (condition Isolated)",
+                "install a network plugin that enforces them, or set enforcement to BestEffort",
+            )
+        })
+    }
+
+    /// Status, reason and message of the condition `Isolated`.
+    fn condition(self) -> (&'static str, &'static str, &'static str) {
+        match (self.runner, self.cni) {
+            (Some(false), _) => (
+                "False",
+                "RunnerLockOpen",
+                "a run could open a socket: the runner's own lock does not hold; use a sandbox image of this release",
+            ),
+            (_, Some(false)) => (
+                "False",
+                "PolicyNotEnforced",
+                "the network plugin lets sandbox pods out; only the runner's own lock keeps runs from the network",
+            ),
+            (Some(true), Some(true)) => (
+                "True",
+                "Verified",
+                "the network plugin enforces policies and the runner's own lock holds",
+            ),
+            _ => ("Unknown", "NotVerified", "isolation could not be verified yet"),
+        }
+    }
+}
+
+/// Whether the plugin enforces, from the two dials. Without a working control a blocked probe proves nothing.
+const fn enforces(control: bool, probe: ProbeOutcome) -> Option<bool> {
+    match (control, probe) {
+        (_, ProbeOutcome::Connected) => Some(false),
+        (true, ProbeOutcome::Silence | ProbeOutcome::Refused | ProbeOutcome::Unreachable) => Some(true),
+        _ => None,
+    }
+}
+
+/// Looks at once and then every hour, until `over`.
+pub(super) async fn watch(
+    launcher: Launcher,
+    view: Arc<ArcSwap<RuntimeView>>,
+    target: SocketAddr,
+    seen: Arc<ArcSwap<Isolation>>,
+    over: CancellationToken,
+) {
+    loop {
+        let now_view = view.load_full();
+        let found = Isolation {
+            cni: probe(&launcher, &now_view, target).await,
+            runner: attempt(&launcher, &now_view, &over).await,
+        };
+        tracing::info!(runtime = %now_view.reference(), ?found, "isolation looked at");
+        seen.store(Arc::new(found));
+        if let Err(error) = write(&launcher, &now_view, found).await {
+            tracing::warn!(%error, "condition Isolated could not be written");
+        }
+        let is_known = found.cni.is_some() && found.runner.is_some();
+        tokio::time::sleep(if is_known { EVERY } else { AGAIN }).await;
+    }
+}
+
+/// Runs the probe. `None`: nothing was learnt.
+async fn probe(launcher: &Launcher, view: &RuntimeView, target: SocketAddr) -> Option<bool> {
+    let dial = tokio::time::timeout(CONTROL_TIMEOUT, TcpStream::connect(target));
+    let control = matches!(dial.await, Ok(Ok(_)));
+    let identity = JobIdentity {
+        name: job_name(&view.name),
+        uid: view.uids.first,
+        image: view.image.clone(),
+        resources: view.resources.clone(),
+        env: Vec::new(),
+        owner: launcher.replica.clone(),
+        purpose: JobPurpose::Probe {
+            target: target.to_string(),
+            node: None,
+        },
+    };
+    let mut state = launcher.index.follow(&identity.name);
+    if let Err(error) = launcher.cluster.create(&job_spec(view, &identity)).await {
+        tracing::warn!(%error, "the isolation probe could not be made");
+        return None;
+    }
+    let is_done = |facts: &PodFacts| facts.is_over() || trouble(facts).is_some_and(|found| found.patience.is_zero());
+    let ended = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(is_done));
+    let pod = match tokio::time::timeout(PROBE_TIMEOUT, ended).await {
+        Ok(Ok(state)) => state.facts.as_ref().map(|facts| facts.name.clone()),
+        _ => None,
+    };
+    let told = match pod {
+        Some(pod) => read(launcher, &pod).await,
+        None => None,
+    };
+    launcher.cluster.delete_job(&identity.name).await;
+    told.and_then(|told| enforces(control, told.outcome))
+}
+
+async fn read(launcher: &Launcher, pod: &str) -> Option<Probe> {
+    let parameters = LogParams {
+        container: Some(CONTAINER.to_owned()),
+        ..LogParams::default()
+    };
+    let log = call(launcher.cluster.pods.logs(pod, &parameters)).await.ok()?;
+    log.lines().find_map(|line| serde_json::from_str(line).ok())
+}
+
+/// Runs code that tries. `None`: it could not be run, or there is no python.
+async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationToken) -> Option<bool> {
+    if !view.languages.contains(&Language::Python) {
+        return None;
+    }
+    let plan = Plan::of_pool(view, Some(Language::Python));
+    let sandbox = launcher.launch(view, &plan, &|_| {}).await.ok()?;
+    let job = sandbox.job.clone();
+    let request = JobRequest::from(ExecutionRequest {
+        id: ExecutionId::new(now(), &launcher.replica, 0, &job),
+        caller: "knack/isolation".to_owned(),
+        skill: None,
+        program: Program::Code {
+            language: Language::Python,
+            source: ATTEMPT.to_owned(),
+        },
+        mounts: Vec::new(),
+        inputs: Vec::new(),
+        working_directory: WorkingDirectory::Work,
+        env: std::collections::BTreeMap::new(),
+        limits: Limits::default(),
+    });
+    let bounds = Bounds {
+        cancel: CancellationToken::new(),
+        lost: over.clone(),
+    };
+    let verdict = run::run(launcher, sandbox, &request, StartKind::Cold, &bounds, &Spool::new()).await;
+    launcher.cluster.delete_job(&job).await;
+    match verdict {
+        Verdict::Ended(result) => match result.stdout.text().trim() {
+            "closed" => Some(true),
+            "open" => Some(false),
+            _ => None,
+        },
+        Verdict::NotStarted(_) | Verdict::Failed(_) => None,
+    }
+}
+
+/// Writes the condition and `status.isolation`.
+async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation) -> kube::Result<()> {
+    let api: Api<SkillRuntime> = Api::namespaced(launcher.cluster.client.clone(), &view.namespace);
+    let current = call(api.get(&view.name)).await?;
+    let (status, reason, message) = found.condition();
+    let before = current.status.and_then(|status| {
+        status
+            .conditions
+            .into_iter()
+            .find(|condition| condition.type_ == CONDITION_ISOLATED && condition.status == *found.condition().0)
+    });
+    let checked = Time(Timestamp::now());
+    let condition = Condition {
+        type_: CONDITION_ISOLATED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: current.metadata.generation,
+        // It moves only when the status flips.
+        last_transition_time: before.map_or_else(|| checked.clone(), |condition| condition.last_transition_time),
+    };
+    let isolation = IsolationStatus {
+        runner: found.runner,
+        cni: found.cni,
+        pids_max: None,
+        checked_at: Some(checked),
+    };
+    let body = json!({
+        "apiVersion": API_VERSION, "kind": KIND_SKILL_RUNTIME, "metadata": {"name": view.name},
+        "status": {"conditions": [condition], "isolation": isolation},
+    });
+    let parameters = PatchParams::apply(FIELD_MANAGER_HUB).force();
+    call(api.patch_status(&view.name, &parameters, &Patch::Apply(&body)))
+        .await
+        .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocked_probe_proves_enforcement_only_beside_a_working_control() {
+        use ProbeOutcome as Seen;
+        for (control, probe, expected) in [
+            (true, Seen::Connected, Some(false)),
+            (false, Seen::Connected, Some(false)),
+            (true, Seen::Silence, Some(true)),
+            (true, Seen::Refused, Some(true)),
+            (true, Seen::Unreachable, Some(true)),
+            (true, Seen::Failed, None),
+            (false, Seen::Silence, None),
+            (false, Seen::Refused, None),
+        ] {
+            assert_eq!(enforces(control, probe), expected, "{control} {probe:?}");
+        }
+    }
+
+    #[test]
+    fn the_condition_tells_the_two_locks_apart_and_required_fails_closed() {
+        for (runner, cni, status, reason, is_refused) in [
+            (Some(true), Some(true), "True", "Verified", false),
+            (Some(true), Some(false), "False", "PolicyNotEnforced", true),
+            (Some(false), Some(true), "False", "RunnerLockOpen", false),
+            (None, Some(true), "Unknown", "NotVerified", false),
+            (Some(true), None, "Unknown", "NotVerified", true),
+            (None, None, "Unknown", "NotVerified", true),
+        ] {
+            let isolation = Isolation { cni, runner };
+            let (found_status, found_reason, _) = isolation.condition();
+            assert_eq!((found_status, found_reason), (status, reason), "{isolation:?}");
+            assert_eq!(isolation.refusal().is_some(), is_refused, "{isolation:?}");
+        }
+    }
+}
