@@ -70,6 +70,12 @@ pub(super) fn trouble(facts: &PodFacts) -> Option<Trouble> {
         return Some(found);
     }
     match &facts.container {
+        // A pod that is deleted ends by a signal: that is no failure of its own.
+        ContainerFacts::Terminated { cause, exit_code }
+            if facts.is_deleting && cause.reason != "OOMKilled" && *exit_code != 0 =>
+        {
+            return Some(deleted());
+        }
         ContainerFacts::Terminated { cause, exit_code } => return of_end(cause, *exit_code),
         ContainerFacts::Waiting(cause) => {
             if let Some(found) = of_waiting(cause) {
@@ -92,11 +98,7 @@ pub(super) fn trouble(facts: &PodFacts) -> Option<Trouble> {
         Phase::Pending if facts.node.is_none() => facts.unscheduled.as_ref().map(|cause| {
             Trouble::now(ClusterFailureKind::Unschedulable, &cause.reason, &cause.message).after(UNSCHEDULABLE_PATIENCE)
         }),
-        _ if facts.is_deleting => Some(Trouble::now(
-            ClusterFailureKind::PodDeleted,
-            "Deleted",
-            "somebody deleted the pod, its Job or its SkillRuntime",
-        )),
+        _ if facts.is_deleting => Some(deleted()),
         _ => None,
     }
 }
@@ -115,13 +117,15 @@ pub(super) fn vanished(facts: Option<&PodFacts>, job_failed: Option<&Cause>) -> 
         };
         trouble(&facts)
     });
-    last.unwrap_or_else(|| {
-        Trouble::now(
-            ClusterFailureKind::PodDeleted,
-            "Deleted",
-            "somebody deleted the pod, its Job or its SkillRuntime",
-        )
-    })
+    last.unwrap_or_else(deleted)
+}
+
+fn deleted() -> Trouble {
+    Trouble::now(
+        ClusterFailureKind::PodDeleted,
+        "Deleted",
+        "somebody deleted the pod, its Job or its SkillRuntime",
+    )
 }
 
 /// What the API server's answer to a create says.

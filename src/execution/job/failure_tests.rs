@@ -116,6 +116,11 @@ fn every_state_of_a_pod_has_its_own_failure() {
         ..pod()
     };
     check(&deleted, Some((Kind::PodDeleted, "Deleted")));
+    let killed = PodFacts {
+        is_deleting: true,
+        ..ended("Error", 137)
+    };
+    check(&killed, Some((Kind::PodDeleted, "Deleted")));
     let unscheduled = PodFacts {
         node: None,
         phase: Phase::Pending,

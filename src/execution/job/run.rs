@@ -323,9 +323,11 @@ async fn read_journal(launcher: &Launcher, pod: &PodRef, until: Until, telling: 
 async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> Verdict {
     let state = pod.state.borrow().clone();
     let found = state.facts.as_ref().and_then(trouble);
-    let error = match found.filter(|_| !state.is_gone) {
+    // Who deleted it, the Job tells: its deadline, or nobody that it knows.
+    let is_leaving = state.is_gone || state.facts.as_ref().is_some_and(|facts| facts.is_deleting);
+    let error = match found.filter(|_| !is_leaving) {
         Some(found) => found.error(may_have_run),
-        None if state.is_gone => {
+        None if is_leaving => {
             let job_failed = launcher.cluster.job_failed(&pod.job).await;
             vanished(state.facts.as_ref(), job_failed.as_ref()).error(may_have_run)
         }
