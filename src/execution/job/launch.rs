@@ -32,7 +32,8 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a container that runs may refuse to be attached to: containerd tells "running" a moment before it takes one.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
-const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+/// A container that dies meanwhile ends the stream, and its pod says why.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an interpreter may take to stand: 15 to 40 ms are usual.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// When the Events of a Job without a pod are looked at, and how often: the Job controller makes the pod within 20 ms.
