@@ -183,3 +183,7 @@ fn is_declared(program: &Program, skill: &Skill) -> bool {
 fn invalid(message: String) -> Problem {
     Problem::new(ProblemCode::Invalid, message)
 }
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

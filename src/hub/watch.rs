@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as start};
 use kube::{Api, Client};
@@ -87,7 +87,9 @@ pub fn spawn(
     for scope in scopes(settings) {
         let (world, on_skill) = (Arc::clone(shared), on_skill.clone());
         let of = scope.clone();
-        tasks.spawn(follow(api::<Skill>(client, scope.as_deref()), "Skill", move |event| {
+        let skills = api::<DeserializeGuard<Skill>>(client, scope.as_deref());
+        tasks.spawn(follow(skills, "Skill", move |event| {
+            let Some(event) = decoded(event, "Skill") else { return };
             let event = map(event, trim);
             if let Event::Apply(skill) | Event::InitApply(skill) = &event {
                 on_skill(skill);
@@ -95,11 +97,12 @@ pub fn spawn(
             world.write(|world| world.skills.take(of.as_deref(), event));
         }));
         let (world, of) = (Arc::clone(shared), scope.clone());
-        tasks.spawn(follow(
-            api::<SkillRuntime>(client, scope.as_deref()),
-            "SkillRuntime",
-            move |event| world.write(|world| world.runtimes.take(of.as_deref(), event)),
-        ));
+        let runtimes = api::<DeserializeGuard<SkillRuntime>>(client, scope.as_deref());
+        tasks.spawn(follow(runtimes, "SkillRuntime", move |event| {
+            if let Some(event) = decoded(event, "SkillRuntime") {
+                world.write(|world| world.runtimes.take(of.as_deref(), event));
+            }
+        }));
     }
     let world = Arc::clone(shared);
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
@@ -135,6 +138,25 @@ where
             Err(error) => tracing::info!(kind, %error, "a watch ended; watching again"),
         }
     }
+}
+
+/// An object that this version cannot read (a newer one wrote it) is left as it was known; it must not end the watch.
+fn decoded<K>(event: Event<DeserializeGuard<K>>, kind: &'static str) -> Option<Event<K>> {
+    let read = |guard: DeserializeGuard<K>| match guard.0 {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            let (namespace, name) = (invalid.metadata.namespace, invalid.metadata.name);
+            tracing::warn!(kind, ?namespace, ?name, error = %invalid.error, "an object cannot be read; it stays as it was");
+            None
+        }
+    };
+    Some(match event {
+        Event::Apply(guard) => Event::Apply(read(guard)?),
+        Event::Delete(guard) => Event::Delete(read(guard)?),
+        Event::InitApply(guard) => Event::InitApply(read(guard)?),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    })
 }
 
 fn map<K>(event: Event<K>, change: impl Fn(K) -> K) -> Event<K> {

@@ -1,0 +1,65 @@
+//! How long a change of a Skill takes to be active in a gateway.
+
+use std::time::Duration;
+
+use cluster_support::run;
+use knack::catalog::remote::follow;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::support::{SOON, World, apply_skill};
+
+/// Changes measured: p99 of 100 is the second worst.
+const CHANGES: usize = 100;
+/// design.md section 9: a Skill applied is active in every gateway.
+const BUDGET: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_change_is_active_in_a_gateway_within_half_a_second() {
+    run(
+        "a_change_is_active_in_a_gateway_within_half_a_second",
+        async |cluster| {
+            let world = World::start(cluster, 1, json!({})).await;
+            let client = world.tenant(0).await;
+            let (sender, mut digests) = mpsc::unbounded_channel();
+            let (_live, _following) = follow(client, world.runtime(), move |snapshot| {
+                let skill = snapshot.skills.iter().find(|skill| skill.id.name == "moving");
+                let script = skill.and_then(|skill| skill.files.get("scripts/run.py"));
+                if let Some(script) = script {
+                    let _ = sender.send(String::from_utf8_lossy(&script.bytes).into_owned());
+                }
+            });
+            let mut times = Vec::with_capacity(CHANGES);
+            for change in 0..=CHANGES {
+                let script = format!("print({change})");
+                let begun = Instant::now();
+                apply_skill(&world.client, &world.tenants[0], "moving", &script).await;
+                tokio::time::timeout(SOON, async {
+                    while digests.recv().await.as_deref() != Some(script.as_str()) {}
+                })
+                .await
+                .unwrap_or_else(|_| panic!("change {change} arrives"));
+                // The first one waits for the whole installation.
+                if change > 0 {
+                    times.push(begun.elapsed());
+                }
+            }
+            times.sort();
+            let at = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
+            let word = if at(99) <= BUDGET { "ok" } else { "over" };
+            println!(
+                "skill propagation p50 {} ms, p90 {} ms",
+                at(50).as_millis(),
+                at(90).as_millis()
+            );
+            println!(
+                "budget skill_propagation_p99_ms {} {} {word}",
+                at(99).as_millis(),
+                BUDGET.as_millis()
+            );
+            // The budget row tells; a test that fails for a busy machine would tell nothing. Ten times the budget is a defect.
+            assert!(at(99) < 10 * BUDGET, "p99 {:?}", at(99));
+        },
+    );
+}

@@ -1,0 +1,107 @@
+//! Bad requests, each with its own answer.
+
+use std::time::Duration;
+
+use cluster_support::run;
+use knack::execution::ExecutionId;
+use knack::hub_api::{ExecutionView, ProblemCode};
+use knack::hub_client::HubError;
+use serde_json::{Value, json};
+
+use super::support::{World, fresh_id};
+
+#[test]
+fn bad_requests_are_refused_by_name() {
+    run("bad_requests_are_refused_by_name", async |cluster| {
+        let world = World::start(cluster, 1, json!({})).await;
+        let client = world.tenant(0).await;
+        world.skill(&world.tenants[0], "plain", "print('x')").await;
+        let skill = world.served(&client, "plain").await;
+        let good = || world.post(&skill, &fresh_id().to_string(), &["python3", "-c", "print(1)"]);
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut post = good();
+            change(&mut post);
+            post.to_string()
+        };
+        let old = ExecutionId::new(Duration::from_secs(1_700_000_000), "r", 0, "c").to_string();
+        let fifty_megabytes = "x".repeat(50 << 20);
+        for (body, code, word) in [
+            ("{".to_owned(), ProblemCode::Invalid, "cannot be read"),
+            (with(&|post| post["id"] = json!("1; drop")), ProblemCode::Invalid, "id"),
+            (
+                with(&|post| post["id"] = json!("5f0c6a1e-2d7b-4a53-9f3c-111111111111")),
+                ProblemCode::Invalid,
+                "version 7",
+            ),
+            (with(&|post| post["id"] = json!(old)), ProblemCode::Gone, "retention"),
+            (
+                with(&|post| post["protocol"] = json!(99)),
+                ProblemCode::Invalid,
+                "upgrade",
+            ),
+            (
+                with(&|post| post["runtime"] = json!("kube-system/x")),
+                ProblemCode::Forbidden,
+                "may not use",
+            ),
+            (
+                with(&|post| post["mounts"][0]["mount"] = json!("../..")),
+                ProblemCode::Invalid,
+                "folder name",
+            ),
+            (
+                with(&|post| post["mounts"][0]["digest"] = json!("0".repeat(64))),
+                ProblemCode::NotFound,
+                "changed",
+            ),
+            (
+                with(&|post| post["mounts"][0]["name"] = json!("other")),
+                ProblemCode::NotFound,
+                "not served",
+            ),
+            (with(&|post| post["skill"] = json!(7)), ProblemCode::Invalid, "skill"),
+            (
+                with(&|post| post["program"]["argv"] = json!([])),
+                ProblemCode::Invalid,
+                "argv",
+            ),
+            (
+                with(&|post| post["inputs"] = json!([{"path": "../../etc/passwd", "data": {"text": "x"}}])),
+                ProblemCode::Invalid,
+                "passwd",
+            ),
+            (
+                with(&|post| post["inputs"] = json!([{"path": "big", "data": {"text": &fifty_megabytes}}])),
+                ProblemCode::TooLarge,
+                "32 MiB",
+            ),
+        ] {
+            let shown: String = body.chars().take(120).collect();
+            match client.post_stream(None, "/v1/executions", body.into()).await {
+                Err(HubError::Refused(problem)) => {
+                    assert_eq!(problem.code, code, "{shown}: {problem}");
+                    assert!(problem.message.contains(word), "{shown}: {problem}");
+                }
+                other => panic!("{shown}: {other:?}"),
+            }
+        }
+        for id in [fresh_id().to_string(), "nonsense".to_owned(), "..%2f..".to_owned()] {
+            let path = format!("/v1/executions/{id}?runtime={}", world.runtime());
+            match client.get::<ExecutionView>(&path).await {
+                Err(HubError::Refused(problem)) => assert_eq!(problem.code, ProblemCode::NotFound, "{id}: {problem}"),
+                other => panic!("{id}: {other:?}"),
+            }
+        }
+        // After all of it an honest request runs.
+        let result = world
+            .run_skill(
+                &client,
+                &world.tenants[0],
+                "plain",
+                &["python3", "skills/plain/scripts/run.py"],
+            )
+            .await
+            .unwrap();
+        assert_eq!(result.stdout.text(), "x\n");
+    });
+}

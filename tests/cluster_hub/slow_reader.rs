@@ -1,0 +1,60 @@
+//! A gateway that stops reading.
+
+use std::time::Duration;
+
+use cluster_support::run;
+use knack::hub_api::ExecutionFrame;
+use serde_json::json;
+
+use super::support::{World, fresh_id};
+
+/// A reader that stops holds up neither its own run nor anybody else's, and gets the whole result when it reads on.
+#[test]
+fn a_reader_that_stops_harms_nobody_and_gets_its_result() {
+    run(
+        "a_reader_that_stops_harms_nobody_and_gets_its_result",
+        async |cluster| {
+            let world = World::start(cluster, 1, json!({})).await;
+            let client = world.tenant(0).await;
+            world.skill(&world.tenants[0], "loud", "print('x')").await;
+            let skill = world.served(&client, "loud").await;
+            let id = fresh_id().to_string();
+            let program = "import sys\nfor i in range(1000): sys.stdout.write(str(i % 10) * 1000)\nopen('end','w').write('e' * 3000000)";
+            let mut post = world.post(&skill, &id, &["python3", "-c", program]);
+            post["live"] = json!(true);
+            let mut unread = client
+                .post_stream(None, "/v1/executions", post.to_string().into())
+                .await
+                .unwrap();
+            // Others run meanwhile; by the time that the third has run, the first is long over.
+            for _ in 0..3 {
+                let result = world
+                    .run_skill(
+                        &client,
+                        &world.tenants[0],
+                        "loud",
+                        &["python3", "skills/loud/scripts/run.py"],
+                    )
+                    .await
+                    .unwrap();
+                assert_eq!(result.stdout.text(), "x\n");
+            }
+            let (mut file_bytes, mut stdout) = (0, Vec::new());
+            let reading = async {
+                while let Some(frame) = unread.next_value::<ExecutionFrame>().await.unwrap() {
+                    match frame {
+                        ExecutionFrame::File(piece) => file_bytes += piece.data.0.len(),
+                        ExecutionFrame::Result(result) => stdout = result.stdout.0.to_vec(),
+                        ExecutionFrame::Error(problem) => panic!("{problem:?}"),
+                        _ => {}
+                    }
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), reading)
+                .await
+                .expect("the result comes");
+            assert_eq!(file_bytes, 3_000_000);
+            assert_eq!(stdout.len(), 1_000_000);
+        },
+    );
+}

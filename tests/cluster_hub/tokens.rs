@@ -1,0 +1,105 @@
+//! Who is let in.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use cluster_support::run;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use knack::hub_api::{ClientCheck, ClientVerdict, ProblemCode, Version};
+use knack::hub_client::HubError;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::support::World;
+
+/// The same token with other claims: its signature no longer fits.
+fn forged(token: &str, change: impl Fn(&mut Value)) -> String {
+    let parts: Vec<&str> = token.split('.').collect();
+    let mut claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(parts[1]).unwrap()).unwrap();
+    change(&mut claims);
+    format!(
+        "{}.{}.{}",
+        parts[0],
+        URL_SAFE_NO_PAD.encode(claims.to_string()),
+        parts[2]
+    )
+}
+
+async fn refusal(world: &World, token: &str) -> (ProblemCode, String) {
+    match world.hub_client(token).get::<Version>("/v1/version").await {
+        Err(HubError::Refused(problem)) => (problem.code, problem.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
+    run(
+        "only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why",
+        async |cluster| {
+            let world = World::start(cluster, 1, json!({})).await;
+            let tenant = world.tenants[0].name().to_owned();
+            let good = world.token(&tenant, "default", "knack").await;
+            assert!(world.hub_client(&good).get::<Version>("/v1/version").await.is_ok());
+
+            let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), &tenant);
+            let mut gone = ServiceAccount::default();
+            gone.metadata.name = Some("gone".to_owned());
+            accounts.create(&PostParams::default(), &gone).await.unwrap();
+            let of_gone = world.token(&tenant, "gone", "knack").await;
+            accounts
+                .delete("gone", &kube::api::DeleteParams::default())
+                .await
+                .unwrap();
+
+            let other_audience = world
+                .token(&tenant, "default", "https://kubernetes.default.svc.cluster.local")
+                .await;
+            let of_client = world.token(&tenant, "default", "knack-gateway").await;
+            for (token, word) in [
+                (other_audience, "audience"),
+                (of_client.clone(), "audience"),
+                (forged(&good, |claims| claims["exp"] = json!(1)), "expired"),
+                (
+                    forged(&good, |claims| {
+                        claims["sub"] = json!("system:serviceaccount:kube-system:default")
+                    }),
+                    "not valid",
+                ),
+                (
+                    forged(&of_client, |claims| claims["aud"] = json!(["knack"])),
+                    "not valid",
+                ),
+                (of_gone, "not valid"),
+                ("sk-not-a-token".to_owned(), "not a ServiceAccount token"),
+            ] {
+                let (code, message) = refusal(&world, &token).await;
+                assert_eq!(code, ProblemCode::Unauthenticated, "{message}");
+                assert!(message.contains(word), "{message}");
+                assert!(!message.contains(&token[token.len() - 12..]), "{message}");
+            }
+
+            // Who is known is not yet allowed: the release's own namespace is no tenant.
+            let stranger = world.hub_client(&world.token(&world.system, "default", "knack").await);
+            match stranger.watch(&world.catalog()).await {
+                Err(HubError::Refused(problem)) => assert_eq!(problem.code, ProblemCode::Forbidden),
+                other => panic!("{other:?}"),
+            }
+
+            // A gateway asks the hub who its client is; a token for the hub itself is not one for gateways.
+            let gateway = world.hub_client(&good);
+            let ask = async |token: String| {
+                let check = ClientCheck {
+                    runtime: world.runtime(),
+                    token,
+                };
+                gateway.post::<ClientVerdict>("/v1/clients", &check).await.unwrap()
+            };
+            let verdict = ask(of_client).await;
+            assert!(verdict.allowed && verdict.client.unwrap().starts_with(&format!("{tenant}/default/")));
+            assert!(!ask(good.clone()).await.allowed);
+            let stranger = ask(world.token(&world.system, "default", "knack-gateway").await).await;
+            assert!(!stranger.allowed && stranger.reason.unwrap().contains("may not use"));
+        },
+    );
+}
