@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Life of a certificate: 90 days, as public authorities issue them.
-pub const VALIDITY: Duration = Duration::from_secs(90 * 24 * 3600);
+pub const VALIDITY: Duration = Duration::from_hours(90 * 24);
 /// A certificate is valid from this long before it is made: clocks of nodes differ.
-pub const BACKDATE: Duration = Duration::from_secs(5 * 60);
+pub const BACKDATE: Duration = Duration::from_mins(5);
 /// How long an authority is published before it is needed, and after: a kubelet refreshes ConfigMap volumes within about
 /// two minutes; an hour forgives a slow one and costs nothing.
-pub const OVERLAP: Duration = Duration::from_secs(3600);
+pub const OVERLAP: Duration = Duration::from_hours(1);
 
 /// A serving certificate, its key, and the authority that signed it. Times are seconds since the Unix epoch.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

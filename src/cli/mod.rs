@@ -54,7 +54,7 @@ enum SkillCommand {
     /// Check skill folders and manifests
     Validate(validate::ValidateArgs),
     /// Run a skill's tool, or a command with its files, once: in the local sandbox, or with --runtime in a cluster
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Print the tool declarations of decorated Python functions, as JSON
     Schema(schema::SchemaArgs),
 }
@@ -93,7 +93,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         } => validate::validate(args).await,
         Command::Skill {
             command: SkillCommand::Run(args),
-        } => run::run(args).await,
+        } => run::run(*args).await,
         Command::Skill {
             command: SkillCommand::Schema(args),
         } => schema::schema(&args),

@@ -75,19 +75,33 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
     Ok((id, skills))
 }
 
-/// The executor's request. `mounted` are the mounts' skills, in their order; `caller` is the key of the executions.
+/// What an admission is about, besides the POST.
+#[derive(Debug)]
+pub struct Admission<'a> {
+    /// The mounts' skills, in their order.
+    pub mounted: &'a [Mounted],
+    /// The runtime as written.
+    pub runtime: &'a SkillRuntime,
+    /// The same, resolved.
+    pub view: &'a RuntimeView,
+    /// What images may run.
+    pub scope: &'a Scope<'a>,
+    /// The key of the caller's executions.
+    pub caller: String,
+}
+
+/// The executor's request.
 ///
 /// A run gets the environment grants of its skill only if it is one of the skill's declared tools: model-written code
 /// that merely names the skill must not read the skill's secrets.
-pub fn admit(
-    post: ExecutionPost,
-    id: ExecutionId,
-    mounted: Vec<Mounted>,
-    runtime: &SkillRuntime,
-    view: &RuntimeView,
-    scope: &Scope<'_>,
-    caller: String,
-) -> Result<JobRequest, Problem> {
+pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> Result<JobRequest, Problem> {
+    let Admission {
+        mounted,
+        runtime,
+        view,
+        scope,
+        caller,
+    } = admission;
     let program = program(post.program)?;
     let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
     let in_its_folder = match (
@@ -114,7 +128,7 @@ pub fn admit(
     let mounts = post
         .mounts
         .iter()
-        .zip(&mounted)
+        .zip(mounted)
         .map(|(line, mounted)| SkillMount {
             name: line.mount.clone(),
             skill: Arc::clone(&mounted.skill),

@@ -36,7 +36,7 @@ fn skill() -> Arc<Skill> {
     Arc::new(loaded.skill.unwrap())
 }
 
-fn post(change: Value) -> ExecutionPost {
+fn post(change: &Value) -> ExecutionPost {
     let mut post = json!({
         "protocol": PROTOCOL, "runtime": "run/default", "id": "01a2019a-15f4-7976-bee9-0a26ae79afeb", "skill": 0,
         "program": {"kind": "command", "argv": ["python3", "scripts/now.py", "Oslo"]},
@@ -49,14 +49,14 @@ fn post(change: Value) -> ExecutionPost {
     serde_json::from_value(post).unwrap()
 }
 
-fn admitted(change: Value, spec: Value) -> Result<JobRequest, Problem> {
+fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     let object = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": spec,
     });
-    let runtime: SkillRuntime = serde_json::from_value(object).unwrap();
+    let runtime: SkillRuntime = serde_json::from_value(object).expect("a SkillRuntime");
     let post = post(change);
     let (id, skills) = read(&post)?;
-    let mounted = skills
+    let mounted: Vec<Mounted> = skills
         .iter()
         .map(|_| Mounted {
             skill: skill(),
@@ -70,7 +70,14 @@ fn admitted(change: Value, spec: Value) -> Result<JobRequest, Problem> {
         default_image: None,
         allow_image_tags: false,
     };
-    admit(post, id, mounted, &runtime, &view, &scope, "team/app/u".to_owned())
+    let admission = Admission {
+        mounted: &mounted,
+        runtime: &runtime,
+        view: &view,
+        scope: &scope,
+        caller: "team/app/u".to_owned(),
+    };
+    admit(post, id, admission)
 }
 
 /// Model-written code that names a skill is labelled with it and gets none of its secrets.
@@ -94,7 +101,7 @@ fn grants_are_for_declared_tools_only() {
         (json!({"working_directory": "work"}), false),
         (json!({"skill": null}), false),
     ] {
-        let request = admitted(change.clone(), json!({})).unwrap();
+        let request = admitted(&change, &json!({})).unwrap();
         assert_eq!(
             request.execution.skill.as_deref(),
             granted.then_some("team/weather"),
@@ -108,9 +115,9 @@ fn grants_are_for_declared_tools_only() {
 #[test]
 fn without_model_code_only_declared_tools_run() {
     let deny = json!({"sandbox": {"modelCode": "Deny"}});
-    assert!(admitted(json!({}), deny.clone()).is_ok());
+    assert!(admitted(&json!({}), &deny).is_ok());
     let code = json!({"program": {"kind": "code", "language": "python", "source": "x"}});
-    assert_eq!(admitted(code, deny).unwrap_err().code, ProblemCode::Forbidden);
+    assert_eq!(admitted(&code, &deny).unwrap_err().code, ProblemCode::Forbidden);
 }
 
 #[test]
@@ -134,7 +141,7 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
             "language",
         ),
     ] {
-        let problem = admitted(change.clone(), json!({})).unwrap_err();
+        let problem = admitted(&change, &json!({})).unwrap_err();
         assert_eq!(problem.code, ProblemCode::Invalid, "{change}");
         assert!(problem.message.contains(field), "{change}: {problem}");
     }
@@ -143,8 +150,8 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
 #[test]
 fn the_runtimes_ceiling_binds() {
     let request = admitted(
-        json!({"limits": {"timeout_ms": 600_000}}),
-        json!({"sandbox": {"maxTimeoutSeconds": 20}}),
+        &json!({"limits": {"timeout_ms": 600_000}}),
+        &json!({"sandbox": {"maxTimeoutSeconds": 20}}),
     );
     assert_eq!(request.unwrap().execution.limits.timeout.as_secs(), 20);
 }

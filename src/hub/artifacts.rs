@@ -206,23 +206,19 @@ impl Artifacts {
         {
             return Err(ArtifactError::Unknown);
         }
-        match self.find(id, digest).await? {
-            Some((revision, names)) => {
-                let content = self.read(id, &revision, &names).await?;
-                Ok(self.keep(content))
-            }
-            None => {
-                let mut table = self.lock();
-                if table.unknown.len() >= UNKNOWN_MAX {
-                    table.unknown.retain(|_, since| since.elapsed() < UNKNOWN_FOR);
-                    if table.unknown.len() >= UNKNOWN_MAX {
-                        table.unknown.clear();
-                    }
-                }
-                table.unknown.insert(key, Instant::now());
-                Err(ArtifactError::Unknown)
+        if let Some((revision, names)) = self.find(id, digest).await? {
+            let content = self.read(id, &revision, &names).await?;
+            return Ok(self.keep(content));
+        }
+        let mut table = self.lock();
+        if table.unknown.len() >= UNKNOWN_MAX {
+            table.unknown.retain(|_, since| since.elapsed() < UNKNOWN_FOR);
+            if table.unknown.len() >= UNKNOWN_MAX {
+                table.unknown.clear();
             }
         }
+        table.unknown.insert(key, Instant::now());
+        Err(ArtifactError::Unknown)
     }
 
     /// Forgets skills that are gone.

@@ -72,7 +72,7 @@ impl Executors {
         loop {
             let runtimes: Vec<Arc<SkillRuntime>> = shared.read(|world| world.runtimes.iter().map(Arc::clone).collect());
             changes.mark_unchanged();
-            self.settle(&runtimes, &metrics).await;
+            self.settle(&runtimes, &metrics);
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = changes.changed() => if changed.is_err() { break },
@@ -82,7 +82,7 @@ impl Executors {
         self.shutdown().await;
     }
 
-    async fn settle(&self, runtimes: &[Arc<SkillRuntime>], metrics: &Metrics) {
+    fn settle(&self, runtimes: &[Arc<SkillRuntime>], metrics: &Metrics) {
         let mut closed = Vec::new();
         {
             let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);

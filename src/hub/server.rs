@@ -177,12 +177,9 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, state: Arc<HubState>, s
     // Frames are small and wanted at once.
     let _ = stream.set_nodelay(true);
     let metrics = Arc::clone(&state.metrics);
-    let stream = match tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(_)) | Err(_) => {
-            metrics.handshake_failures.inc();
-            return;
-        }
+    let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await else {
+        metrics.handshake_failures.inc();
+        return;
     };
     metrics.connections.inc();
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();

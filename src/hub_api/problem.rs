@@ -18,7 +18,7 @@ pub struct Problem {
     pub owner: Option<String>,
     /// With [`ProblemCode::Failed`] and [`ProblemCode::Unavailable`]: what the cluster says of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<FailureLine>,
+    pub failure: Option<Box<FailureLine>>,
 }
 
 /// A failure that the cluster names.

@@ -2,6 +2,12 @@
 //!
 //! Controller, hub and gateway are processes of this build beside the cluster, in its network; sandboxes are real pods.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of test functions, fail the test that calls them"
+)]
+
 mod gateway_auth;
 mod outage;
 mod propagation;

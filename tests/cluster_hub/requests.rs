@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::support::{World, fresh_id};
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of bad requests and their answers")]
 fn bad_requests_are_refused_by_name() {
     run("bad_requests_are_refused_by_name", async |cluster| {
         let world = World::start(cluster, 1, json!({})).await;

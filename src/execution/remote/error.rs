@@ -28,12 +28,12 @@ pub fn problem_of_error(error: &ExecutionError) -> Problem {
             )
         },
         ExecutionError::Cluster(failure) => Problem {
-            failure: Some(FailureLine {
+            failure: Some(Box::new(FailureLine {
                 kind: failure.kind.as_str().to_owned(),
                 reason: failure.reason.clone(),
                 message: failure.message.clone(),
                 may_have_run: failure.may_have_run,
-            }),
+            })),
             ..Problem::new(ProblemCode::Failed, message)
         },
         ExecutionError::Internal(what) => Problem::new(ProblemCode::Failed, what.clone()),
@@ -58,11 +58,11 @@ pub fn error_of_problem(problem: Problem) -> ExecutionError {
             "an administrator can allow it on the SkillRuntime (allowedCallers) or by RBAC (verb use)",
         )),
         ProblemCode::Unavailable | ProblemCode::TooSlow => match problem.failure {
-            Some(failure) => of_failure(failure, problem.message),
+            Some(failure) => of_failure(*failure, problem.message),
             None => ExecutionError::Unavailable(Missing::new(problem.message, "try again later")),
         },
         ProblemCode::Failed | ProblemCode::Unknown => match problem.failure {
-            Some(failure) => of_failure(failure, problem.message),
+            Some(failure) => of_failure(*failure, problem.message),
             None => ExecutionError::Internal(problem.message),
         },
     }

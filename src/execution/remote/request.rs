@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn limits_are_the_runtimes_unless_tighter_ones_are_asked() {
-        let (default, ceiling) = (Duration::from_secs(10), Duration::from_secs(60));
+        let (default, ceiling) = (Duration::from_secs(10), Duration::from_mins(1));
         let base = Limits::default();
         for (asked, expected) in [
             (None, default),

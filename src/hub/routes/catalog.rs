@@ -159,10 +159,9 @@ impl CatalogStream {
         }
         match self.state.access.check(&self.caller, &self.granted.name).await {
             Ok(granted) if granted.sees == self.granted.sees => Some(()),
-            // Another view is another stream.
-            Ok(_) => None,
             Err(problem) if problem.code == ProblemCode::Unavailable => Some(()),
-            Err(_) => None,
+            // Another view is another stream, and no right is none.
+            Ok(_) | Err(_) => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{HubState, OfRuntime, Refused, granted};
 use crate::execution::job::{Event, JobExecutor, JobRequest, OutputStream};
 use crate::execution::remote::{problem_of_error, result_frames, view_of_record};
 use crate::execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _, StartKind};
-use crate::hub::admission::{self, Mounted};
+use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, Granted};
 use crate::hub_api::{
@@ -138,15 +138,14 @@ async fn request(
         default_image: state.settings.default_image.as_deref(),
         allow_image_tags: state.settings.allow_image_tags,
     };
-    admission::admit(
-        post,
-        id,
-        mounted,
-        &granted.runtime,
-        &executor.view(),
-        &scope,
-        caller.key(),
-    )
+    let admission = Admission {
+        mounted: &mounted,
+        runtime: &granted.runtime,
+        view: &executor.view(),
+        scope: &scope,
+        caller: caller.key(),
+    };
+    admission::admit(post, id, admission)
 }
 
 /// A skill that is served to this caller at this runtime, in the revision that he names. What was revoked since he saw it
