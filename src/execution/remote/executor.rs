@@ -282,7 +282,7 @@ async fn read(lines: &mut Lines, id: ExecutionId, shown: &mut Shown<'_>) -> Resu
 struct Shown<'s> {
     show: Option<&'s (dyn Fn(Progress) + Send + Sync)>,
     /// Bytes shown of stdout and stderr.
-    shown: [usize; 2],
+    told: [usize; 2],
     /// Bytes heard in this answer.
     heard: [usize; 2],
     /// Some of this answer was not sent: positions are unknown until the result.
@@ -293,7 +293,7 @@ impl<'s> Shown<'s> {
     fn new(show: Option<&'s (dyn Fn(Progress) + Send + Sync)>) -> Self {
         Self {
             show,
-            shown: [0; 2],
+            told: [0; 2],
             heard: [0; 2],
             blind: false,
         }
@@ -318,11 +318,11 @@ impl<'s> Shown<'s> {
         let at = usize::from(stream == StreamName::Stderr);
         let from = self.heard[at];
         self.heard[at] += bytes.len();
-        if self.blind || self.heard[at] <= self.shown[at] {
+        if self.blind || self.heard[at] <= self.told[at] {
             return;
         }
-        let new = bytes.slice(self.shown[at].saturating_sub(from)..);
-        self.shown[at] = self.heard[at];
+        let new = bytes.slice(self.told[at].saturating_sub(from)..);
+        self.told[at] = self.heard[at];
         self.tell(Progress::Output {
             error: at == 1,
             bytes: new,
@@ -332,10 +332,10 @@ impl<'s> Shown<'s> {
     /// What was not shown yet.
     fn end(&mut self, result: &ExecutionResult) {
         for (at, stream) in [&result.stdout, &result.stderr].into_iter().enumerate() {
-            if let Some(rest) = stream.bytes.get(self.shown[at]..)
+            if let Some(rest) = stream.bytes.get(self.told[at]..)
                 && !rest.is_empty()
             {
-                let bytes = stream.bytes.slice(self.shown[at]..);
+                let bytes = stream.bytes.slice(self.told[at]..);
                 self.tell(Progress::Output { error: at == 1, bytes });
             }
         }
@@ -462,7 +462,7 @@ mod tests {
                 }
             }
         }
-        let rest = stdout.get(shown.shown[0]..).unwrap_or_default();
+        let rest = stdout.get(shown.told[0]..).unwrap_or_default();
         seen.into_inner().unwrap() + rest
     }
 
