@@ -74,7 +74,9 @@ impl Cli {
     pub const fn default_log(&self) -> &'static str {
         match self.command {
             Command::Dev(_) | Command::Skill { .. } | Command::Mock(_) | Command::Crds(_) => "warn",
-            _ => "info,kube=warn,tower=warn",
+            // The client calls every answer that is not a success an error, and an attach to a pod that is about to start
+            // is refused a few times as a matter of course; whoever asked tells what matters.
+            _ => "info,kube=warn,kube_client::client::builder=off,tower=warn",
         }
     }
 }
