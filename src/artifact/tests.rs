@@ -149,7 +149,7 @@ fn damage_is_told() {
             .to_string()
     };
     for (message, part) in [
-        (edit(&|shards| shards.truncate(1)), "shard 1 of big is missing"),
+        (edit(&|shards| shards.truncate(1)), "shard 1 of SKILL.md is missing"),
         (
             edit(&|shards| {
                 shards.remove(0);

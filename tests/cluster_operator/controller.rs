@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,15 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Starts one and waits until it answers `phase` at `/readyz`.
+    /// Starts one on the bed and waits until it answers `phase` at `/readyz`.
     pub(crate) async fn start(cluster: &Cluster, home: &str, watch: &[&str], more: &[&str], phase: &str) -> Self {
+        let mut controller = Self::launch(cluster.kubeconfig(), home, watch, more);
+        controller.until_phase(phase).await;
+        controller
+    }
+
+    /// Starts one.
+    pub(crate) fn launch(kubeconfig: &Path, home: &str, watch: &[&str], more: &[&str]) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
         command
@@ -33,15 +41,13 @@ impl Controller {
             ])
             .args(watch.iter().flat_map(|namespace| ["--watch-namespace", namespace]))
             .args(more)
-            .env("KUBECONFIG", cluster.kubeconfig())
+            .env("KUBECONFIG", kubeconfig)
             .env("KNACK_LOG", "warn")
             .stdout(Stdio::null());
-        let mut controller = Self {
+        Self {
             child: command.spawn().unwrap(),
             address,
-        };
-        controller.until_phase(phase).await;
-        controller
+        }
     }
 
     /// Waits until `/readyz` begins with a text.

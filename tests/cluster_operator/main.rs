@@ -9,6 +9,7 @@
 mod controller;
 mod definitions;
 mod leadership;
+mod missing;
 mod objects;
 mod revisions;
 mod runtimes;
