@@ -41,11 +41,8 @@ impl Place {
             move |error: rustix::io::Errno| format!("directory {directory:?}: {what}: {}", std::io::Error::from(error))
         };
         // In a pod the work volume is empty at first; whoever made the directory already has set its owner.
-        match rustix::fs::mkdir(base, Mode::from_raw_mode(0o711)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            // What cannot be made cannot be opened either, and that error tells more.
-            Err(_) => {}
-        }
+        // What cannot be made cannot be opened either, and that error tells more.
+        let _ = rustix::fs::mkdir(base, Mode::from_raw_mode(0o711));
         let base_fd = rustix::fs::open(base, DIRECTORY, Mode::empty()).map_err(tell("cannot open"))?;
         let (work, skills) = (
             directory_in(&base_fd, "work", 0o700),

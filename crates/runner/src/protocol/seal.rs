@@ -20,7 +20,10 @@ pub struct Sealer {
 impl std::fmt::Debug for Sealer {
     /// Without the key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Sealer").field("next", &self.next).finish()
+        formatter
+            .debug_struct("Sealer")
+            .field("next", &self.next)
+            .finish_non_exhaustive()
     }
 }
 

@@ -59,7 +59,7 @@ impl OutQueue {
         let sealer = self.journal.as_mut().and_then(|journal| journal.sealer.as_mut());
         let line = match sealer.filter(|_| is_secret(frame)) {
             Some(sealer) => match sealer.seal(frame, nonce) {
-                Some(sealed) => encode(&sealed),
+                Some(closed) => encode(&closed),
                 // It would have to go out plain: rather not at all.
                 None => return,
             },
