@@ -4,7 +4,7 @@
 # While it runs, pods of the named namespaces with the label knack.dev/role=sandbox may not open any connection; replies
 # pass. It reads pods, not NetworkPolicy objects: those are compared with what they must be by other tests.
 # Fail closed: every pod address is denied until the pod is seen to be another's. Prints `enforcing` once it does.
-# Its rules go with it, or with the bed.
+# Its rules go with it, or with the bed. One at a time: a second one waits.
 set -euo pipefail
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # shellcheck source=/dev/null
@@ -14,6 +14,10 @@ closed=" $* "
 [ -e "$NETNS" ] || { echo "netpol.sh: $BED is down; run: $HERE/bed up" >&2; exit 1; }
 # kubectl comes from the caller's path (bed env) or from the bed's programs.
 command -v kubectl >/dev/null || PATH=$("$HERE/binaries/build.sh" kubernetes):$PATH
+
+# There is one table: a second stand-in waits for the end of the first.
+exec 8>"$DIR/netpol.lock"
+flock 8
 
 rules() { nsenter --net="$NETNS" -- nft "$@"; }
 remove_rules() { rules delete table inet knack_policy 2>/dev/null || true; }
@@ -42,7 +46,7 @@ decide() { # event, namespace, phase, address, role
 }
 
 fields='{.type} {.object.metadata.namespace} {.object.status.phase} {.object.status.podIP} {.object.metadata.labels.knack\.dev/role}{"\n"}'
-exec 3< <(exec nsenter --net="$NETNS" -- kubectl --kubeconfig "$KUBECONFIG_ADMIN" get pods -A -w --output-watch-events -o "jsonpath=$fields")
+exec 3< <(exec nsenter --net="$NETNS" -- kubectl --kubeconfig "$KUBECONFIG_ADMIN" get pods -A -w --output-watch-events -o "jsonpath=$fields" 8>&-)
 watcher=$!
 echo enforcing
 while read -r event namespace phase address role <&3; do

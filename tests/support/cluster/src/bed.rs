@@ -264,7 +264,8 @@ impl Cluster {
     }
 
     /// From now on, sandbox pods of these namespaces may not open a connection: a stand-in for an enforcing network.
-    /// Pods elsewhere pass once they were seen. Ends when dropped. One at a time per bed.
+    /// Pods elsewhere pass once they were seen. Ends when dropped. One at a time per bed: a second one
+    /// waits here.
     #[must_use]
     pub fn enforce_policies(&self, namespaces: &[&str]) -> PolicyStandIn {
         let mut command = Command::new(Path::new(FOLDER).join("netpol.sh"));

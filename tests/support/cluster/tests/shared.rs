@@ -4,6 +4,8 @@
     reason = "a test program: a failure is a panic, and helpers are tests too"
 )]
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use cluster_support::{Cluster, run};
@@ -115,6 +117,40 @@ fn an_image_volume_brings_the_runner() {
         let log = log_of(cluster, &namespace, "volume");
         assert!(log.starts_with("knack-runner ") && log.contains("Read-only"), "{log}");
     });
+}
+
+/// Developers import again and again under one name.
+#[test]
+fn an_image_imported_again_is_the_one_that_a_volume_brings() {
+    run(
+        "an_image_imported_again_is_the_one_that_a_volume_brings",
+        async |cluster| {
+            let namespace = cluster.namespace("support").await;
+            let folder = tempfile::tempdir().unwrap();
+            let content = folder.path().join("content");
+            let archive = folder.path().join("again.tar");
+            // Of this run alone, so that no other run's import comes between.
+            let name = format!("knack.local/again-{}:bed", namespace.name());
+            for (pod, word) in [("first", "one"), ("second", "two")] {
+                std::fs::create_dir_all(&content).unwrap();
+                std::fs::write(content.join("word"), word).unwrap();
+                let made = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../images/archive.py"))
+                    .args(["--name", &name, "--output"])
+                    .arg(&archive)
+                    .arg(&content)
+                    .output()
+                    .unwrap();
+                assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+                cluster.import(&[&archive]);
+                let mut object = script(&cluster.image("busybox"), pod, &json!({}), "cat /content/word");
+                object["spec"]["volumes"] =
+                    json!([{"name": "content", "image": {"reference": name, "pullPolicy": "IfNotPresent"}}]);
+                object["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "content", "mountPath": "/content"}]);
+                create(cluster, &namespace, object).await;
+                assert_eq!(log_of(cluster, &namespace, pod), word);
+            }
+        },
+    );
 }
 
 #[test]
