@@ -17,6 +17,10 @@ use crate::execution::{ClusterFailureKind, ExecutionError};
 /// Longest wait for one call. The client itself repeats refused ones (429, 503, 504) for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Tries of a create whose answer was lost: an API server that restarts drops the connections of a moment.
+const CREATE_TRIES: u32 = 3;
+/// Between two of them.
+const CREATE_PAUSE: Duration = Duration::from_millis(300);
 /// How many Events of one Job are looked at: it has a handful.
 const MAX_EVENTS: u32 = 20;
 
@@ -52,12 +56,20 @@ impl Cluster {
         }
     }
 
-    /// Creates a Job. Its name is unique, so "already there" is the answer to a call that was repeated.
+    /// Creates a Job. Its name is unique, so a call whose answer was lost is repeated, and "already there" is success.
     pub(super) async fn create(&self, job: &Job) -> Result<(), ExecutionError> {
-        match call(self.jobs.create(&PostParams::default(), job)).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            Err(error) => Err(trouble_of(&error).error(false)),
+        let mut tried = 1;
+        loop {
+            match call(self.jobs.create(&PostParams::default(), job)).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
+                Err(kube::Error::Api(status)) => return Err(trouble_of(&kube::Error::Api(status)).error(false)),
+                Err(error) if tried >= CREATE_TRIES => return Err(trouble_of(&error).error(false)),
+                Err(_) => {
+                    tried += 1;
+                    tokio::time::sleep(CREATE_PAUSE).await;
+                }
+            }
         }
     }
 
