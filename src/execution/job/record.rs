@@ -172,11 +172,7 @@ fn label_value(text: &str) -> String {
         return text.to_owned();
     }
     let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
-    let kept: String = text
-        .bytes()
-        .filter(|byte| byte.is_ascii_alphanumeric())
-        .map(char::from)
-        .collect();
+    let kept: String = text.bytes().filter(u8::is_ascii_alphanumeric).map(char::from).collect();
     let kept = kept.get(..LABEL_BYTES - HASH_DIGITS - 1).unwrap_or(&kept);
     let joint = if kept.is_empty() { "" } else { "-" };
     format!("{kept}{joint}{}", &hash[..HASH_DIGITS])

@@ -177,20 +177,19 @@ async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationTo
     };
     let was_over = facts.is_over();
     let cancel = run.cancel.clone();
-    let outcome = match journal.result {
-        Some(result) => verdict(subject, &result, journal.collected, start),
-        None => {
-            let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
-            let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
-            let mut telling = Telling::new(Spool::new());
-            tokio::select! {
-                verdict = settle(&launcher, &pod, subject, start, deadline, &mut telling) => verdict,
-                () = cancel.cancelled() => {
-                    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-                    Verdict::Failed(ExecutionError::Cancelled)
-                }
-                () = over.cancelled() => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
+    let outcome = if let Some(result) = journal.result {
+        verdict(subject, &result, journal.collected, start)
+    } else {
+        let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
+        let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
+        let mut telling = Telling::new(Spool::new());
+        tokio::select! {
+            verdict = settle(&launcher, &pod, subject, start, deadline, &mut telling) => verdict,
+            () = cancel.cancelled() => {
+                launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                Verdict::Failed(ExecutionError::Cancelled)
             }
+            () = over.cancelled() => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
         }
     };
     let outcome = match outcome {

@@ -314,7 +314,7 @@ pub(super) async fn settle(
 async fn read_journal(launcher: &Launcher, pod: &PodRef, until: Until, telling: &mut Telling) -> kube::Result<Journal> {
     let key = launcher.keys.journal(&pod.uid);
     journal::read(&launcher.cluster.pods, &pod.pod, &key, until, &mut |frame| {
-        telling.frame(frame)
+        telling.frame(frame);
     })
     .await
 }
