@@ -5,7 +5,6 @@
 //! all. CPU time is what the kernel counted for the process, memory its anonymous resident set.
 
 #![expect(
-    clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
     clippy::cast_precision_loss,

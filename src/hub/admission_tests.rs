@@ -49,6 +49,7 @@ fn post(change: &Value) -> ExecutionPost {
     serde_json::from_value(post).unwrap()
 }
 
+#[expect(clippy::unwrap_in_result, reason = "a runtime that cannot be read ends the test")]
 fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     let object = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": spec,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::{Skill, SkillRuntime};
 
+#[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
 fn skill(namespace: &str, name: &str, labels: Value, spec: Value) -> Skill {
     let mut whole = json!({"source": {"inline": {"files": {"SKILL.md": "x"}}}});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -19,6 +20,7 @@ fn skill(namespace: &str, name: &str, labels: Value, spec: Value) -> Skill {
     .unwrap()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
 fn runtime(namespace: &str, spec: Value) -> SkillRuntime {
     serde_json::from_value(json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",

@@ -65,6 +65,7 @@ mod tests {
         .unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
     fn source(items: serde_json::Value) -> ConfigMapSource {
         serde_json::from_value(serde_json::json!({"name": "c", "items": items})).unwrap()
     }

@@ -62,7 +62,7 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
                 (forged(&good, |claims| claims["exp"] = json!(1)), "expired"),
                 (
                     forged(&good, |claims| {
-                        claims["sub"] = json!("system:serviceaccount:kube-system:default")
+                        claims["sub"] = json!("system:serviceaccount:kube-system:default");
                     }),
                     "not valid",
                 ),

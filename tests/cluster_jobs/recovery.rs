@@ -14,6 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{Fixture, eventually, python};
 
 /// In flight at any kill.
+/// An execution that was asked for: its id, its label, and its output.
+type Asked = (
+    ExecutionId,
+    String,
+    tokio::task::JoinHandle<Result<String, ExecutionError>>,
+);
+
 const IN_FLIGHT: usize = 10;
 /// Executions of an ordinary test run; `KNACK_RECOVERY=full` runs 200 with 10 kills.
 const EXECUTIONS: usize = 40;
@@ -139,11 +146,7 @@ fn killed_owners_lose_nothing_and_double_nothing() {
         };
         tell(&alive);
         let slots = Arc::new(tokio::sync::Semaphore::new(IN_FLIGHT));
-        let mut asked: Vec<(
-            ExecutionId,
-            String,
-            tokio::task::JoinHandle<Result<String, ExecutionError>>,
-        )> = Vec::new();
+        let mut asked: Vec<Asked> = Vec::new();
         for index in 0..executions {
             let mut request = python(&format!(
                 "import time; time.sleep({}); print('done {index}')",
@@ -183,7 +186,7 @@ fn killed_owners_lose_nothing_and_double_nothing() {
         }
         let mut ids = Vec::new();
         for (id, expected, task) in asked {
-            let outcome = tokio::time::timeout(Duration::from_secs(240), task)
+            let outcome = tokio::time::timeout(Duration::from_mins(4), task)
                 .await
                 .unwrap()
                 .unwrap();

@@ -146,6 +146,7 @@ mod tests {
     use crate::selection::{Caller, NamespaceLabels, select};
     use serde_json::{Value, json};
 
+    #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
     fn runtime(sandbox: Value) -> SkillRuntime {
         serde_json::from_value(json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",

@@ -189,6 +189,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
     fn runtime(spec: serde_json::Value) -> SkillRuntime {
         serde_json::from_value(serde_json::json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
@@ -205,7 +206,7 @@ mod tests {
             ("ns", "r", "u")
         );
         assert_eq!(view.image, "img");
-        assert_eq!(view.active_deadline(), Duration::from_secs(1800 + 60 + 60));
+        assert_eq!(view.active_deadline(), Duration::from_mins(32));
         assert_eq!((view.warm_replicas, view.max_runs, view.max_queued), (2, 32, 256));
         assert_eq!(view.resources, PodResources::default());
         assert_eq!(view.logs, JournalMode::Sealed);

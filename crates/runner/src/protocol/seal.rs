@@ -149,23 +149,23 @@ mod tests {
     fn only_the_key_and_the_conversation_open_a_frame() {
         let mut sealer = Sealer::new(&KEY).unwrap();
         for (index, frame) in frames().into_iter().enumerate() {
-            let Some(FromRunner::Sealed(sealed)) = sealer.seal(&frame, "n") else {
+            let Some(FromRunner::Sealed(framed)) = sealer.seal(&frame, "n") else {
                 panic!("{frame:?} is not sealed");
             };
-            assert_eq!(sealed.sequence, index as u64);
-            assert_eq!(open(&KEY, &sealed), Some(frame));
-            assert_eq!(open(&[8; KEY_BYTES], &sealed), None);
+            assert_eq!(framed.sequence, index as u64);
+            assert_eq!(open(&KEY, &framed), Some(frame));
+            assert_eq!(open(&[8; KEY_BYTES], &framed), None);
             let foreign = Sealed {
                 nonce: "other".to_owned(),
-                ..sealed.clone()
+                ..framed.clone()
             };
             assert_eq!(open(&KEY, &foreign), None);
             let moved = Sealed {
-                sequence: sealed.sequence + 1,
-                ..sealed.clone()
+                sequence: framed.sequence + 1,
+                ..framed.clone()
             };
             assert_eq!(open(&KEY, &moved), None);
-            let mut changed = sealed;
+            let mut changed = framed;
             changed.data.0[0] ^= 1;
             assert_eq!(open(&KEY, &changed), None);
         }

@@ -201,10 +201,10 @@ fn a_journal_names_the_run_and_seals_what_it_wrote() {
     for frame in &told.frames {
         match frame {
             FromRunner::Sealed(sealed) => {
-                opened.push(knack_runner::protocol::open(&key, sealed).expect("our key opens it"))
+                opened.push(knack_runner::protocol::open(&key, sealed).expect("our key opens it"));
             }
             FromRunner::Started(started) => {
-                assert_eq!((started.id.as_str(), started.context.as_str()), ("journal", "ours"))
+                assert_eq!((started.id.as_str(), started.context.as_str()), ("journal", "ours"));
             }
             FromRunner::Ready(_) | FromRunner::Claimed(_) => {}
             other => panic!("{other:?} is not sealed"),
