@@ -6,8 +6,11 @@
     reason = "test data reads better so"
 )]
 
+#[path = "support/chat.rs"]
+mod bodies;
 mod support;
 
+use bodies::*;
 use knack_wire::drive::{BodyKind, EndKind, Entry, Settings};
 use knack_wire::{Format, Injection};
 use serde_json::{Value, json as value};
@@ -15,44 +18,6 @@ use support::*;
 
 const REQ: &str = r#"{"model":"gpt-x","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"2+3?"}],"temperature":0.50,"x":{"y":[1]}}"#;
 const REQ_STREAM: &str = r#"{"model":"gpt-x","messages":[{"role":"user","content":"2+3?"}],"stream":true}"#;
-
-fn call(id: &str, name: &str, arguments: &str) -> String {
-    format!(
-        r#"{{"id":"{id}","type":"function","function":{{"name":"{name}","arguments":{}}}}}"#,
-        Value::from(arguments)
-    )
-}
-
-fn completion(id: &str, content: &str, calls: &[String], finish: &str, tokens: u32) -> String {
-    let calls = if calls.is_empty() {
-        String::new()
-    } else {
-        format!(r#","tool_calls":[{}]"#, calls.join(","))
-    };
-    format!(
-        r#"{{"id":"{id}","object":"chat.completion","created":{tokens},"model":"gpt-x","choices":[{{"index":0,"message":{{"role":"assistant","content":{content},"odd":1{calls}}},"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":{tokens},"total_tokens":{tokens},"prompt_tokens_details":{{"cached_tokens":1}}}}}}"#
-    )
-}
-
-fn chunk(id: &str, delta: &str, finish: &str) -> String {
-    format!(
-        r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"gpt-x","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}],"usage":null}}"#
-    )
-}
-
-fn usage_chunk(id: &str, tokens: u32) -> String {
-    format!(
-        r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"gpt-x","choices":[],"usage":{{"prompt_tokens":{tokens},"total_tokens":{tokens}}}}}"#
-    )
-}
-
-fn stream(chunks: &[String]) -> Answer {
-    sse(chunks
-        .iter()
-        .map(|chunk| format!("data: {chunk}\n\n"))
-        .collect::<String>()
-        + "data: [DONE]\n\n")
-}
 
 #[test]
 fn nothing_injected_is_byte_equal_both_ways() {
