@@ -16,7 +16,8 @@ bench() {
   "$@" 2>&1 | tee -a "$lines" || status=1
 }
 only=${1:-}
-export KNACK_RUNNER=$PWD/$target/release/knack-runner
+KNACK_RUNNER=$(realpath -m "$target/release/knack-runner")
+export KNACK_RUNNER
 cargo build -q --release --example floor_proxy
 bench gateway cargo bench -q --bench gateway
 bench local_exec cargo bench -q --bench local_exec

@@ -62,10 +62,18 @@ fn pods_cgroups() -> Vec<PathBuf> {
     folders
 }
 
-/// Every process in the bed's mount namespace or in the cgroup of its pods.
+/// Every process in the bed's mount namespace or in the cgroup of its pods. One that has ended and waits to be reaped
+/// by the machine's PID 1, which takes its time, holds nothing of the bed.
 fn processes() -> BTreeSet<u32> {
     let mark = format!("knack-bed:{NAME} ");
     let of_bed = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        if status
+            .lines()
+            .any(|line| line.starts_with("State:\tZ") || line.starts_with("State:\tX"))
+        {
+            return false;
+        }
         let mounts = fs::read_to_string(format!("/proc/{pid}/mounts")).unwrap_or_default();
         let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         mounts.contains(&mark) || cgroup.contains(&format!(":/{NAME}/"))
