@@ -59,6 +59,10 @@ const DOUBTFUL_LOOKS: u32 = 5;
 const DOUBT: Duration = Duration::from_millis(2);
 
 /// Kills whoever was started with this run's work directory in the environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a blocking search, called off the async runtime"
+)]
 fn end_marked(directory: &Path) -> bool {
     let mark = format!("KNACK_WORK_DIR={}", directory.join("work").display()).into_bytes();
     let until = Instant::now() + SEARCH_BOUND;
