@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod certificates;
 pub mod cli;
 pub mod controller;
+mod digest;
 pub mod execution;
 pub mod gateway;
 pub mod hub;

@@ -17,16 +17,7 @@ pub use build::{Artifact, SHARD_MAX_BYTES, build, name};
 pub use index::{INDEX_KEY, Index};
 pub use read::{ArtifactError, Content, read};
 
-use sha2::{Digest as _, Sha256};
+use crate::digest::sha256;
 
 /// Hex digits of a revision: a name, not a proof; the whole digest is verified.
 pub const REVISION_DIGITS: usize = 10;
-
-/// Lower-case hex SHA-256.
-fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -249,11 +249,7 @@ fn revision(skills: &[Arc<Skill>], runtime: &RuntimeSettings, node: Node) -> Str
         ));
     }
     hash.update(format!("{runtime:?} {node:?}"));
-    hash.finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    crate::digest::hex(&hash.finalize()[..6])
 }
 
 fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSettings {

@@ -55,10 +55,6 @@ pub struct RuntimeSettings {
     pub warm_idle: Option<Duration>,
 }
 
-/// Default of `spec.sandbox.timeoutSeconds`.
-const TIMEOUT_SECONDS: u64 = 10;
-/// Default of `spec.sandbox.maxTimeoutSeconds`.
-const MAX_TIMEOUT_SECONDS: u64 = 60;
 /// Default of `spec.gateway.injection.maxToolRounds`.
 const MAX_TOOL_ROUNDS: u32 = 10;
 /// Default of `spec.gateway.injection.deadlineSeconds`: below the 600 s after which the SDKs give up.
@@ -76,8 +72,8 @@ impl Default for RuntimeSettings {
             match_labels: BTreeMap::new(),
             pins: Vec::new(),
             model_code: ModelCode::Allow,
-            timeout: Duration::from_secs(TIMEOUT_SECONDS),
-            max_timeout: Duration::from_secs(MAX_TIMEOUT_SECONDS),
+            timeout: Duration::from_secs(crate::selection::DEFAULT_TIMEOUT_SECONDS),
+            max_timeout: Duration::from_secs(crate::selection::DEFAULT_MAX_TIMEOUT_SECONDS),
             memory_bytes: None,
             max_tool_rounds: MAX_TOOL_ROUNDS,
             deadline: Duration::from_secs(DEADLINE_SECONDS),

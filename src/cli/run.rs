@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -181,7 +181,7 @@ pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Resul
     if let Some(seconds) = args.timeout.or(skill.sandbox.timeout_seconds) {
         limits.timeout = Duration::from_secs(seconds);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now = crate::execution::now();
     Ok(ExecutionRequest {
         id: ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "cli"),
         caller: "cli".to_owned(),

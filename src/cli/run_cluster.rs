@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -176,7 +176,7 @@ impl Hub {
 
     /// Where the owner is, if it is another replica: asked by an execution that does not exist.
     async fn other_owner(&self, runtime: &RuntimeName) -> anyhow::Result<Option<String>> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let now = crate::execution::now();
         let id = ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "owner");
         let asked = self
             .client

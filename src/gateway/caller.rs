@@ -35,16 +35,6 @@ fn strip_bearer(value: &[u8]) -> &[u8] {
     }
 }
 
-/// An identity as text, for execution records.
-pub fn hex(key: &[u8]) -> String {
-    use std::fmt::Write;
-    key.iter().fold(String::with_capacity(key.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -193,12 +193,7 @@ pub fn file_id(response: &str, name: &str) -> String {
     hash.update((response.len() as u64).to_be_bytes());
     hash.update(response);
     hash.update(name);
-    let hex: String = hash
-        .finalize()
-        .iter()
-        .take(12)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex: String = crate::digest::hex(&hash.finalize()[..12]);
     format!("{FILE_ID_PREFIX}{hex}")
 }
 

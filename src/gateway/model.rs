@@ -1,7 +1,6 @@
 //! A model call: body, view, plan, loop, answer.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -274,9 +273,9 @@ fn tool_runner(
         plan: Arc::clone(plan),
         executor: Arc::clone(&gateway.executor),
         grants: Arc::clone(&gateway.grants),
-        caller: caller::hex(&hidden.bucket()),
+        caller: crate::digest::hex(&hidden.bucket()),
         request_id: log.request_id.clone(),
-        request_start: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
+        request_start: crate::execution::now(),
         public_url: gateway.public_url.clone(),
         state: Mutex::new(LoopState::default()),
     }

@@ -484,18 +484,10 @@ pub fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, bytes::Bytes)> {
                 name: file.name.clone(),
                 mime_type: file.media_type.clone(),
                 size_bytes: file.bytes.len() as u64,
-                sha256: sha256_hex(&file.bytes),
+                sha256: crate::digest::sha256(&file.bytes),
             };
             (entry, file.bytes.clone())
         })
-        .collect()
-}
-
-fn sha256_hex(bytes: &[u8]) -> String {
-    use sha2::Digest;
-    sha2::Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
         .collect()
 }
 

@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -335,10 +334,7 @@ fn judge(id: &SkillRef, revision: &str, names: &[String], content: artifact::Con
         .map(|(path, file)| ContentFile {
             path: path.clone(),
             size: file.bytes.len() as u64,
-            sha256: Sha256::digest(&file.bytes)
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            sha256: crate::digest::sha256(&file.bytes),
             executable: file.executable,
         })
         .collect();

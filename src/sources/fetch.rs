@@ -14,7 +14,6 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::header::{CONTENT_LENGTH, LOCATION};
 use reqwest::redirect::Policy;
-use sha2::{Digest as _, Sha256};
 
 pub use network::Network;
 use network::is_public;
@@ -184,10 +183,7 @@ async fn body(url: &Url, mut response: reqwest::Response) -> Result<Vec<u8>, Sou
 }
 
 fn verified(source: &ArchiveSource, bytes: Vec<u8>) -> Result<Vec<u8>, SourceError> {
-    let digest: String = Sha256::digest(&bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String = crate::digest::sha256(&bytes);
     if source.digest.strip_prefix("sha256:") == Some(digest.as_str()) {
         return Ok(bytes);
     }

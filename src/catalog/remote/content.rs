@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
-use sha2::{Digest, Sha256};
 
 use crate::hub_api::{ContentFile, ContentIndex, RuntimeName};
 use crate::hub_client::{HubClient, HubError};
@@ -141,10 +140,7 @@ async fn fetch_file(
             tree::MAX_FOLDER_BYTES,
         )
         .await?;
-    let hash: String = Sha256::digest(&bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash: String = crate::digest::sha256(&bytes);
     if hash != file.sha256 {
         return Err(HubError::Protocol("a file that is not what its hash says".to_owned()));
     }

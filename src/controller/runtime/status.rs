@@ -133,11 +133,7 @@ fn revision(selected: &[Selected<'_>]) -> String {
             item.pin.map(|pin| &pin.inputs),
         ));
     }
-    hash.finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    crate::digest::hex(&hash.finalize()[..6])
 }
 
 #[cfg(test)]

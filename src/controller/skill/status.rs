@@ -65,7 +65,7 @@ fn shard_digest(shard: &k8s_openapi::api::core::v1::ConfigMap) -> String {
     for (key, value) in shard.binary_data.iter().flatten() {
         add(key, &value.0);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    crate::digest::hex(&hash.finalize())
 }
 
 fn number(value: usize) -> i64 {

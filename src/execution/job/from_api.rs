@@ -38,10 +38,6 @@ impl Defaults {
     }
 }
 
-/// `sandbox.timeoutSeconds` where absent.
-const TIMEOUT_SECONDS: u64 = 10;
-/// `sandbox.maxTimeoutSeconds` where absent.
-const MAX_TIMEOUT_SECONDS: u64 = 60;
 /// `sandbox.ttlSecondsAfterFinished` where absent.
 const TTL_SECONDS: u64 = 300;
 /// `warmPool.replicas` where absent.
@@ -61,7 +57,7 @@ impl RuntimeView {
         let sandbox = &spec.sandbox;
         let namespace = runtime.metadata.namespace.clone().unwrap_or_default();
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
-        let timeout = seconds(sandbox.timeout_seconds, TIMEOUT_SECONDS);
+        let timeout = seconds(sandbox.timeout_seconds, crate::selection::DEFAULT_TIMEOUT_SECONDS);
         let max_runs = spec.concurrency.max_runs.unwrap_or(MAX_RUNS);
         Self {
             name: runtime.metadata.name.clone().unwrap_or_default(),
@@ -72,7 +68,11 @@ impl RuntimeView {
             languages: defaults.languages.clone(),
             resources: PodResources::of(sandbox.resources.as_ref()),
             timeout,
-            max_timeout: seconds(sandbox.max_timeout_seconds, MAX_TIMEOUT_SECONDS).max(timeout),
+            max_timeout: seconds(
+                sandbox.max_timeout_seconds,
+                crate::selection::DEFAULT_MAX_TIMEOUT_SECONDS,
+            )
+            .max(timeout),
             ttl: seconds(sandbox.ttl_seconds_after_finished, TTL_SECONDS),
             uids: sandbox
                 .run_as_user_range

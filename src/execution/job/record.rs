@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use super::cluster::{Cluster, call};
 use super::executor::JobRequest;
@@ -171,7 +170,7 @@ fn label_value(text: &str) -> String {
     if fits {
         return text.to_owned();
     }
-    let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = crate::digest::sha256(text);
     let kept: String = text.bytes().filter(u8::is_ascii_alphanumeric).map(char::from).collect();
     let kept = kept.get(..LABEL_BYTES - HASH_DIGITS - 1).unwrap_or(&kept);
     let joint = if kept.is_empty() { "" } else { "-" };

@@ -109,8 +109,7 @@ pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: 
         view.image_pull_secrets,
         view.active_deadline(),
     ));
-    let digest = hash.finalize();
-    digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    crate::digest::hex(&hash.finalize()[..5])
 }
 
 fn labels(view: &RuntimeView, identity: &JobIdentity) -> BTreeMap<String, String> {

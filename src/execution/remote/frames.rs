@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sha2::{Digest, Sha256};
 
 use crate::execution::{
     ExecutionError, ExecutionId, ExecutionRecord, ExecutionResult, Exit, FileError, LockReport, OutputFile, StartKind,
@@ -152,10 +151,7 @@ impl Collector {
             return Ok(());
         };
         let bytes: Bytes = bytes.freeze();
-        let sha256: String = Sha256::digest(&bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let sha256: String = crate::digest::sha256(&bytes);
         if bytes.len() as u64 != head.size || sha256 != head.sha256 {
             return Err(bad("a file that is not what its hash says"));
         }
@@ -240,10 +236,7 @@ mod tests {
             let bytes: Bytes = vec![0xff; *size].into();
             OutputFile {
                 path: (*path).to_owned(),
-                sha256: Sha256::digest(&bytes)
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect(),
+                sha256: crate::digest::sha256(&bytes),
                 mime_type: mime_type(path),
                 bytes,
             }

@@ -40,7 +40,7 @@ fn moved(to: &str) -> String {
 }
 
 fn digest(body: &str) -> String {
-    let hex: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = crate::digest::sha256(body);
     format!("sha256:{hex}")
 }
 
