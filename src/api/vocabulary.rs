@@ -81,8 +81,12 @@ pub const ANNOTATION_RESULT: &str = "knack.dev/result";
 
 /// Name of the deny-all NetworkPolicy of a runtime's sandboxes: `<this><runtime>`.
 pub const NETWORK_POLICY_PREFIX: &str = "knack-sandbox-";
-/// Name of the ResourceQuota of a runtime's sandboxes: `<this><runtime>`.
-pub const QUOTA_PREFIX: &str = "knack-sandbox-";
+/// Name of the ResourceQuota of all sandboxes of a namespace.
+pub const QUOTA_NAME: &str = "knack-sandboxes";
+/// Who keeps an object.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Value of [`LABEL_MANAGED_BY`] on objects that are not owned by one of ours alone.
+pub const MANAGED_BY: &str = "knack";
 
 /// Condition: valid and delivered (Skill), usable (SkillRuntime).
 pub const CONDITION_READY: &str = "Ready";

@@ -33,6 +33,9 @@ pub struct ControllerArgs {
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]
     allow_image_tags: bool,
+    /// PriorityClass of sandbox pods; a quota counts them by it
+    #[arg(long, value_name = "NAME")]
+    sandbox_priority_class: Option<String>,
     /// Fetch archives from this network although its addresses are not public, as 10.1.0.0/16; may be given several times
     #[arg(long = "allow-archive-network")]
     allow_archive_networks: Vec<Network>,
@@ -56,6 +59,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         watch_namespaces: args.watch_namespaces,
         default_image: args.sandbox_image,
         allow_image_tags: args.allow_image_tags,
+        priority_class: args.sandbox_priority_class,
         allow_archive_networks: args.allow_archive_networks,
         hub_names: args.hub_names,
         metrics_listen: args.metrics_listen,

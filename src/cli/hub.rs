@@ -46,6 +46,9 @@ pub struct HubArgs {
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]
     allow_image_tags: bool,
+    /// PriorityClass of sandbox pods; a quota counts them by it
+    #[arg(long, value_name = "NAME")]
+    sandbox_priority_class: Option<String>,
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
@@ -136,6 +139,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         watch_namespaces: set(&args.watch_namespaces),
         default_image: args.sandbox_image.clone(),
         allow_image_tags: args.allow_image_tags,
+        priority_class: args.sandbox_priority_class.clone(),
         replica: format!("{}-{}", args.replica, &start[..8]),
         address,
     })

@@ -69,6 +69,8 @@ pub struct ControllerSettings {
     pub default_image: Option<String>,
     /// Whether sandbox images may go without a digest.
     pub allow_image_tags: bool,
+    /// PriorityClass of the sandboxes' pods: a ResourceQuota counts by it. Absent: no quota.
+    pub priority_class: Option<String>,
     /// Networks that archives may be fetched from although their addresses are private.
     pub allow_archive_networks: Vec<crate::sources::fetch::Network>,
     /// Names and addresses of the hub's certificate besides its Service's.

@@ -7,13 +7,14 @@ use knack_skill::model::{Skill, SkillRef};
 
 use crate::api::SkillRuntime;
 use crate::api::runtime_sandbox::ModelCode;
+use crate::api::shared::Resources;
 use crate::execution::job::{JobRequest, RuntimeView};
 use crate::execution::remote::limits_from;
 use crate::execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
 use crate::hub_api::{ExecutionPost, PROTOCOL, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
-use crate::selection::{Scope, image_allowed};
+use crate::selection::{Rejection, Scope, image_allowed, resources_allowed};
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
 const MAX_MOUNTS: usize = 64;
@@ -25,6 +26,8 @@ pub struct Mounted {
     pub skill: Arc<Skill>,
     /// Its revision.
     pub revision: String,
+    /// Resources that it asks for.
+    pub resources: Option<Resources>,
 }
 
 /// What can be told from the POST alone. Returns the id and the skills to look up, in the order of the mounts.
@@ -122,9 +125,14 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
     }
     let image = skill.as_ref().and_then(|mounted| mounted.skill.sandbox.image.clone());
     if let Some(image) = &image {
-        image_allowed(runtime, image, scope)
-            .map_err(|rejection| Problem::new(ProblemCode::Forbidden, rejection.message))?;
+        image_allowed(runtime, image, scope).map_err(forbidden)?;
     }
+    let asked = skill.as_ref().and_then(|mounted| mounted.resources.as_ref());
+    if let Some(asked) = asked {
+        // The revision may be older than the ceiling.
+        resources_allowed(runtime, asked).map_err(forbidden)?;
+    }
+    let resources = asked.and_then(|asked| view.resources.raised_to(asked));
     let mounts = post
         .mounts
         .iter()
@@ -164,7 +172,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
         skill: reference.map(|skill| skill.name),
         revision: skill.map(|mounted| mounted.revision),
         image: image.filter(|image| *image != view.image),
-        resources: None,
+        resources,
         ..JobRequest::from(execution)
     })
 }
@@ -192,6 +200,11 @@ fn is_declared(program: &Program, skill: &Skill) -> bool {
         .tools
         .iter()
         .any(|tool| !tool.command.is_empty() && argv.starts_with(&tool.command))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn forbidden(rejection: Rejection) -> Problem {
+    Problem::new(ProblemCode::Forbidden, rejection.message)
 }
 
 fn invalid(message: String) -> Problem {

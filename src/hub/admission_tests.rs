@@ -49,8 +49,12 @@ fn post(change: &Value) -> ExecutionPost {
     serde_json::from_value(post).unwrap()
 }
 
-#[expect(clippy::unwrap_in_result, reason = "a runtime that cannot be read ends the test")]
 fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
+    admitted_asking(&json!(null), change, spec)
+}
+
+#[expect(clippy::unwrap_in_result, reason = "a runtime that cannot be read ends the test")]
+fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     let object = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": spec,
     });
@@ -62,6 +66,7 @@ fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
         .map(|_| Mounted {
             skill: skill(),
             revision: "abc".to_owned(),
+            resources: serde_json::from_value(resources.clone()).unwrap(),
         })
         .collect();
     let (view, namespaces) = (RuntimeView::of(&runtime, &Defaults::new("img")), BTreeMap::new());
@@ -155,4 +160,29 @@ fn the_runtimes_ceiling_binds() {
         &json!({"sandbox": {"maxTimeoutSeconds": 20}}),
     );
     assert_eq!(request.unwrap().execution.limits.timeout.as_secs(), 20);
+}
+
+/// A pod of the pool serves whoever asks for no more than it has; the ceiling binds an older revision too.
+#[test]
+fn a_skill_gets_more_than_the_pool_has_up_to_the_ceiling() {
+    let spec = json!({"sandbox": {
+        "resources": {"limits": {"memory": "256Mi", "cpu": "500m"}},
+        "maxResources": {"memory": "1Gi", "example.org/gpu": "1"},
+    }});
+    for (asked, memory) in [
+        (json!(null), Ok(None)),
+        (json!({"limits": {"memory": "128Mi"}}), Ok(None)),
+        (json!({"limits": {"memory": "256Mi", "cpu": "100m"}}), Ok(None)),
+        (json!({"limits": {"memory": "1Gi"}}), Ok(Some("1Gi"))),
+        (json!({"limits": {"example.org/gpu": "1"}}), Ok(Some("256Mi"))),
+        (json!({"limits": {"memory": "2Gi"}}), Err(())),
+        (json!({"limits": {"example.org/gpu": "2"}}), Err(())),
+        (json!({"limits": {"example.org/tpu": "1"}}), Err(())),
+    ] {
+        let got = admitted_asking(&asked, &json!({}), &spec);
+        let got = got
+            .map(|request| request.resources.map(|resources| resources.memory.limit))
+            .map_err(|problem| assert_eq!(problem.code, ProblemCode::Forbidden));
+        assert_eq!(got, memory.map(|memory| memory.map(str::to_owned)), "{asked}");
+    }
 }

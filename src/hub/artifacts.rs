@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::api::shared::Resources;
 use crate::api::vocabulary::{ANNOTATION_DIGEST, LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
 use crate::api::{Skill, vocabulary};
 use crate::catalog::remote::convert::overrides_to_line;
@@ -48,6 +49,8 @@ pub struct Summary {
     pub digest: String,
     /// What the spec set when this content was judged.
     pub overrides: Overrides,
+    /// Resources that the spec asked for its pods.
+    pub resources: Option<Resources>,
     /// Every file.
     pub files: Vec<ContentFile>,
     /// Names of the ConfigMaps.
@@ -343,6 +346,11 @@ fn judge(id: &SkillRef, revision: &str, names: &[String], content: artifact::Con
         revision: revision.to_owned(),
         digest: content.digest.clone(),
         overrides: overrides_to_line(&content.overrides.to_load()),
+        resources: content
+            .overrides
+            .sandbox
+            .as_ref()
+            .and_then(|sandbox| sandbox.resources.clone()),
         files,
         config_maps: names.to_vec(),
     });

@@ -137,7 +137,9 @@ impl Executors {
 
     fn view(&self, runtime: &SkillRuntime) -> RuntimeView {
         let image = self.settings.default_image.clone().unwrap_or_default();
-        let mut view = RuntimeView::of(runtime, &Defaults::new(image));
+        let mut defaults = Defaults::new(image);
+        defaults.priority_class.clone_from(&self.settings.priority_class);
+        let mut view = RuntimeView::of(runtime, &defaults);
         if has_node(runtime) {
             view.languages = vec![Language::Node];
         }

@@ -19,6 +19,8 @@ pub struct HubSettings {
     pub default_image: Option<String>,
     /// Whether images may go without a digest.
     pub allow_image_tags: bool,
+    /// PriorityClass of the sandboxes' pods; the cluster's default when absent.
+    pub priority_class: Option<String>,
     /// This replica, unique among replicas and over restarts.
     pub replica: String,
     /// `https://host:port` under which other replicas' callers reach this one.

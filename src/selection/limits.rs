@@ -1,6 +1,7 @@
 //! Ceilings and images: what a skill asks of a sandbox against what the runtime allows.
 
 use super::types::{Reason, Rejection, Scope};
+use crate::api::shared::Resources;
 use crate::api::skill::SkillSandbox;
 use crate::api::{Quantity, SkillRuntime};
 
@@ -13,7 +14,7 @@ pub const DEFAULT_MAX_TIMEOUT_SECONDS: u64 = 60;
 /// authors know no runtime.
 pub(super) fn check(runtime: &SkillRuntime, asked: &SkillSandbox, scope: &Scope<'_>) -> Option<Rejection> {
     timeout(runtime, asked)
-        .or_else(|| resources(runtime, asked))
+        .or_else(|| resources_allowed(runtime, asked.resources.as_ref()?).err())
         .or_else(|| {
             asked
                 .image
@@ -37,26 +38,27 @@ fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
     })
 }
 
-fn resources(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
+/// Whether a runtime gives a skill what it asks for.
+pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<(), Rejection> {
     let sandbox = &runtime.spec.sandbox;
-    let asked = asked.resources.as_ref()?;
     let ceiling = |name: &str| -> Option<&Quantity> {
         let limits = sandbox.resources.as_ref().map(|resources| &resources.limits);
         sandbox.max_resources.get(name).or_else(|| limits?.get(name))
     };
-    asked.limits.iter().chain(&asked.requests).find_map(|(name, wanted)| {
+    for (name, wanted) in asked.limits.iter().chain(&asked.requests) {
         let over = match ceiling(name) {
             Some(ceiling) if wanted.milli() > ceiling.milli() => format!("over the runtime's ceiling {ceiling}"),
             None if !COMMON.contains(&name.as_str()) => "a resource that the runtime does not offer".to_owned(),
-            _ => return None,
+            _ => continue,
         };
-        Some(Rejection {
+        return Err(Rejection {
             reason: Reason::ResourcesOverCeiling,
             message: format!(
                 "spec.sandbox.resources: {name} {wanted} is {over}; lower it or raise spec.sandbox.maxResources of the runtime"
             ),
-        })
-    })
+        });
+    }
+    Ok(())
 }
 
 /// Resources that every sandbox has; without a ceiling they are bounded by the namespace's quota only.

@@ -7,6 +7,6 @@ mod select;
 mod tests;
 mod types;
 
-pub use limits::{DEFAULT_MAX_TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS, image_allowed};
+pub use limits::{DEFAULT_MAX_TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS, image_allowed, resources_allowed};
 pub use select::select;
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};

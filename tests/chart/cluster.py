@@ -21,6 +21,8 @@ SETTINGS = {
     "tag": os.environ.get("KNACK_CHART_TAG", "dev"),
 }
 RELEASE, NAMESPACE, SANDBOXES, SKILLS = (SETTINGS[key] for key in ("release", "namespace", "sandboxes", "skills"))
+# What the names of cluster-wide objects of the release begin with.
+CLUSTER_PREFIX = RELEASE if "knack" in RELEASE else RELEASE + "-knack"
 RENDER_NAMESPACES = ("team-a", "team-b", "other-sandboxes", "knack-sandboxes")
 READY_SECONDS = 180
 DEFINITIONS = ("skills.knack.dev", "skillruntimes.knack.dev")
@@ -221,7 +223,7 @@ def default_runtime():
 
 def policy_case(name, change, word):
     runtime = default_runtime()
-    job = jobs.changed(jobs.sandbox_job(runtime, runtime["spec"]["sandbox"]["image"]), change)
+    job = jobs.changed(jobs.sandbox_job(runtime, runtime["spec"]["sandbox"]["image"], CLUSTER_PREFIX + "-sandboxes"), change)
     code, out, err = kubectl("create", "--dry-run=server", "-f", "-", "--as=system:serviceaccount:%s:knack-hub" % NAMESPACE,
                              stdin=json.dumps(job), expect=None)
     if word is None:
@@ -231,7 +233,7 @@ def policy_case(name, change, word):
 
 
 def policy_types_fit():
-    policy = RELEASE + "-sandbox-jobs" if "knack" in RELEASE else RELEASE + "-knack-sandbox-jobs"
+    policy = CLUSTER_PREFIX + "-sandbox-jobs"
     status = wait_until("the policy's type check", 30,
                         lambda: get("validatingadmissionpolicy", policy).get("status", {}).get("observedGeneration")
                         and get("validatingadmissionpolicy", policy)["status"])
@@ -262,6 +264,9 @@ RIGHTS = [
     ("knack-controller", "patch", "skills.knack.dev:status", SKILLS, True),
     ("knack-controller", "create", "networkpolicies.networking.k8s.io", SANDBOXES, True),
     ("knack-controller", "create", "networkpolicies.networking.k8s.io", SKILLS, False),
+    ("knack-controller", "create", "resourcequotas", SANDBOXES, True),
+    ("knack-controller", "create", "resourcequotas", SKILLS, False),
+    ("knack-hub", "update", "resourcequotas", SANDBOXES, False),
     ("knack-gateway", "get", "configmaps", NAMESPACE, False),
     ("knack-gateway", "get", "skills.knack.dev", SKILLS, False),
     ("knack-gateway", "use", "skillruntimes.knack.dev/default", SANDBOXES, True),

@@ -30,9 +30,10 @@ JOB = {
 }
 
 
-def sandbox_job(runtime, image):
+def sandbox_job(runtime, image, priority_class):
     """The Job of a run, as the hub makes it for a SkillRuntime (an object as read from the server)."""
     job = copy.deepcopy(JOB)
+    pod(job)["priorityClassName"] = priority_class
     metadata = runtime["metadata"]
     job["metadata"].update(namespace=metadata["namespace"], labels={"knack.dev/runtime": metadata["name"], "knack.dev/role": "sandbox"},
                            ownerReferences=[{"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "controller": True,
@@ -80,6 +81,8 @@ CASES = [
     ("a capability", lambda job: container(job)["securityContext"]["capabilities"].update(add=["NET_ADMIN"]), "without capabilities"),
     ("a writable root", lambda job: container(job)["securityContext"].pop("readOnlyRootFilesystem"), "read-only root"),
     ("root", lambda job: (container(job)["securityContext"].update(runAsNonRoot=False)), "runs as a user"),
+    ("no PriorityClass", lambda job: pod(job).pop("priorityClassName"), "the quota of sandboxes counts"),
+    ("a PriorityClass that evicts others", lambda job: pod(job).update(priorityClassName="system-node-critical"), "the quota of sandboxes counts"),
     ("a retry", lambda job: job["spec"].update(backoffLimit=3), "runs once"),
     ("a restart", lambda job: pod(job).update(restartPolicy="OnFailure"), "runs once"),
     ("an image that the runtime does not allow", lambda job: container(job).update(image="evil/img@sha256:" + "0" * 64), "does not allow the image evil/img"),

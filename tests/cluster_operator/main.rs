@@ -11,6 +11,7 @@ mod definitions;
 mod leadership;
 mod missing;
 mod objects;
+mod quota;
 mod revisions;
 mod runtimes;
 mod sources;

@@ -11,7 +11,7 @@ use crate::objects::{IMAGE, create, create_runtime, document, inline, install_de
 use crate::wait::until;
 
 /// `<Ready>/<reason> <accepted>+<rejected>` of the present generation.
-fn reads(expected: &str) -> impl Fn(Option<&SkillRuntime>) -> bool + use<> {
+pub(crate) fn reads(expected: &str) -> impl Fn(Option<&SkillRuntime>) -> bool + use<> {
     let expected = expected.to_owned();
     move |runtime| {
         let Some((runtime, status)) = runtime.and_then(|runtime| Some((runtime, runtime.status.as_ref()?))) else {

@@ -73,6 +73,10 @@ affinity:
 {{- end }}
 {{- end }}
 
+{{- define "knack.sandboxClass" -}}
+{{- include "knack.clusterName" (dict "root" . "part" "sandboxes") }}
+{{- end }}
+
 {{- define "knack.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532

@@ -1,6 +1,8 @@
-//! A SkillRuntime to its fence (NetworkPolicy) and status.
+//! A SkillRuntime to what stands around its sandboxes (NetworkPolicy, ResourceQuota) and to its status.
 
 mod fence;
+mod guard;
+mod quota;
 mod reconcile;
 mod status;
 

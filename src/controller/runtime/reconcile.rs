@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::super::conditions::{State, Verdict, transition};
+use super::super::conditions::transition;
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
 use super::super::settings::FENCE_LOOK;
-use super::super::world::{WatchedRuntime, decoded, is_controlled_by};
-use super::fence::{deny_all, is_intact};
+use super::super::world::{WatchedRuntime, decoded};
+use super::guard;
 use super::status::{objection, own_part, serving, status};
 use crate::api::skill_status::STATUS_RUNTIMES_MAX;
 use crate::api::vocabulary::{API_VERSION, FIELD_MANAGER, KIND_SKILL_RUNTIME};
@@ -90,8 +89,8 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     let watched = context.world.skills();
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
     let selected = select(runtime, &scope, Caller::All, skills.iter().copied());
-    let fence = fence(context, runtime).await?;
-    let verdict = fence
+    let guard = guard::stand(context, runtime).await?;
+    let verdict = guard
         .or_else(|| objection(runtime, &scope))
         .unwrap_or_else(|| serving(runtime, &selected));
     let before = own_part(runtime);
@@ -147,83 +146,6 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
         told != now && (told.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
     };
     skills.iter().filter(differs).copied().collect()
-}
-
-/// Puts the fence up, or finds it up. A verdict: it cannot stand, and so the runtime cannot serve.
-async fn fence(context: &Context, runtime: &SkillRuntime) -> Result<Option<Verdict>, ControllerError> {
-    let (namespace, uid) = (
-        runtime.namespace().unwrap_or_default(),
-        runtime.uid().unwrap_or_default(),
-    );
-    let wanted = deny_all(runtime);
-    let name = wanted.name_any();
-    let api: Api<NetworkPolicy> = Api::namespaced(context.client.clone(), &namespace);
-    let found = context
-        .call(|| format!("get NetworkPolicy {namespace}/{name}"), api.get_opt(&name))
-        .await;
-    match found {
-        Err(error) if error.status() == Some(403) => return Ok(Some(not_authorized(&namespace))),
-        Err(error) => return Err(error),
-        Ok(Some(found)) if !is_controlled_by(&found.metadata, &uid) => {
-            return Ok(Some(Verdict::new(
-                State::Stalled,
-                Reason::NameConflict,
-                format!(
-                    "NetworkPolicy {name} exists and does not belong to this runtime; it is left alone. Delete or rename it"
-                ),
-            )));
-        }
-        Ok(Some(found)) if is_intact(&found, &wanted) => return Ok(None),
-        Ok(Some(found)) => return mend(context, &api, found, wanted).await.map(|()| None),
-        Ok(None) => {}
-    }
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let what = || format!("apply NetworkPolicy {namespace}/{name}");
-    match context
-        .call(what, api.patch(&name, &params, &Patch::Apply(&wanted)))
-        .await
-    {
-        Ok(_) => {
-            context.metrics.wrote("NetworkPolicy");
-            Ok(None)
-        }
-        Err(error) if error.status() == Some(403) => Ok(Some(not_authorized(&namespace))),
-        Err(error) => Err(error),
-    }
-}
-
-/// Somebody changed the fence. A replace, since an apply would leave standing what others added.
-async fn mend(
-    context: &Context,
-    api: &Api<NetworkPolicy>,
-    found: NetworkPolicy,
-    mut wanted: NetworkPolicy,
-) -> Result<(), ControllerError> {
-    let name = wanted.name_any();
-    warn!(policy = %name, namespace = ?wanted.namespace(), "the fence was changed; it is put back");
-    wanted.metadata.resource_version = found.metadata.resource_version;
-    let params = PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    };
-    context
-        .call(
-            || format!("replace NetworkPolicy {name}"),
-            api.replace(&name, &params, &wanted),
-        )
-        .await?;
-    context.metrics.wrote("NetworkPolicy");
-    Ok(())
-}
-
-fn not_authorized(namespace: &str) -> Verdict {
-    Verdict::new(
-        State::Stalled,
-        Reason::HubNotAuthorized,
-        format!(
-            "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Run: helm upgrade knack knack/knack --namespace knack-system --reuse-values --set 'runtimeNamespaces={{{namespace}}}' (with the others, if there are any)"
-        ),
-    )
 }
 
 /// Writes a status if it differs. `Ok(true)`: the object is another one now, and its event comes.

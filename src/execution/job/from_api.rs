@@ -23,6 +23,8 @@ pub struct Defaults {
     pub runner: RunnerSource,
     /// Interpreters of the sandbox images.
     pub languages: Vec<Language>,
+    /// PriorityClass of the pods; the cluster's default when absent.
+    pub priority_class: Option<String>,
 }
 
 impl Defaults {
@@ -34,6 +36,7 @@ impl Defaults {
             image_pull_policy: ImagePullPolicy::default(),
             runner: RunnerSource::default(),
             languages: vec![Language::Python],
+            priority_class: None,
         }
     }
 }
@@ -88,6 +91,7 @@ impl RuntimeView {
                 .iter()
                 .map(|secret| secret.name.clone())
                 .collect(),
+            priority_class: defaults.priority_class.clone(),
             warm_replicas: spec.warm_pool.replicas.unwrap_or(WARM_REPLICAS),
             max_idle: seconds(spec.warm_pool.max_idle_seconds, MAX_IDLE_SECONDS),
             max_runs,
@@ -115,29 +119,73 @@ impl PodResources {
     /// Resources as written, the default where they say nothing. A request above its limit is lowered to it.
     #[must_use]
     pub fn of(resources: Option<&Resources>) -> Self {
-        let base = Self::default();
-        let Some(resources) = resources else { return base };
-        let one = |name: &str, base: &Resource| {
-            let limit = resources.limits.get(name).map_or(base.limit.as_str(), Quantity::as_str);
-            let request = resources
+        resources.map_or_else(Self::default, |resources| Self::default().with(resources))
+    }
+
+    /// These with what somebody wrote in their place.
+    fn with(&self, written: &Resources) -> Self {
+        let milli = |text: &str| Quantity::parse(text).map_or(0, |quantity| quantity.milli());
+        let one = |name: &str, own: &Resource| {
+            let limit = written.limits.get(name).map_or(own.limit.as_str(), Quantity::as_str);
+            let request = written
                 .requests
                 .get(name)
-                .map_or(base.request.as_str(), Quantity::as_str);
-            let milli = |text: &str| Quantity::parse(text).map_or(0, |quantity| quantity.milli());
+                .map_or(own.request.as_str(), Quantity::as_str);
             let request = if milli(request) > milli(limit) { limit } else { request };
             Resource::new(request, limit)
         };
-        let memory = one("memory", &base.memory);
-        let work_size = resources.limits.get("memory").map_or(base.work_size.clone(), |limit| {
-            (limit.units() / WORK_FRACTION).to_string()
-        });
+        let mut extended = self.extended.clone();
+        for (name, quantity) in written.requests.iter().chain(&written.limits) {
+            if !Self::NATIVE.contains(&name.as_str()) {
+                extended.insert(name.clone(), quantity.to_string());
+            }
+        }
         Self {
-            cpu: one("cpu", &base.cpu),
-            memory,
-            ephemeral_storage: one("ephemeral-storage", &base.ephemeral_storage),
-            work_size,
+            cpu: one("cpu", &self.cpu),
+            memory: one("memory", &self.memory),
+            ephemeral_storage: one("ephemeral-storage", &self.ephemeral_storage),
+            work_size: written.limits.get("memory").map_or(self.work_size.clone(), |limit| {
+                (limit.units() / WORK_FRACTION).to_string()
+            }),
+            extended,
         }
     }
+
+    /// What a pod must get for a skill that asks for more than these. `None`: whoever has these has enough, so that a
+    /// pod of the pool serves.
+    #[must_use]
+    pub fn raised_to(&self, asked: &Resources) -> Option<Self> {
+        let own = |name: &str| match name {
+            "cpu" => self.cpu.limit.as_str(),
+            "memory" => self.memory.limit.as_str(),
+            "ephemeral-storage" => self.ephemeral_storage.limit.as_str(),
+            other => self.extended.get(other).map_or("0", String::as_str),
+        };
+        let is_more =
+            |name: &str, wanted: &Quantity| Quantity::parse(own(name)).is_ok_and(|own| wanted.milli() > own.milli());
+        let all = || asked.limits.iter().chain(&asked.requests);
+        if !all().any(|(name, wanted)| is_more(name, wanted)) {
+            return None;
+        }
+        // What is lower than the runtime's own stays the runtime's own, or a skill that wants more memory could take
+        // the CPU from itself.
+        let mut more = Resources::default();
+        for (list, from) in [(&mut more.limits, &asked.limits), (&mut more.requests, &asked.requests)] {
+            list.extend(
+                from.iter()
+                    .filter(|(name, wanted)| is_more(name, wanted))
+                    .map(|(name, wanted)| (name.clone(), wanted.clone())),
+            );
+        }
+        // A request above the runtime's limit without a limit of its own is the limit.
+        for (name, wanted) in &more.requests {
+            more.limits.entry(name.clone()).or_insert_with(|| wanted.clone());
+        }
+        Some(self.with(&more))
+    }
+
+    /// Resources that every sandbox has.
+    const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 }
 
 fn env_grant(namespace: &str, grant: &runtime_sandbox::EnvGrant) -> EnvGrant {
@@ -247,5 +295,30 @@ mod tests {
             (of("ns", "pdf"), of("other", "x"), of("other", "pdf"), of("ns", "x")),
             (1, 1, 0, 0)
         );
+    }
+
+    #[test]
+    fn a_pod_is_raised_where_a_skill_asks_for_more_and_only_there() {
+        let spec = serde_json::json!({"sandbox": {"resources": {"limits": {"memory": "256Mi", "cpu": "500m"}}}});
+        let own = RuntimeView::of(&runtime(spec), &Defaults::new("img")).resources;
+        let raised = |asked: serde_json::Value| own.raised_to(&serde_json::from_value(asked).unwrap());
+        for enough in [
+            serde_json::json!({}),
+            serde_json::json!({"limits": {"memory": "256Mi", "cpu": "0.5"}}),
+            serde_json::json!({"requests": {"memory": "200Mi"}}),
+        ] {
+            assert_eq!(raised(enough.clone()), None, "{enough}");
+        }
+        let more =
+            raised(serde_json::json!({"limits": {"memory": "1Gi", "cpu": "100m", "example.org/gpu": 1}})).unwrap();
+        assert_eq!(more.memory, Resource::new("32Mi", "1Gi"));
+        assert_eq!(more.cpu, own.cpu, "not lowered");
+        assert_eq!(more.work_size, (256_u64 << 20).to_string(), "a quarter of the memory");
+        assert_eq!(
+            more.extended,
+            BTreeMap::from([("example.org/gpu".to_owned(), "1".to_owned())])
+        );
+        let requested = raised(serde_json::json!({"requests": {"cpu": "2"}})).unwrap();
+        assert_eq!(requested.cpu, Resource::new("2", "2"));
     }
 }

@@ -101,8 +101,9 @@ pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: 
     let mut hash = Sha256::new();
     // Debug of these plain types is total and tells every field.
     hash.update(format!(
-        "{image:?} {:?} {:?} {resources:?} {env:?} {:?} {:?} {:?} {:?}",
+        "{image:?} {:?} {:?} {:?} {resources:?} {env:?} {:?} {:?} {:?} {:?}",
         view.runtime_class,
+        view.priority_class,
         view.runner,
         view.node_selector,
         view.tolerations,
@@ -194,6 +195,7 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         runtime_class_name: view.runtime_class.clone(),
+        priority_class_name: view.priority_class.clone(),
         node_selector: (!node_selector.is_empty()).then_some(node_selector),
         tolerations: some(view.tolerations.iter().map(toleration).collect()),
         image_pull_secrets: some(
@@ -283,14 +285,17 @@ fn volumes(view: &RuntimeView, identity: &JobIdentity) -> Vec<Volume> {
 
 fn resources(resources: &PodResources) -> ResourceRequirements {
     let of = |side: fn(&Resource) -> &String| {
-        Some(BTreeMap::from([
-            ("cpu".to_owned(), Quantity(side(&resources.cpu).clone())),
-            ("memory".to_owned(), Quantity(side(&resources.memory).clone())),
-            (
-                "ephemeral-storage".to_owned(),
-                Quantity(side(&resources.ephemeral_storage).clone()),
-            ),
-        ]))
+        let native = [
+            ("cpu", &resources.cpu),
+            ("memory", &resources.memory),
+            ("ephemeral-storage", &resources.ephemeral_storage),
+        ];
+        let native = native.map(|(name, resource)| (name.to_owned(), Quantity(side(resource).clone())));
+        let extended = resources
+            .extended
+            .iter()
+            .map(|(name, quantity)| (name.clone(), Quantity(quantity.clone())));
+        Some(native.into_iter().chain(extended).collect())
     };
     ResourceRequirements {
         requests: of(|resource| &resource.request),

@@ -22,6 +22,7 @@ pub(crate) fn view() -> RuntimeView {
         node_selector: BTreeMap::new(),
         tolerations: Vec::new(),
         image_pull_secrets: Vec::new(),
+        priority_class: None,
         warm_replicas: 2,
         max_idle: Duration::from_mins(30),
         max_runs: 10,
@@ -68,6 +69,7 @@ fn a_run_with_everything_set() {
             image: "registry.example/knack/runner@sha256:bb".to_owned(),
         },
         runtime_class: Some("gvisor".to_owned()),
+        priority_class: Some("knack-sandboxes".to_owned()),
         node_selector: BTreeMap::from([("pool".to_owned(), "sandboxes".to_owned())]),
         tolerations: vec![Toleration {
             key: Some("sandboxes".to_owned()),
@@ -85,6 +87,10 @@ fn a_run_with_everything_set() {
             key: "key".to_owned(),
             skills: vec!["team/weather".to_owned()],
         }],
+        resources: PodResources {
+            extended: BTreeMap::from([("example.org/gpu".to_owned(), "1".to_owned())]),
+            ..PodResources::default()
+        },
         ..identity()
     };
     check("job_everything", &view, &identity);
@@ -120,6 +126,10 @@ fn pods_of_one_pool_can_stand_for_each_other() {
         },
         RuntimeView {
             runtime_class: Some("kata".to_owned()),
+            ..view()
+        },
+        RuntimeView {
+            priority_class: Some("other".to_owned()),
             ..view()
         },
         RuntimeView {

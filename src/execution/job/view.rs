@@ -44,6 +44,8 @@ pub struct RuntimeView {
     pub warm_replicas: usize,
     /// How long one may stay unused (`warmPool.maxIdleSeconds`).
     pub max_idle: Duration,
+    /// PriorityClass of the pods, the installation's: what the quota of sandboxes counts by.
+    pub priority_class: Option<String>,
     /// Runs at once (`concurrency.maxRuns`).
     pub max_runs: usize,
     /// Executions that may wait (`concurrency.maxQueued`).
@@ -147,6 +149,8 @@ pub struct PodResources {
     pub ephemeral_storage: Resource,
     /// Size of the work directory.
     pub work_size: String,
+    /// Resources of devices by name, such as `nvidia.com/gpu`: requests and limits are the same there.
+    pub extended: BTreeMap<String, String>,
 }
 
 /// Request and limit of one resource.
@@ -178,6 +182,7 @@ impl Default for PodResources {
             memory: Resource::new("32Mi", "512Mi"),
             ephemeral_storage: Resource::new("16Mi", "64Mi"),
             work_size: "128Mi".to_owned(),
+            extended: BTreeMap::new(),
         }
     }
 }

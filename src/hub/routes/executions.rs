@@ -175,6 +175,7 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
         Some(loaded) => Ok(Mounted {
             skill: Arc::clone(loaded),
             revision: content.summary.revision.clone(),
+            resources: content.summary.resources.clone(),
         }),
         None => Err(unknown()),
     }

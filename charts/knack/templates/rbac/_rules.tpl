@@ -24,6 +24,9 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [get, create, update, delete]
 # Which revisions of a Skill live executions use: those are not pruned.
 - apiGroups: [batch]
   resources: [jobs]

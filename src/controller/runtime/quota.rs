@@ -1,0 +1,190 @@
+//! How much of a namespace all sandboxes together may take, whoever makes them. Pure.
+//!
+//! A ResourceQuota cannot select pods by label. It can by PriorityClass, so the sandboxes have one of their own and
+//! nothing else in the namespace is counted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec, ScopeSelector, ScopedResourceSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::{Resource as _, ResourceExt as _};
+
+use crate::api::vocabulary::{LABEL_MANAGED_BY, MANAGED_BY, QUOTA_NAME};
+use crate::api::{Quantity, SkillRuntime};
+use crate::execution::job::{Defaults, RuntimeView};
+
+/// Pods of a runtime besides those that run and those held ready: the isolation probe, and one that a new owner starts
+/// before the old owner's is gone.
+const SPARE_PODS: usize = 2;
+/// The quota controller counts ended pods out seconds later, and a new owner finds the old one's pods: without room for
+/// both, a busy runtime would be refused at a fraction of its `maxRuns`.
+const HEADROOM: u128 = 2;
+
+/// The quota of a namespace: the sum over its runtimes, all of which own it.
+pub(super) fn quota(namespace: &str, class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> ResourceQuota {
+    let mut hard: BTreeMap<&str, u128> = BTreeMap::new();
+    for runtime in runtimes {
+        let view = RuntimeView::of(runtime, defaults);
+        let pods = HEADROOM * (view.max_runs + view.warm_replicas + SPARE_PODS) as u128;
+        let mut add = |name, value: u128| {
+            let sum = hard.entry(name).or_default();
+            *sum = sum.saturating_add(value);
+        };
+        add("pods", pods * 1_000);
+        for (name, resource, own) in [
+            ("limits.cpu", "cpu", &view.resources.cpu.limit),
+            ("limits.memory", "memory", &view.resources.memory.limit),
+            (
+                "limits.ephemeral-storage",
+                "ephemeral-storage",
+                &view.resources.ephemeral_storage.limit,
+            ),
+        ] {
+            let own = Quantity::parse(own).map_or(0, |quantity| quantity.milli());
+            let ceiling = runtime.spec.sandbox.max_resources.get(resource);
+            add(name, pods.saturating_mul(own.max(ceiling.map_or(0, Quantity::milli))));
+        }
+    }
+    ResourceQuota {
+        metadata: ObjectMeta {
+            name: Some(QUOTA_NAME.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(BTreeMap::from([(LABEL_MANAGED_BY.to_owned(), MANAGED_BY.to_owned())])),
+            owner_references: Some(runtimes.iter().filter_map(|runtime| owner(runtime)).collect()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ResourceQuotaSpec {
+            hard: Some(
+                hard.into_iter()
+                    .map(|(name, milli)| (name.to_owned(), written(milli)))
+                    .collect(),
+            ),
+            scope_selector: Some(ScopeSelector {
+                match_expressions: Some(vec![ScopedResourceSelectorRequirement {
+                    scope_name: "PriorityClass".to_owned(),
+                    operator: "In".to_owned(),
+                    values: Some(vec![class.to_owned()]),
+                }]),
+            }),
+            scopes: None,
+        }),
+        status: None,
+    }
+}
+
+/// The last runtime that goes takes the quota with it.
+fn owner(runtime: &SkillRuntime) -> Option<OwnerReference> {
+    Some(OwnerReference {
+        controller: None,
+        block_owner_deletion: None,
+        ..runtime.controller_owner_ref(&())?
+    })
+}
+
+/// Thousandths as a quantity of whole units, since the server refuses fractions of pods and bytes; one CPU more or less
+/// does not matter in a sum.
+fn written(milli: u128) -> ApiQuantity {
+    // The server's own numbers end at an i64.
+    ApiQuantity(milli.div_ceil(1_000).min(i64::MAX as u128).to_string())
+}
+
+/// Whether a quota that is there is ours to write.
+pub(super) fn is_ours(found: &ResourceQuota) -> bool {
+    found.labels().get(LABEL_MANAGED_BY).map(String::as_str) == Some(MANAGED_BY)
+}
+
+/// Whether a quota that is there is what it must be, however the server writes its numbers.
+pub(super) fn is_intact(found: &ResourceQuota, wanted: &ResourceQuota) -> bool {
+    let parts = |quota: &ResourceQuota| {
+        let spec = quota.spec.clone().unwrap_or_default();
+        let hard: BTreeMap<String, Option<u128>> = spec
+            .hard
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, value)| (name, Quantity::parse(&value.0).ok().map(|quantity| quantity.milli())))
+            .collect();
+        let owners: Vec<String> = quota.owner_references().iter().map(|owner| owner.uid.clone()).collect();
+        (hard, spec.scope_selector, spec.scopes.unwrap_or_default(), owners)
+    };
+    parts(found) == parts(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn runtime(name: &str, spec: Value) -> SkillRuntime {
+        serde_json::from_value(json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+            "metadata": {"name": name, "namespace": "n", "uid": format!("uid-{name}")}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_quota_sums_over_the_runtimes_of_a_namespace_and_counts_sandboxes_only() {
+        let (small, large) = (
+            runtime(
+                "small",
+                json!({"concurrency": {"maxRuns": 3}, "warmPool": {"replicas": 1},
+                "sandbox": {"resources": {"limits": {"cpu": "500m", "memory": "256Mi"}}, "maxResources": {"memory": "1Gi"}}}),
+            ),
+            runtime(
+                "large",
+                json!({"concurrency": {"maxRuns": 10}, "warmPool": {"replicas": 0}}),
+            ),
+        );
+        let quota = quota("n", "knack-sandbox", &[&small, &large], &Defaults::new("img"));
+        // (3 + 1 + 2) x 2 pods of 500m and up to 1 GiB; (10 + 0 + 2) x 2 of 1 CPU and 512 MiB; 64 MiB of log each.
+        let (small, large) = (12_u64, 24_u64);
+        assert_eq!(
+            serde_json::to_value(&quota).unwrap(),
+            json!({
+                "apiVersion": "v1", "kind": "ResourceQuota",
+                "metadata": {
+                    "name": "knack-sandboxes", "namespace": "n", "labels": {"app.kubernetes.io/managed-by": "knack"},
+                    "ownerReferences": [
+                        {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "small", "uid": "uid-small"},
+                        {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "large", "uid": "uid-large"},
+                    ],
+                },
+                "spec": {
+                    "hard": {
+                        "pods": (small + large).to_string(),
+                        "limits.cpu": (small / 2 + large).to_string(),
+                        "limits.memory": ((small << 30) + (large << 29)).to_string(),
+                        "limits.ephemeral-storage": ((small + large) << 26).to_string(),
+                    },
+                    "scopeSelector": {"matchExpressions": [
+                        {"scopeName": "PriorityClass", "operator": "In", "values": ["knack-sandbox"]},
+                    ]},
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn a_quota_is_intact_however_its_numbers_are_written() {
+        let small = runtime("small", json!({}));
+        let wanted = quota("n", "knack-sandbox", &[&small], &Defaults::new("img"));
+        let with = |name: &str, value: &str| {
+            let mut found = wanted.clone();
+            let hard = found.spec.as_mut().unwrap().hard.as_mut().unwrap();
+            hard.insert(name.to_owned(), ApiQuantity(value.to_owned()));
+            found
+        };
+        let pods = wanted.spec.as_ref().unwrap().hard.as_ref().unwrap()["pods"].0.clone();
+        for (found, intact) in [
+            (wanted.clone(), true),
+            (with("limits.cpu", &format!("{pods}000m")), true),
+            (with("limits.memory", "9Gi"), false),
+            (with("pods", "100k"), false),
+            (with("secrets", "1"), false),
+        ] {
+            assert_eq!(is_intact(&found, &wanted), intact, "{found:?}");
+        }
+    }
+}
