@@ -74,7 +74,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         return super::run_cluster::run(args, runtime).await;
     }
     let skill = find_skill(&args).await?;
-    let request = request(&args, &skill).await?;
+    let request = request(&args, &skill, Limits::default().timeout).await?;
     terminal::note(&format!("starting the sandbox for {}", skill.id.name));
     let executor = super::local::executor(&RuntimeSettings {
         warm_replicas: Some(0),
@@ -147,7 +147,8 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Arc<Skill>> {
         .with_context(|| format!("{}: the skill has errors", args.path.display()))
 }
 
-pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Result<ExecutionRequest> {
+/// The request; `timeout` is the limit where neither the command line nor the skill names one.
+pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duration) -> anyhow::Result<ExecutionRequest> {
     let (argv, working_directory) = match &args.tool {
         Some(name) => {
             let tool = find_tool(skill, name)?;
@@ -177,10 +178,11 @@ pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>) -> anyhow::Resul
             skill.id.name
         ));
     }
-    let mut limits = Limits::default();
-    if let Some(seconds) = args.timeout.or(skill.sandbox.timeout_seconds) {
-        limits.timeout = Duration::from_secs(seconds);
-    }
+    let asked = args.timeout.or(skill.sandbox.timeout_seconds);
+    let limits = Limits {
+        timeout: asked.map_or(timeout, Duration::from_secs),
+        ..Limits::default()
+    };
     let now = crate::execution::now();
     Ok(ExecutionRequest {
         id: ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "cli"),

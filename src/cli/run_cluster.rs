@@ -42,10 +42,10 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let skill = skill_reference(&args, &account)?;
     let client = client(args.context.clone()).await?;
     let hub = Hub::reach(&client, &args.hub_namespace, &account, &runtime).await?;
-    let skill = fetch_skill(&hub.client, &runtime, &skill)
+    let (skill, timeout) = fetch_skill(&hub.client, &runtime, &skill)
         .await
         .map_err(anyhow::Error::msg)?;
-    let request = request(&args, &skill).await?;
+    let request = request(&args, &skill, timeout).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
     let cancel = CancellationToken::new();
     let stop = cancel.clone();

@@ -271,7 +271,7 @@ impl World {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let skill = fetch_skill(client, &self.runtime(), &id).await.unwrap();
+        let (skill, _) = fetch_skill(client, &self.runtime(), &id).await.unwrap();
         let request = ExecutionRequest {
             id: fresh_id(),
             caller: "test".to_owned(),

@@ -1,6 +1,7 @@
 //! One skill of a hub's catalog, for the command line.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use knack_skill::LoadInput;
 use knack_skill::model::{Skill, SkillRef};
@@ -12,8 +13,13 @@ use super::mirror::{Mirror, Taken};
 use crate::hub_api::{CatalogLine, RuntimeName};
 use crate::hub_client::HubClient;
 
-/// Fetches a skill as it is served at a runtime. The error says what is there instead.
-pub async fn fetch_skill(client: &HubClient, runtime: &RuntimeName, id: &SkillRef) -> Result<Arc<Skill>, String> {
+/// Fetches a skill as it is served at a runtime, and the time limit of the runtime's runs. The error says what is there
+/// instead.
+pub async fn fetch_skill(
+    client: &HubClient,
+    runtime: &RuntimeName,
+    id: &SkillRef,
+) -> Result<(Arc<Skill>, Duration), String> {
     let mut lines = client
         .watch(&format!("/v1/catalog?runtime={runtime}"))
         .await
@@ -28,7 +34,10 @@ pub async fn fetch_skill(client: &HubClient, runtime: &RuntimeName, id: &SkillRe
             return Err(why);
         }
     }
-    if mirror.settings().is_some_and(|settings| settings.suspend) {
+    let Some(settings) = mirror.settings() else {
+        return Err(format!("the hub told nothing of SkillRuntime {runtime}"));
+    };
+    if settings.suspend {
         return Err(format!("SkillRuntime {runtime} is suspended (spec.suspend)"));
     }
     let Some((_, line)) = mirror.served().find(|(served, _)| *served == id) else {
@@ -61,9 +70,10 @@ pub async fn fetch_skill(client: &HubClient, runtime: &RuntimeName, id: &SkillRe
         overrides: overrides_from_line(&line.overrides),
         profile: Profile::Load,
     });
+    let timeout = Duration::from_secs(settings.timeout_seconds);
     loaded
         .skill
-        .map(Arc::new)
+        .map(|skill| (Arc::new(skill), timeout))
         .ok_or_else(|| format!("skill {}/{} has errors", id.namespace, id.name))
 }
 
