@@ -93,9 +93,6 @@ pub struct IsolationStatus {
     /// Whether the network plugin enforces policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cni: Option<bool>,
-    /// Highest number of processes of a sandbox; absent if the node sets none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pids_max: Option<i64>,
     /// When it looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Time>,

@@ -202,7 +202,6 @@ fn is_declared(program: &Program, skill: &Skill) -> bool {
         .any(|tool| !tool.command.is_empty() && argv.starts_with(&tool.command))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn forbidden(rejection: Rejection) -> Problem {
     Problem::new(ProblemCode::Forbidden, rejection.message)
 }

@@ -240,7 +240,6 @@ async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation) -> kub
     let isolation = IsolationStatus {
         runner: found.runner,
         cni: found.cni,
-        pids_max: None,
         checked_at: Some(checked),
     };
     let body = json!({
