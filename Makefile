@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench clean \
+.PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench bench-cluster clean \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -69,6 +69,9 @@ fuzz: setup ## Every fuzz target for 60 s
 
 bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
 	@tools/bench.sh $(ONLY)
+
+bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|skills|locks)
+	@ONLY=$(ONLY) tools/bench_cluster.sh
 
 cluster-setup:
 	@tools/setup.sh cluster

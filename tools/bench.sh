@@ -24,18 +24,6 @@ bench local_exec cargo bench -q --bench local_exec
 bench locks cargo bench -q -p knack-runner --bench locks
 bench autoscore cargo bench -q -p knack-skill --bench autoscore
 
-if [ -z "$only" ]; then
-  {
-    echo "# Benchmarks"
-    echo
-    echo "Printed by \`make bench\` on $(nproc) cores, $(uname -sr), $(date -u +%F). Each value stands beside its floor or limit of the same run."
-    echo "Ratios are medians of 10 interleaved pairs; a row whose pairs spread over 10 % is measured up to three times."
-    echo
-    echo "| budget | value | limit | verdict |"
-    echo "|---|---|---|---|"
-    # The last try of each row counts.
-    grep '^budget ' "$lines" | awk '{ row[$2] = "| `" $2 "` | " $3 " | " $4 " | " $5 " |"; if (!($2 in seen)) { seen[$2] = 1; order[++n] = $2 } } END { for (i = 1; i <= n; i++) print row[order[i]] }'
-  } >docs/benchmarks.md
-fi
+[ -n "$only" ] || tools/bench_page.sh "laptop" "make bench" "$lines"
 ! grep -q '^budget .* over' "$lines" || status=1
 exit "$status"

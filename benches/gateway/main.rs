@@ -16,8 +16,11 @@
 mod bodies;
 mod measure;
 mod processes;
+#[path = "../support/report.rs"]
 mod report;
 mod rows;
+#[path = "../support/statistics.rs"]
+mod statistics;
 mod upstream;
 
 use processes::{Floor, Knack};
@@ -38,7 +41,7 @@ async fn main() {
     let knack = Knack::start(&upstream.url, processes::Records::Empty).await;
     let system = upstream.learn_system_text(&knack.url).await;
     let floor = Floor::start(&upstream.url, &system).await;
-    let mut report = Report::new();
+    let mut report = Report::default();
     for body in bodies::all() {
         rows::request_cost(&mut report, &upstream, &floor, &knack, &body, "").await;
         rows::first_byte(&mut report, &floor, &knack, &body, "").await;

@@ -38,21 +38,6 @@ pub(crate) fn anonymous_memory(pid: u32) -> u64 {
         * 1024
 }
 
-/// Median and spread (half the distance between the quartiles, over the median) of a sample.
-pub(crate) fn median_and_spread(mut values: Vec<f64>) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
-    let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
-    let median = at(0.5);
-    (
-        median,
-        if median == 0.0 {
-            0.0
-        } else {
-            (at(0.75) - at(0.25)) / 2.0 / median.abs()
-        },
-    )
-}
-
 /// Median of durations.
 pub(crate) fn median(mut values: Vec<Duration>) -> Duration {
     values.sort();

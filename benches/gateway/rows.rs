@@ -7,9 +7,10 @@ use futures::StreamExt;
 
 use super::PAIRS;
 use super::bodies::RequestBody;
-use super::measure::{anonymous_memory, cpu_time, median, median_and_spread};
+use super::measure::{anonymous_memory, cpu_time, median};
 use super::processes::{Floor, Knack};
-use super::report::{Measured, Report, TRIES};
+use super::report::{Budget, Measured, Report};
+use super::statistics::{measured, median_and_spread};
 use super::upstream::Upstream;
 
 /// CPU and added latency may be a tenth above the floor's.
@@ -74,19 +75,6 @@ impl Client {
     }
 }
 
-/// Measures up to [`TRIES`] times, until the pairs agree.
-async fn steady<F: AsyncFnMut() -> Vec<f64>>(report: &mut Report, name: &str, limit: f64, mut sample: F) {
-    for attempt in 1..=TRIES {
-        let (value, spread) = median_and_spread(sample().await);
-        let measured = Measured { value, spread };
-        let calm = Report::budget(name, measured, limit);
-        if calm || attempt == TRIES {
-            report.settle(name, measured, limit, calm);
-            return;
-        }
-    }
-}
-
 /// CPU time per request and latency added over no proxy at all, both as ratios to the floor's.
 pub(crate) async fn request_cost(
     report: &mut Report,
@@ -100,38 +88,30 @@ pub(crate) async fn request_cost(
     for base in [&floor.url, &knack.url, &upstream.url] {
         client.latency(base, &body.plain, body.requests).await;
     }
-    steady(
-        report,
-        &format!("gateway_cpu_ratio_{}{suffix}", body.name),
-        RATIO_LIMIT,
-        async || {
-            let mut ratios = Vec::with_capacity(PAIRS);
-            for _ in 0..PAIRS {
-                let floor_cost = cpu_of(&client, floor.pid, &floor.url, body).await;
-                let knack_cost = cpu_of(&client, knack.pid, &knack.url, body).await;
-                ratios.push(knack_cost / floor_cost);
-            }
-            ratios
-        },
-    )
-    .await;
-    steady(
-        report,
-        &format!("gateway_added_p50_ratio_{}{suffix}", body.name),
-        RATIO_LIMIT,
-        async || {
-            let mut ratios = Vec::with_capacity(PAIRS);
-            for _ in 0..PAIRS {
-                let direct = client.latency(&upstream.url, &body.plain, body.requests).await;
-                let by_floor = client.latency(&floor.url, &body.plain, body.requests).await;
-                let by_knack = client.latency(&knack.url, &body.plain, body.requests).await;
-                let added = |with: Duration| with.saturating_sub(direct).as_secs_f64().max(1e-6);
-                ratios.push(added(by_knack) / added(by_floor));
-            }
-            ratios
-        },
-    )
-    .await;
+    let cpu = format!("gateway_cpu_ratio_{}{suffix}", body.name);
+    let sample = async || {
+        let mut ratios = Vec::with_capacity(PAIRS);
+        for _ in 0..PAIRS {
+            let floor_cost = cpu_of(&client, floor.pid, &floor.url, body).await;
+            let knack_cost = cpu_of(&client, knack.pid, &knack.url, body).await;
+            ratios.push(knack_cost / floor_cost);
+        }
+        [measured(ratios)]
+    };
+    report.steady([ratio(&cpu)], sample).await;
+    let added = format!("gateway_added_p50_ratio_{}{suffix}", body.name);
+    let sample = async || {
+        let mut ratios = Vec::with_capacity(PAIRS);
+        for _ in 0..PAIRS {
+            let direct = client.latency(&upstream.url, &body.plain, body.requests).await;
+            let by_floor = client.latency(&floor.url, &body.plain, body.requests).await;
+            let by_knack = client.latency(&knack.url, &body.plain, body.requests).await;
+            let added = |with: Duration| with.saturating_sub(direct).as_secs_f64().max(1e-6);
+            ratios.push(added(by_knack) / added(by_floor));
+        }
+        [measured(ratios)]
+    };
+    report.steady([ratio(&added)], sample).await;
 }
 
 async fn cpu_of(client: &Client, pid: u32, base: &str, body: &RequestBody) -> f64 {
@@ -147,7 +127,11 @@ pub(crate) async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack
     let count = body.requests.min(100);
     let name = format!("first_byte_later_ms_{}{suffix}", body.name);
     let mut floor_ms = 0.0;
-    for attempt in 1..=TRIES {
+    let budget = Budget {
+        name: &name,
+        limit: FIRST_BYTE_LIMIT_MS,
+    };
+    let sample = async || {
         let mut differences = Vec::with_capacity(PAIRS);
         let mut floors = Vec::with_capacity(PAIRS);
         for _ in 0..PAIRS {
@@ -159,14 +143,17 @@ pub(crate) async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack
         // The spread that matters is that of the floor: a difference near zero has no relative spread.
         let ((value, _), (floor_median, spread)) = (median_and_spread(differences), median_and_spread(floors));
         floor_ms = floor_median;
-        let measured = Measured { value, spread };
-        let calm = Report::budget(&name, measured, FIRST_BYTE_LIMIT_MS);
-        if calm || attempt == TRIES {
-            report.settle(&name, measured, FIRST_BYTE_LIMIT_MS, calm);
-            break;
-        }
-    }
+        [Measured { value, spread }]
+    };
+    report.steady([budget], sample).await;
     Report::note(&format!("  floor's first byte: {floor_ms:.3} ms"));
+}
+
+fn ratio(name: &str) -> Budget<'_> {
+    Budget {
+        name,
+        limit: RATIO_LIMIT,
+    }
 }
 
 /// Anonymous memory of the gateway after 50,000 requests of 2 KB, eight at a time.
@@ -179,8 +166,12 @@ pub(crate) async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
     let answered = requests.filter(|ok| std::future::ready(*ok)).count().await;
     assert_eq!(answered, MEMORY_REQUESTS, "every request is answered");
     let value = anonymous_memory(knack.pid) as f64 / 1e6;
-    let measured = Measured { value, spread: 0.0 };
     let name = format!("gateway_anonymous_mb{suffix}");
-    Report::budget(&name, measured, MEMORY_LIMIT_MB);
-    report.settle(&name, measured, MEMORY_LIMIT_MB, true);
+    let budget = Budget {
+        name: &name,
+        limit: MEMORY_LIMIT_MB,
+    };
+    report
+        .steady([budget], async || [Measured { value, spread: 0.0 }])
+        .await;
 }

@@ -34,4 +34,4 @@ pub use bed::{Cluster, Switches};
 pub use component::Component;
 pub use namespace::Namespace;
 pub use policy::PolicyStandIn;
-pub use run::{TEST_TIMEOUT, own, run};
+pub use run::{TEST_TIMEOUT, own, run, run_within};

@@ -11,12 +11,17 @@ pub const TEST_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Runs a test on the shared cluster, inside its network. `KNACK_NO_CLUSTER=1`: prints `SKIPPED` and the name instead.
 pub fn run(test: &str, body: impl AsyncFnOnce(&'static Cluster) + Send) {
+    run_within(test, TEST_TIMEOUT, body);
+}
+
+/// The same with a bound of its own, for what measures.
+pub fn run_within(test: &str, bound: Duration, body: impl AsyncFnOnce(&'static Cluster) + Send) {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
     if skipped(test) {
         return;
     }
     // A panic inside leaves the cell empty: every test then says why, not only the first.
-    inside(test, SHARED.get_or_init(Cluster::shared), body);
+    inside(test, bound, SHARED.get_or_init(Cluster::shared), body);
 }
 
 /// Runs a test on a cluster of its own, named `name`, that it may break. The cluster ends with the test.
@@ -24,7 +29,7 @@ pub fn own(test: &str, name: &str, switches: Switches, body: impl AsyncFnOnce(&C
     if skipped(test) {
         return;
     }
-    inside(test, &Cluster::named(name, switches), body);
+    inside(test, TEST_TIMEOUT, &Cluster::named(name, switches), body);
 }
 
 fn skipped(test: &str) -> bool {
@@ -36,7 +41,7 @@ fn skipped(test: &str) -> bool {
 }
 
 /// The namespace is a thread's: a fresh thread enters it before its runtime starts workers.
-fn inside<'c>(test: &str, cluster: &'c Cluster, body: impl AsyncFnOnce(&'c Cluster) + Send) {
+fn inside<'c>(test: &str, bound: Duration, cluster: &'c Cluster, body: impl AsyncFnOnce(&'c Cluster) + Send) {
     // The first provider counts; others of the same process have installed the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let ended = std::thread::scope(|scope| {
@@ -50,9 +55,9 @@ fn inside<'c>(test: &str, cluster: &'c Cluster, body: impl AsyncFnOnce(&'c Clust
                     .build()
                     .unwrap()
                     .block_on(async {
-                        tokio::time::timeout(TEST_TIMEOUT, body(cluster))
+                        tokio::time::timeout(bound, body(cluster))
                             .await
-                            .unwrap_or_else(|_| panic!("{test} did not end within {TEST_TIMEOUT:?}"));
+                            .unwrap_or_else(|_| panic!("{test} did not end within {bound:?}"));
                     });
             })
             .unwrap()

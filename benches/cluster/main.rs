@@ -1,0 +1,102 @@
+//! Budgets of the cluster half, each against a floor of the same run, on the real cluster of the tests with etcd's fsync on.
+//!
+//! Knack is what users get: the chart, with images of the release build. The floors are what a person would write without
+//! it: bare Jobs with the same image, resources and time to live, driven by this process. Floor and Knack take turns, so
+//! that a machine that drifts drifts for both.
+//!
+//! `tools/bench_cluster.sh` makes the cluster and the images. `ONLY=row` measures one part.
+
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a bench prints, and ends by panicking where it cannot measure; its numbers are small"
+)]
+
+mod bare;
+mod calls;
+mod installation;
+mod latency;
+mod propagation;
+#[path = "../support/report.rs"]
+mod report;
+mod scale;
+#[path = "../support/statistics.rs"]
+mod statistics;
+mod throughput;
+mod writes;
+
+use std::time::{Duration, Instant};
+
+use bare::Bare;
+use installation::Installation;
+use report::Report;
+
+/// Everything, each row three times at worst.
+const BOUND: Duration = Duration::from_mins(45);
+
+/// The parts, in the order of their running. The largest is the last: what it leaves behind disturbs nobody.
+const PARTS: [&str; 7] = ["warm", "burst", "cold", "sustained", "writes", "propagation", "skills"];
+
+/// What every part works with.
+struct Bench {
+    installation: Installation,
+    bare: Bare,
+    report: Report,
+    begun: Instant,
+}
+
+impl Bench {
+    /// A line of progress.
+    fn progress(&self, text: &str) {
+        Report::note(&format!("{:4} s  {text}", self.begun.elapsed().as_secs()));
+    }
+}
+
+fn main() {
+    // `cargo bench` and `cargo test --benches` call with flags of their own; a budget is only measured when asked for.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let only = std::env::var("ONLY").unwrap_or_default();
+    assert!(
+        only.is_empty() || PARTS.contains(&only.as_str()),
+        "ONLY={only}: there are {}",
+        PARTS.join(" ")
+    );
+    cluster_support::run_within("bench-cluster", BOUND, async |cluster| {
+        let begun = Instant::now();
+        let installation = Installation::new(cluster).await;
+        let bare = Bare::new(cluster).await;
+        let mut bench = Bench {
+            installation,
+            bare,
+            report: Report::default(),
+            begun,
+        };
+        bench.progress("knack is installed");
+        for part in PARTS {
+            if only.is_empty() || only == part {
+                bench.progress(&format!("== {part}"));
+                measure(&mut bench, part).await;
+            }
+        }
+        bench.progress("done");
+        bench.report.finish();
+    });
+}
+
+async fn measure(bench: &mut Bench, part: &str) {
+    match part {
+        "warm" => latency::warm(bench).await,
+        "burst" => latency::burst(bench).await,
+        "cold" => latency::cold(bench).await,
+        "sustained" => throughput::sustained(bench).await,
+        "writes" => writes::per_execution(bench).await,
+        "propagation" => propagation::to_every_gateway(bench).await,
+        "skills" => scale::to_ready(bench).await,
+        other => panic!("no part {other}"),
+    }
+}

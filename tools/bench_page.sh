@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# bench_page.sh PART COMMAND LINES: writes the table of a bench between the marks of its part in docs/benchmarks.md.
+# What people wrote outside of the marks stays. LINES is a file with `budget` lines; the last try of each row counts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+part=$1 command=$2 lines=$3
+page=docs/benchmarks.md
+begin="<!-- $part: written by $command -->" end="<!-- end of $part -->"
+grep -qxF "$begin" $page && grep -qxF "$end" $page || { echo "$page lacks the marks of $part: $begin and $end" >&2; exit 1; }
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
+{
+  echo "$command, release builds, $(nproc) cores, $(uname -sr), $(date -u +%F)."
+  echo
+  echo "| budget | value | limit | verdict |"
+  echo "|---|---|---|---|"
+  awk '/^budget / { row[$2] = "| `" $2 "` | " $3 " | " $4 " | " $5 " |"; if (!($2 in seen)) { seen[$2] = 1; order[++n] = $2 } }
+    END { for (i = 1; i <= n; i++) print row[order[i]] }' "$lines"
+} >"$table"
+awk -v begin="$begin" -v end="$end" -v table="$table" '
+  $0 == end { inside = 0 }
+  !inside { print }
+  $0 == begin { inside = 1; while ((getline line < table) > 0) print line }' $page >$page.new
+mv $page.new $page
