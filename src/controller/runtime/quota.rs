@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    fn runtime(name: &str, spec: Value) -> SkillRuntime {
+    fn runtime(name: &str, spec: &Value) -> SkillRuntime {
         serde_json::from_value(json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
             "metadata": {"name": name, "namespace": "n", "uid": format!("uid-{name}")}, "spec": spec,
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_quota_is_intact_however_its_numbers_are_written() {
-        let small = runtime("small", json!({}));
+        let small = runtime("small", &json!({}));
         let wanted = quota("n", "knack-sandbox", &[&small], &Defaults::new("img"));
         let with = |name: &str, value: &str| {
             let mut found = wanted.clone();
