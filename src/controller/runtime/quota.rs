@@ -129,12 +129,12 @@ mod tests {
         let (small, large) = (
             runtime(
                 "small",
-                json!({"concurrency": {"maxRuns": 3}, "warmPool": {"replicas": 1},
+                &json!({"concurrency": {"maxRuns": 3}, "warmPool": {"replicas": 1},
                 "sandbox": {"resources": {"limits": {"cpu": "500m", "memory": "256Mi"}}, "maxResources": {"memory": "1Gi"}}}),
             ),
             runtime(
                 "large",
-                json!({"concurrency": {"maxRuns": 10}, "warmPool": {"replicas": 0}}),
+                &json!({"concurrency": {"maxRuns": 10}, "warmPool": {"replicas": 0}}),
             ),
         );
         let quota = quota("n", "knack-sandbox", &[&small, &large], &Defaults::new("img"));
