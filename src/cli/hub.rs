@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -43,6 +44,10 @@ pub struct HubArgs {
     /// Image of SkillRuntimes that name none
     #[arg(long)]
     sandbox_image: Option<String>,
+    /// Image with knack-runner in its root, for sandbox images without the runner: mounted into every sandbox as an image
+    /// volume (Kubernetes 1.35 and later)
+    #[arg(long, value_name = "IMAGE")]
+    runner_image: Option<String>,
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]
     allow_image_tags: bool,
@@ -86,6 +91,9 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
         .await
         .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
     let clients = JobClients::new(config).context("the cluster's address or credentials cannot be used")?;
+    if settings.runner_image.is_some() {
+        demand_image_volumes(&clients.api).await?;
+    }
     let mut job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
     // The hub's own port is the listener that the isolation probe dials.
     job_settings.probe = args.pod_ip.map(|address| SocketAddr::new(address, args.listen.port()));
@@ -110,6 +118,32 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let _ = probing.await;
     result.context("serving failed")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The first minor version of Kubernetes 1 whose image volumes are on by default. Older ones take the field and mount
+/// nothing, so that no sandbox would find its runner.
+const IMAGE_VOLUMES_SINCE: u32 = 35;
+/// How long the API server may take to tell its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+async fn demand_image_volumes(client: &kube::Client) -> anyhow::Result<()> {
+    let version = tokio::time::timeout(VERSION_TIMEOUT, client.apiserver_version())
+        .await
+        .context("the API server does not tell its version")??;
+    if minor(&version.minor) < IMAGE_VOLUMES_SINCE {
+        bail!(
+            "--runner-image needs Kubernetes 1.{IMAGE_VOLUMES_SINCE} (image volumes); this is {}: use sandbox images that hold the runner",
+            version.git_version
+        );
+    }
+    Ok(())
+}
+
+/// The number of a minor version; some providers write a plus behind it.
+fn minor(text: &str) -> u32 {
+    text.trim_end_matches(|letter: char| !letter.is_ascii_digit())
+        .parse()
+        .unwrap_or(0)
 }
 
 fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
@@ -139,6 +173,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         watch_namespaces: set(&args.watch_namespaces),
         default_image: args.sandbox_image.clone(),
         allow_image_tags: args.allow_image_tags,
+        runner_image: args.runner_image.clone(),
         priority_class: args.sandbox_priority_class.clone(),
         replica: format!("{}-{}", args.replica, &start[..8]),
         address,
@@ -159,4 +194,16 @@ async fn journal_key(folder: &Path) -> anyhow::Result<[u8; 32]> {
     hash.update(b"knack journal key v1\n");
     hash.update(&material);
     Ok(hash.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::minor;
+
+    #[test]
+    fn a_minor_version_may_have_a_plus() {
+        for (text, expected) in [("36", 36), ("33+", 33), ("", 0)] {
+            assert_eq!(minor(text), expected, "{text:?}");
+        }
+    }
 }

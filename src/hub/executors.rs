@@ -16,7 +16,7 @@ use super::watch::Shared;
 use crate::api::vocabulary::FIELD_MANAGER_HUB;
 use crate::api::{SkillRuntime, SkillRuntimeSpec};
 use crate::execution::Language;
-use crate::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RuntimeView};
+use crate::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RunnerSource, RuntimeView};
 use crate::hub_api::RuntimeName;
 
 /// How often counts are written to a status, at most (design.md section 5).
@@ -139,6 +139,9 @@ impl Executors {
         let image = self.settings.default_image.clone().unwrap_or_default();
         let mut defaults = Defaults::new(image);
         defaults.priority_class.clone_from(&self.settings.priority_class);
+        if let Some(image) = self.settings.runner_image.clone() {
+            defaults.runner = RunnerSource::ImageVolume { image };
+        }
         let mut view = RuntimeView::of(runtime, &defaults);
         if has_node(runtime) {
             view.languages = vec![Language::Node];

@@ -17,6 +17,8 @@ pub struct HubSettings {
     pub watch_namespaces: BTreeSet<String>,
     /// Image of runtimes that name none.
     pub default_image: Option<String>,
+    /// Image that brings the runner into sandboxes; they have it themselves when absent.
+    pub runner_image: Option<String>,
     /// Whether images may go without a digest.
     pub allow_image_tags: bool,
     /// PriorityClass of the sandboxes' pods; the cluster's default when absent.

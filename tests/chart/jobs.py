@@ -57,7 +57,8 @@ def env(name, secret, key):
 # Name, what is done to a good Job, and a word of the refusal (None: taken).
 CASES = [
     ("the Job of a run", lambda job: None, None),
-    ("an image volume", lambda job: pod(job)["volumes"].append({"name": "runner", "image": {"reference": "knack.local/runner:dev"}}), None),
+    ("an image that is not the runner's as files", lambda job: pod(job)["volumes"].append({"name": "data", "image": {"reference": "evil.example/data:1"}}),
+     "emptyDir and the runner's image only"),
     ("a granted Secret's key", lambda job: container(job).update(env=[env("WEATHER_KEY", "weather", "key")]), None),
     ("another key of a granted Secret", lambda job: container(job).update(env=[env("WEATHER_KEY", "weather", "admin")]), "does not grant"),
     ("a Secret that is not granted", lambda job: container(job).update(env=[env("DATABASE", "database", "url")]), "does not grant"),
@@ -69,10 +70,10 @@ CASES = [
     ("a token by default", lambda job: pod(job).pop("automountServiceAccountToken"), "token"),
     ("another ServiceAccount", lambda job: pod(job).update(serviceAccountName="builder"), "token"),
     ("a projected token", lambda job: pod(job)["volumes"].append(
-        {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}), "emptyDir and image volumes only"),
-    ("a hostPath", lambda job: pod(job)["volumes"].append({"name": "h", "hostPath": {"path": "/"}}), "emptyDir and image volumes only"),
-    ("a Secret as files", lambda job: pod(job)["volumes"].append({"name": "s", "secret": {"secretName": "database"}}), "emptyDir and image volumes only"),
-    ("a volume claim", lambda job: pod(job)["volumes"].append({"name": "v", "persistentVolumeClaim": {"claimName": "data"}}), "emptyDir and image volumes only"),
+        {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}), "emptyDir and the runner's image only"),
+    ("a hostPath", lambda job: pod(job)["volumes"].append({"name": "h", "hostPath": {"path": "/"}}), "emptyDir and the runner's image only"),
+    ("a Secret as files", lambda job: pod(job)["volumes"].append({"name": "s", "secret": {"secretName": "database"}}), "emptyDir and the runner's image only"),
+    ("a volume claim", lambda job: pod(job)["volumes"].append({"name": "v", "persistentVolumeClaim": {"claimName": "data"}}), "emptyDir and the runner's image only"),
     ("two containers", lambda job: pod(job)["containers"].append(dict(copy.deepcopy(container(job)), name="second")), "exactly one container"),
     ("an init container", lambda job: pod(job).update(initContainers=[dict(copy.deepcopy(container(job)), name="first")]), "exactly one container"),
     ("the host's network", lambda job: pod(job).update(hostNetwork=True), "shares nothing with the host"),

@@ -37,6 +37,7 @@ VARIATIONS = {
     "sandbox.images.python": {"sandbox": {"images": {"python": "registry.example.org:5000/python@" + DIGEST}}},
     "sandbox.images.node": {"sandbox": {"images": {"node": "registry.example.org:5000/node:22"}}},
     "sandbox.allowImageTags": {"sandbox": {"allowImageTags": True}},
+    "sandbox.runnerImage": {"sandbox": {"runnerImage": "registry.example.org:5000/runner@" + DIGEST}},
     "sandbox.quota.enabled": {"sandbox": {"quota": {"enabled": False}}},
     "controller.allowedArchiveNetworks": {"controller": {"allowedArchiveNetworks": ["10.20.0.0/16", "fd00::/8"]}},
     "gateway.enabled": {"gateway": {"enabled": False}},

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use knack::execution::job::Event;
-use knack::execution::{ExecutionError, ExecutionStatus, Executor as _, Exit, StartKind};
+use knack::execution::job::{Event, RunnerSource};
+use knack::execution::{ExecutionError, ExecutionRequest, ExecutionStatus, Executor as _, Exit, Program, StartKind};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -165,6 +165,34 @@ fn a_cancelled_run_ends_and_says_so() {
         let (outcome, began) = tokio::join!(running, cancel);
         assert_eq!(outcome.unwrap_err(), ExecutionError::Cancelled);
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        executor.shutdown().await;
+    });
+}
+
+/// An image without the runner: it comes by an image volume.
+#[test]
+fn a_foreign_image_gets_the_runner_by_an_image_volume() {
+    cluster_support::run("a_foreign_image_gets_the_runner_by_an_image_volume", async |cluster| {
+        let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
+        fixture.view.image = cluster.image("busybox");
+        fixture.view.runner = RunnerSource::ImageVolume {
+            image: cluster.image("runner"),
+        };
+        let executor = fixture.owner().await;
+        let argv = ["/bin/busybox", "sh", "-c", "echo from afar > a.txt; cat a.txt"].map(str::to_owned);
+        let request = ExecutionRequest {
+            program: Program::Command { argv: argv.into() },
+            ..python("")
+        };
+        let result = within(60, executor.execute(request, CancellationToken::new()))
+            .await
+            .unwrap();
+        assert_eq!(
+            (result.exit, result.stdout.text()),
+            (Exit::Code(0), "from afar\n".into())
+        );
+        assert_eq!(result.files.len(), 1);
+        assert!(result.locks.seccomp, "{:?}", result.locks);
         executor.shutdown().await;
     });
 }
