@@ -3,13 +3,13 @@
 //! ```text
 //! control   the hub dials its own listener                  must connect, or nothing is learnt
 //! probe     a pod with the labels of a run, the runner's    connects: the network plugin does not enforce policies
-//!           network lock off, dials the same listener
+//!           network lock off, dials the same listener       on this node; every node with sandboxes is asked
 //! run       an ordinary run tries to open a socket          may not: the runner's own lock
 //! ```
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -27,6 +27,7 @@ use super::facts::PodFacts;
 use super::failure::trouble;
 use super::launch::{Launcher, Plan, job_name};
 use super::names::CONTAINER;
+use super::nodes::{AGAIN, EVERY, Nodes};
 use super::run::{self, Bounds};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::spool::Spool;
@@ -39,10 +40,6 @@ use crate::execution::{
     ExecutionId, ExecutionRequest, Language, Limits, Missing, Program, StartKind, WorkingDirectory, now,
 };
 
-/// How often it is looked at: a network plugin that is replaced is seen within the hour.
-const EVERY: Duration = Duration::from_hours(1);
-/// After a look that learnt nothing.
-const AGAIN: Duration = Duration::from_mins(1);
 /// Longest dial of the control.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the pod of the probe may take, image pull included.
@@ -110,7 +107,7 @@ const fn enforces(control: bool, probe: ProbeOutcome) -> Option<bool> {
     }
 }
 
-/// Looks at once and then every hour, until `over`.
+/// Looks at once, and then every minute at nodes that are new and hours that are over, until the task ends.
 pub(super) async fn watch(
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
@@ -118,24 +115,61 @@ pub(super) async fn watch(
     seen: Arc<ArcSwap<Isolation>>,
     over: CancellationToken,
 ) {
+    let mut nodes = Nodes::default();
+    let mut tried: Option<(Instant, Option<bool>)> = None;
     loop {
         let now_view = view.load_full();
-        let found = Isolation {
-            cni: probe(&launcher, &now_view, target).await,
-            runner: attempt(&launcher, &now_view, &over).await,
-        };
-        tracing::info!(runtime = %now_view.reference(), ?found, "isolation looked at");
-        seen.store(Arc::new(found));
-        if let Err(error) = write(&launcher, &now_view, found).await {
-            tracing::warn!(%error, "condition Isolated could not be written");
+        let probed = probe_nodes(&launcher, &now_view, target, &mut nodes).await;
+        let is_due = tried.is_none_or(|(at, held)| at.elapsed() >= if held.is_some() { EVERY } else { AGAIN });
+        if is_due {
+            let held = attempt(&launcher, &now_view, &over).await;
+            tried = Some((Instant::now(), held));
         }
-        let is_known = found.cni.is_some() && found.runner.is_some();
-        tokio::time::sleep(if is_known { EVERY } else { AGAIN }).await;
+        if probed || is_due {
+            let found = Isolation {
+                cni: nodes.enforces(),
+                runner: tried.and_then(|(_, held)| held),
+            };
+            tracing::info!(runtime = %now_view.reference(), ?found, open = ?nodes.open(), "isolation looked at");
+            seen.store(Arc::new(found));
+            if let Err(error) = write(&launcher, &now_view, found, &nodes.open()).await {
+                tracing::warn!(%error, "condition Isolated could not be written");
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// Runs the probe. `None`: nothing was learnt.
-async fn probe(launcher: &Launcher, view: &RuntimeView, target: SocketAddr) -> Option<bool> {
+/// Probes the nodes that are due; while no sandbox stands anywhere, one that the scheduler chooses.
+async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: SocketAddr, nodes: &mut Nodes) -> bool {
+    let live = launcher
+        .index
+        .all()
+        .into_iter()
+        .filter(|facts| !facts.is_probe)
+        .filter_map(|facts| facts.node)
+        .collect();
+    let mut due: Vec<Option<String>> = nodes.due(Instant::now(), &live).into_iter().map(Some).collect();
+    if due.is_empty() && nodes.is_empty() {
+        due.push(None);
+    }
+    let is_any = !due.is_empty();
+    for wanted in due {
+        let (node, enforces) = probe(launcher, view, target, wanted.clone()).await;
+        if let Some(node) = wanted.or(node) {
+            nodes.tell(node, Instant::now(), enforces);
+        }
+    }
+    is_any
+}
+
+/// Runs the probe. The node that it ran on, and whether policies hold there; `None`: nothing was learnt.
+async fn probe(
+    launcher: &Launcher,
+    view: &RuntimeView,
+    target: SocketAddr,
+    node: Option<String>,
+) -> (Option<String>, Option<bool>) {
     let dial = tokio::time::timeout(CONTROL_TIMEOUT, TcpStream::connect(target));
     let control = matches!(dial.await, Ok(Ok(_)));
     let identity = JobIdentity {
@@ -147,26 +181,32 @@ async fn probe(launcher: &Launcher, view: &RuntimeView, target: SocketAddr) -> O
         owner: launcher.replica.clone(),
         purpose: JobPurpose::Probe {
             target: target.to_string(),
-            node: None,
+            node,
         },
     };
     let mut state = launcher.index.follow(&identity.name);
     if let Err(error) = launcher.cluster.create(&job_spec(view, &identity)).await {
         tracing::warn!(%error, "the isolation probe could not be made");
-        return None;
+        return (None, None);
     }
     let is_done = |facts: &PodFacts| facts.is_over() || trouble(facts).is_some_and(|found| found.patience.is_zero());
     let ended = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(is_done));
     let pod = match tokio::time::timeout(PROBE_TIMEOUT, ended).await {
-        Ok(Ok(state)) => state.facts.as_ref().map(|facts| facts.name.clone()),
+        Ok(Ok(state)) => state
+            .facts
+            .as_ref()
+            .map(|facts| (facts.name.clone(), facts.node.clone())),
         _ => None,
     };
-    let told = match pod {
-        Some(pod) => read(launcher, &pod).await,
+    let told = match &pod {
+        Some((pod, _)) => read(launcher, pod).await,
         None => None,
     };
     launcher.cluster.delete_job(&identity.name).await;
-    told.and_then(|told| enforces(control, told.outcome))
+    (
+        pod.and_then(|(_, node)| node),
+        told.and_then(|told| enforces(control, told.outcome)),
+    )
 }
 
 async fn read(launcher: &Launcher, pod: &str) -> Option<Probe> {
@@ -216,8 +256,11 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
     }
 }
 
+/// Nodes named in the condition's message: enough to begin with, short enough to read.
+const NAMED: usize = 5;
+
 /// Writes the condition and `status.isolation`.
-async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation) -> kube::Result<()> {
+async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation, open: &[String]) -> kube::Result<()> {
     let api: Api<SkillRuntime> = Api::namespaced(launcher.cluster.client.clone(), &view.namespace);
     let current = call(api.get(&view.name)).await?;
     let (status, reason, message) = found.condition();
@@ -232,7 +275,7 @@ async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation) -> kub
         type_: CONDITION_ISOLATED.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: message.to_owned(),
+        message: with_nodes(message, open),
         observed_generation: current.metadata.generation,
         // It moves only when the status flips.
         last_transition_time: before.map_or_else(|| checked.clone(), |condition| condition.last_transition_time),
@@ -250,6 +293,16 @@ async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation) -> kub
     call(api.patch_status(&view.name, &parameters, &Patch::Apply(&body)))
         .await
         .map(|_| ())
+}
+
+/// A message with the first nodes that are open.
+fn with_nodes(message: &str, open: &[String]) -> String {
+    let more = open.len().saturating_sub(NAMED);
+    match (open.get(..NAMED).unwrap_or(open).join(", "), more) {
+        (names, _) if names.is_empty() => message.to_owned(),
+        (names, 0) => format!("{message}; open on: {names}"),
+        (names, more) => format!("{message}; open on: {names} and {more} more"),
+    }
 }
 
 #[cfg(test)]

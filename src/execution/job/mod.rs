@@ -24,6 +24,7 @@ mod journal;
 mod keys;
 mod launch;
 mod names;
+mod nodes;
 mod pods;
 mod pool;
 mod record;
