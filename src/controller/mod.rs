@@ -12,6 +12,7 @@ mod context;
 mod error;
 mod events;
 mod http;
+mod index;
 mod metrics;
 mod process;
 mod reason;

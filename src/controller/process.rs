@@ -20,12 +20,13 @@ use tracing::{info, warn};
 use super::context::{Context, Memory};
 use super::error::ControllerError;
 use super::http::{self, Phase};
+use super::index::Index;
 use super::metrics::Metrics;
 use super::settings::{
     CALL_TIMEOUT, CRD_PAUSE, ControllerSettings, RUNTIME_CONCURRENCY, RUNTIME_PAUSE, SKILL_CONCURRENCY, TRIGGER_QUEUE,
 };
 use super::streams::{Watched, config, slim_config_map, slim_runtime, slim_skill};
-use super::world::{ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World};
+use super::world::{ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World, controller_uid};
 use super::{runtime, skill};
 use crate::api::vocabulary::{FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
 use crate::api::{Skill, SkillRuntime};
@@ -168,6 +169,8 @@ struct Sources {
     skills: Watched<WatchedSkill>,
     runtimes: Watched<WatchedRuntime>,
     config_maps: Watched<ConfigMapMeta>,
+    skills_by_name: Index,
+    config_maps_by_owner: Index,
     triggers: mpsc::Receiver<ObjectRef<WatchedSkill>>,
 }
 
@@ -262,6 +265,8 @@ fn prepare(
             skills: Watched::new(),
             runtimes: Watched::new(),
             config_maps: Watched::new(),
+            skills_by_name: Index::default(),
+            config_maps_by_owner: Index::default(),
             triggers,
         });
     }
@@ -275,6 +280,8 @@ fn prepare(
         skills: source.skills.store.clone(),
         runtimes: source.runtimes.store.clone(),
         config_maps: source.config_maps.store.clone(),
+        skills_by_name: source.skills_by_name.clone(),
+        config_maps_by_owner: source.config_maps_by_owner.clone(),
     });
     let world = World {
         realms: realms.collect(),
@@ -313,14 +320,19 @@ fn start(
     let dirty = Arc::clone(&context.runtimes_dirty);
     let skills = source
         .skills
-        .events(scoped(client, namespace), config(), slim_skill, move |_| {
+        .events(scoped(client, namespace), config(), slim_skill, move |event| {
+            source.skills_by_name.see(event, |skill| Some(skill.name_any()));
             dirty.notify_one();
         });
     let owned = source.config_maps.events(
         scoped(client, namespace),
         config().labels(LABEL_SKILL),
         slim_config_map,
-        |_| {},
+        move |event| {
+            source.config_maps_by_owner.see(event, |config_map| {
+                controller_uid(&config_map.metadata).map(str::to_owned)
+            });
+        },
     );
     // Those that skills name as their source carry no label of ours; only events are wanted, so nothing is stored.
     let foreign: Api<ConfigMapMeta> = scoped(client, namespace);

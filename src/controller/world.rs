@@ -9,6 +9,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
 
+use super::index::Index;
 use crate::api::{Skill, SkillRuntime};
 use crate::selection::NamespaceLabels;
 
@@ -25,6 +26,10 @@ pub(super) struct Realm {
     pub(super) skills: Store<WatchedSkill>,
     pub(super) runtimes: Store<WatchedRuntime>,
     pub(super) config_maps: Store<ConfigMapMeta>,
+    /// Skills by their name.
+    pub(super) skills_by_name: Index,
+    /// ConfigMaps by the uid of their controller.
+    pub(super) config_maps_by_owner: Index,
 }
 
 /// All stores.
@@ -60,11 +65,15 @@ impl World {
 
     /// Skills of one name, in any namespace.
     pub(super) fn namesakes(&self, name: &str) -> Vec<Arc<WatchedSkill>> {
-        let wanted = |skill: &WatchedSkill| skill.meta().name.as_deref() == Some(name) && decoded(skill).is_some();
-        self.realms
-            .iter()
-            .flat_map(|realm| realm.skills.state_filter(wanted))
-            .collect()
+        let found = self.realms.iter().flat_map(|realm| {
+            let members = realm.skills_by_name.members(name);
+            members.into_iter().filter_map(|(namespace, name)| {
+                realm
+                    .skills
+                    .get(&ObjectRef::<WatchedSkill>::new(&name).within(&namespace))
+            })
+        });
+        found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
     /// Every decodable runtime that is not being deleted, by namespace and name.
@@ -83,12 +92,19 @@ impl World {
 
     /// Metadata of the ConfigMaps that an object controls.
     pub(super) fn owned_config_maps(&self, namespace: &str, uid: &str) -> Vec<Arc<ConfigMapMeta>> {
-        let owned = |config_map: &ConfigMapMeta| {
-            config_map.metadata.namespace.as_deref() == Some(namespace) && is_controlled_by(&config_map.metadata, uid)
-        };
-        self.realms
-            .iter()
-            .flat_map(|realm| realm.config_maps.state_filter(owned))
+        let found = self.realms.iter().flat_map(|realm| {
+            let members = realm.config_maps_by_owner.members(uid);
+            members
+                .into_iter()
+                .filter(|member| member.0 == namespace)
+                .filter_map(|(namespace, name)| {
+                    realm
+                        .config_maps
+                        .get(&ObjectRef::<ConfigMapMeta>::new(&name).within(&namespace))
+                })
+        });
+        found
+            .filter(|config_map| is_controlled_by(&config_map.metadata, uid))
             .collect()
     }
 
@@ -112,8 +128,12 @@ pub(super) fn decoded(skill: &WatchedSkill) -> Option<&Skill> {
 
 /// Whether an object's controller has this uid.
 pub(super) fn is_controlled_by(meta: &kube::core::ObjectMeta, uid: &str) -> bool {
-    meta.owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.uid == uid && owner.controller == Some(true))
+    controller_uid(meta) == Some(uid)
+}
+
+/// The uid of an object's controller.
+pub(super) fn controller_uid(meta: &kube::core::ObjectMeta) -> Option<&str> {
+    let owners = meta.owner_references.iter().flatten();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    controllers.next().map(|owner| owner.uid.as_str())
 }

@@ -1,0 +1,151 @@
+//! Which objects of a store have something in common, so that a reconcile does not look through all of them: with
+//! thousands of skills, a look through all of them for each of them is most of what the process does.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt as _};
+
+/// Namespace and name.
+pub(super) type Name = (String, String);
+
+/// Names of objects by a key of each; clones share it. It may be a moment ahead of the store or behind it: whoever asks
+/// gets the object from the store and looks whether the key is still its own.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    members: HashMap<String, BTreeSet<Name>>,
+    keys: HashMap<Name, String>,
+    /// What a list that is under way has brought; the rest goes at its end.
+    listed: Option<HashSet<Name>>,
+}
+
+impl Index {
+    /// Takes an event of the watch in.
+    pub(super) fn see<K: Resource>(&self, event: &Event<K>, key: impl Fn(&K) -> Option<String>) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Apply(object) => entries.put(name(object), key(object)),
+            Event::Delete(object) => entries.put(name(object), None),
+            Event::Init => entries.listed = Some(HashSet::new()),
+            Event::InitApply(object) => {
+                if let Some(listed) = &mut entries.listed {
+                    listed.insert(name(object));
+                }
+                entries.put(name(object), key(object));
+            }
+            Event::InitDone => {
+                let listed = entries.listed.take().unwrap_or_default();
+                let gone: Vec<Name> = entries
+                    .keys
+                    .keys()
+                    .filter(|name| !listed.contains(name))
+                    .cloned()
+                    .collect();
+                for name in gone {
+                    entries.put(name, None);
+                }
+            }
+        }
+    }
+
+    /// The objects of a key, by name.
+    pub(super) fn members(&self, key: &str) -> Vec<Name> {
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.members.get(key).into_iter().flatten().cloned().collect()
+    }
+}
+
+impl Entries {
+    /// Gives an object its key, or none.
+    fn put(&mut self, name: Name, key: Option<String>) {
+        if self.keys.get(&name) == key.as_ref() {
+            return;
+        }
+        if let Some(old) = self.keys.remove(&name)
+            && let Some(members) = self.members.get_mut(&old)
+        {
+            members.remove(&name);
+            if members.is_empty() {
+                self.members.remove(&old);
+            }
+        }
+        if let Some(key) = key {
+            self.members.entry(key.clone()).or_default().insert(name.clone());
+            self.keys.insert(name, key);
+        }
+    }
+}
+
+fn name<K: Resource>(object: &K) -> Name {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn object(name: &str, key: Option<&str>) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.namespace = Some("team".to_owned());
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.labels = key.map(|key| [("key".to_owned(), key.to_owned())].into());
+        object
+    }
+
+    fn check(events: Vec<Event<ConfigMap>>, expected: &[(&str, &[&str])]) {
+        let index = Index::default();
+        for event in events {
+            index.see(&event, |object| object.labels().get("key").cloned());
+        }
+        for (key, names) in expected {
+            let members = index.members(key);
+            let members: Vec<&str> = members.iter().map(|(_, name)| name.as_str()).collect();
+            assert_eq!(members, *names, "{key}");
+        }
+        let entries = index.0.lock().unwrap();
+        assert_eq!(
+            entries.members.values().map(BTreeSet::len).sum::<usize>(),
+            entries.keys.len(),
+            "nothing is left behind"
+        );
+    }
+
+    #[test]
+    fn an_object_is_found_by_its_present_key_only() {
+        let apply = |name: &str, key| Event::Apply(object(name, key));
+        check(
+            vec![apply("a", Some("x")), apply("b", Some("x")), apply("c", Some("y"))],
+            &[("x", &["a", "b"]), ("y", &["c"]), ("z", &[])],
+        );
+        check(
+            vec![apply("a", Some("x")), apply("a", Some("y"))],
+            &[("x", &[]), ("y", &["a"])],
+        );
+        check(vec![apply("a", Some("x")), apply("a", None)], &[("x", &[])]);
+        check(
+            vec![apply("a", Some("x")), Event::Delete(object("a", Some("x")))],
+            &[("x", &[])],
+        );
+    }
+
+    #[test]
+    fn what_a_new_list_lacks_is_gone() {
+        check(
+            vec![
+                Event::Apply(object("a", Some("x"))),
+                Event::Apply(object("b", Some("x"))),
+                Event::Init,
+                Event::InitApply(object("b", Some("y"))),
+                Event::InitApply(object("c", Some("x"))),
+                Event::InitDone,
+            ],
+            &[("x", &["c"]), ("y", &["b"])],
+        );
+    }
+}
