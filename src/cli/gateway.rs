@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use http::HeaderValue;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::signals;
+use super::{provider_keys, signals};
 use crate::catalog::{ReportLevel, Snapshot, remote};
 use crate::execution::remote::RemoteExecutor;
 use crate::gateway::budget::BodyBudget;
@@ -107,6 +107,10 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         .await
         .with_context(|| format!("--metrics-listen {}", args.metrics_listen))?;
     let upstreams = Upstreams::new(&bases)?;
+    let rekeying = args
+        .provider_keys_dir
+        .clone()
+        .map(|folder| AbortOnDropHandle::new(tokio::spawn(provider_keys::follow(folder, upstreams.clone()))));
     let metrics = Metrics::default();
     let on_change = on_change(&metrics, upstreams.clone());
     let (catalog, mut following) = remote::follow(client.clone(), args.runtime.clone(), on_change);
@@ -150,7 +154,7 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     server::serve_authenticated(gateway, auth, listener, signals::stop()).await?;
     ended.cancel();
     let _ = probing.await;
-    drop(following);
+    drop((following, rekeying));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -173,16 +177,17 @@ fn check_exposure(args: &GatewayArgs, bases: &BTreeMap<Api, Base>) -> anyhow::Re
 }
 
 async fn bases(args: &GatewayArgs) -> anyhow::Result<BTreeMap<Api, Base>> {
+    let mut keys = match &args.provider_keys_dir {
+        Some(folder) => provider_keys::read(folder).await?,
+        None => BTreeMap::new(),
+    };
     let mut bases = BTreeMap::new();
     for (api, flag) in [
         (Api::OpenAi, &args.upstream_openai),
         (Api::Anthropic, &args.upstream_anthropic),
         (Api::Gemini, &args.upstream_gemini),
     ] {
-        let key = match &args.provider_keys_dir {
-            Some(folder) => provider_key(folder, api).await?,
-            None => None,
-        };
+        let key = keys.remove(&api);
         if flag.is_none() && key.is_none() {
             continue;
         }
@@ -192,23 +197,6 @@ async fn bases(args: &GatewayArgs) -> anyhow::Result<BTreeMap<Api, Base>> {
         bases.insert(api, Base { url, key });
     }
     Ok(bases)
-}
-
-/// The key in a mounted file; none if there is no such file.
-async fn provider_key(folder: &Path, api: Api) -> anyhow::Result<Option<HeaderValue>> {
-    let path = folder.join(api.as_str());
-    match tokio::fs::read_to_string(&path).await {
-        Ok(text) => {
-            let mut key = HeaderValue::from_str(text.trim())
-                .ok()
-                .filter(|key| !key.is_empty())
-                .with_context(|| format!("{}: not a key", path.display()))?;
-            key.set_sensitive(true);
-            Ok(Some(key))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
-    }
 }
 
 fn on_change(metrics: &Metrics, upstreams: Upstreams) -> impl Fn(&Snapshot) + Send + Sync + 'static {

@@ -7,6 +7,7 @@ pub mod gateway;
 pub mod hub;
 mod local;
 pub mod mock;
+mod provider_keys;
 pub mod run;
 mod run_cluster;
 pub mod schema;

@@ -139,7 +139,7 @@ impl Upstreams {
     /// address: whoever may name it need not be allowed to read the key. Returns what is not used, and why.
     pub fn follow(&self, named: &BTreeMap<String, String>) -> Vec<String> {
         let mut refused = Vec::new();
-        let mut bases = (**self.bases.load()).clone();
+        let mut followed = BTreeMap::new();
         for api in Api::ALL.into_iter().filter(|api| !self.fixed.contains(api)) {
             let base = match named.get(api.as_str()) {
                 Some(url) => match check_url(url) {
@@ -154,12 +154,38 @@ impl Upstreams {
                 },
                 None => Base::public(api),
             };
-            bases.insert(api, base);
+            followed.insert(api, base);
         }
-        if **self.bases.load() != bases {
-            self.bases.store(Arc::new(bases));
-        }
+        self.bases.rcu(|bases| {
+            let mut bases = (**bases).clone();
+            bases.extend(followed.clone());
+            bases
+        });
         refused
+    }
+
+    /// Takes over changed keys of APIs that have one. An API without a key gets none: whether it may have one is decided
+    /// at start, with who may reach this gateway. Returns the APIs whose key is another one now.
+    pub fn rekey(&self, keys: &BTreeMap<Api, HeaderValue>) -> Vec<Api> {
+        let changed: Vec<Api> = self
+            .bases
+            .load()
+            .iter()
+            .filter(|(api, base)| base.key.is_some() && keys.get(api).is_some_and(|key| base.key.as_ref() != Some(key)))
+            .map(|(api, _)| *api)
+            .collect();
+        if !changed.is_empty() {
+            self.bases.rcu(|bases| {
+                let mut bases = (**bases).clone();
+                for api in &changed {
+                    if let Some(base) = bases.get_mut(api) {
+                        base.key = keys.get(api).cloned();
+                    }
+                }
+                bases
+            });
+        }
+        changed
     }
 
     /// Starts a request: the client's path and query below the configured base, with the headers given.
@@ -275,6 +301,29 @@ fn connection_options(headers: &HeaderMap) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_replaced_where_there_is_one_and_only_there() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let base = |key: Option<&'static str>| Base {
+            url: "http://a".to_owned(),
+            key: key.map(HeaderValue::from_static),
+        };
+        let upstreams = Upstreams::new(&[(Api::OpenAi, base(Some("old"))), (Api::Gemini, base(None))].into()).unwrap();
+        let keys = |key: &'static str| -> BTreeMap<Api, HeaderValue> {
+            Api::ALL.map(|api| (api, HeaderValue::from_static(key))).into()
+        };
+        assert_eq!(upstreams.rekey(&keys("new")), [Api::OpenAi]);
+        assert_eq!(upstreams.rekey(&keys("new")), []);
+        assert_eq!(
+            upstreams.rekey(&BTreeMap::new()),
+            [],
+            "a file that is gone leaves the last key"
+        );
+        let bases = upstreams.bases.load();
+        let found: Vec<_> = bases.values().map(|base| base.key.clone()).collect();
+        assert_eq!(found, [Some(HeaderValue::from_static("new")), None, None]);
+    }
 
     #[test]
     fn bases_with_and_without_v1_give_one_path() {
