@@ -21,7 +21,7 @@ runner: setup ## Builds the static sandbox runner
 	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
 
 build: runner ## Builds the release binary, the runner beside it
-	@tools/progress.sh "knack" cargo build --release --bin knack
+	@tools/progress.sh "knack" cargo build --release --features otel --bin knack
 	@install -m 755 $(RUNNER) $(RELEASE)/knack-runner
 
 demo: build ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|anthropic for a real one)
@@ -53,7 +53,7 @@ cluster-of-tests: build
 
 test-rust: runner cluster-of-tests
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust env RUST_TEST_THREADS=1 KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --no-fail-fast
+	@tools/summary.sh run rust env RUST_TEST_THREADS=1 KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
 
 test-examples: setup
 	@tools/summary.sh run examples tests/examples/run.sh

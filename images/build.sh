@@ -44,7 +44,7 @@ knack_program() {
   [ -z "${KNACK_PROGRAM:-}" ] || { echo "$KNACK_PROGRAM" && return; }
   local flags=()
   [ $profile = debug ] || flags=(--release)
-  tools/progress.sh "knack" cargo build "${flags[@]}" --bin knack >&2
+  tools/progress.sh "knack" cargo build "${flags[@]}" --features otel --bin knack >&2
   echo "$target/$profile/knack"
 }
 

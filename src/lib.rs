@@ -20,3 +20,4 @@ pub mod mock;
 pub mod probes;
 pub mod selection;
 pub mod sources;
+pub mod telemetry;

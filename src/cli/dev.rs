@@ -26,6 +26,7 @@ use crate::gateway::recorder::Recorder;
 use crate::gateway::records::{RECORDS_DEV_BYTES, RecordStore};
 use crate::gateway::upstream::{Api, Base, Upstreams};
 use crate::gateway::{Gateway, HostPolicy, server};
+use crate::telemetry::Tracer;
 
 /// Arguments of `knack dev`.
 #[derive(Debug, Args)]
@@ -78,6 +79,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let mock = start_mock(args.upstream.as_deref()).await?;
     let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?)?;
     let metrics = Metrics::default();
+    let tracer = Tracer::from_env("knack-dev").map_err(anyhow::Error::msg)?;
     let (catalog, _watching) = watch(&args.paths, &capabilities, &metrics).await?;
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = args.record.clone().map(Recorder::start).transpose();
@@ -92,6 +94,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         secret: random_secret(),
         bodies: BodyBudget::default(),
         metrics,
+        tracer: tracer.clone(),
         console: Arc::new(Terminal),
         recorder: recorder.context("--record: the folder cannot be made")?,
         host_policy: HostPolicy::LocalOnly,
@@ -111,6 +114,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         written.with_context(|| format!("--print-port-file {}", file.display()))?;
     }
     server::serve(gateway, listener, stop_signal()).await?;
+    tracer.close().await;
     terminal::line("stopped");
     Ok(ExitCode::SUCCESS)
 }

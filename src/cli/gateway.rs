@@ -30,6 +30,7 @@ use crate::gateway::{Gateway, HostPolicy, server};
 use crate::hub_api::RuntimeName;
 use crate::hub_client::{Authorities, HubClient, HubClientSettings, Token};
 use crate::probes::{self, Probes};
+use crate::telemetry::Tracer;
 
 /// How long the start waits for the first snapshot: a pod that is rolled out should know its skills before it gets traffic,
 /// and traffic must flow all the same while the hub is away.
@@ -112,6 +113,7 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         .clone()
         .map(|folder| AbortOnDropHandle::new(tokio::spawn(provider_keys::follow(folder, upstreams.clone()))));
     let metrics = Metrics::default();
+    let tracer = Tracer::from_env("knack-gateway").map_err(anyhow::Error::msg)?;
     let on_change = on_change(&metrics, upstreams.clone());
     let (catalog, mut following) = remote::follow(client.clone(), args.runtime.clone(), on_change);
     let gateway = Arc::new(Gateway {
@@ -125,6 +127,7 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         secret: super::dev::random_secret(),
         bodies: BodyBudget::default(),
         metrics,
+        tracer: tracer.clone(),
         console: Arc::new(Silent),
         recorder: None,
         host_policy: HostPolicy::Any,
@@ -152,6 +155,7 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     tracing::info!(listen = %args.listen, runtime = %args.runtime, "the gateway serves");
     started.store(true, std::sync::atomic::Ordering::Release);
     server::serve_authenticated(gateway, auth, listener, signals::stop()).await?;
+    tracer.close().await;
     ended.cancel();
     let _ = probing.await;
     drop((following, rekeying));

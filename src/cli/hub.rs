@@ -22,6 +22,7 @@ use crate::hub::{HubSettings, run};
 use crate::hub_api::RuntimeName;
 use crate::hub_client::replica_host;
 use crate::probes;
+use crate::telemetry::Tracer;
 
 /// Arguments of `knack hub`.
 #[derive(Debug, Args)]
@@ -97,7 +98,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let mut job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
     // The hub's own port is the listener that the isolation probe dials.
     job_settings.probe = args.pod_ip.map(|address| SocketAddr::new(address, args.listen.port()));
-    let client = clients.api.clone();
+    let (client, tracer) = (clients.api.clone(), settings.tracer.clone());
     tracing::info!(replica = %settings.replica, address = %settings.address, "the hub starts");
     let hub = Hub::start(&client, clients, job_settings, settings);
     let stop = CancellationToken::new();
@@ -114,6 +115,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
         ended.clone().cancelled_owned(),
     ));
     let result = run(hub, certificate, listener, stop).await;
+    tracer.close().await;
     ended.cancel();
     let _ = probing.await;
     result.context("serving failed")?;
@@ -177,6 +179,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         priority_class: args.sandbox_priority_class.clone(),
         replica: format!("{}-{}", args.replica, &start[..8]),
         address,
+        tracer: Tracer::from_env("knack-hub").map_err(anyhow::Error::msg)?,
     })
 }
 

@@ -197,6 +197,7 @@ pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duratio
         working_directory,
         env: granted.env,
         limits,
+        trace: None,
     })
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use knack_skill::model::Skill;
 
 use super::ExecutionId;
+use crate::telemetry::TraceContext;
 
 /// One execution: everything the code gets, and nothing else reaches it.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct ExecutionRequest {
     pub env: BTreeMap<String, String>,
     /// Limits of this run.
     pub limits: Limits,
+    /// Where it stands in a trace; told to a hub, never to the code.
+    pub trace: Option<TraceContext>,
 }
 
 /// The program of an execution.

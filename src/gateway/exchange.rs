@@ -23,7 +23,9 @@ use super::observe::RequestLog;
 use super::recorder::Recording;
 use super::state::Gateway;
 use super::tools::{ToolRunner, entries};
+use super::trace::RequestTrace;
 use super::upstream::{Api, forward_response_headers};
+use crate::telemetry::genai;
 
 /// One piece of the answer to the client.
 #[derive(Debug)]
@@ -56,6 +58,7 @@ pub struct Exchange {
     hidden: Hidden,
     recording: Option<Recording>,
     log: RequestLog,
+    trace: RequestTrace,
     begun: Instant,
     wishes: VecDeque<Out>,
     scratch: Vec<Out>,
@@ -68,6 +71,8 @@ pub struct Exchange {
     recorded: BytesMut,
     body_kind: BodyKind,
     finished: bool,
+    /// The last thing that happened was that time had passed.
+    late: bool,
     _held: HeldBody,
 }
 
@@ -107,6 +112,8 @@ pub struct Parts {
     pub recording: Option<Recording>,
     /// Log so far.
     pub log: RequestLog,
+    /// Trace so far.
+    pub trace: RequestTrace,
     /// When the request's head came in.
     pub begun: Instant,
     /// The request's body and its share of the budget: held as long as rounds may need it.
@@ -123,6 +130,7 @@ impl Exchange {
             hidden,
             recording,
             log,
+            trace,
             begun,
             held,
         } = parts;
@@ -136,6 +144,7 @@ impl Exchange {
             hidden,
             recording,
             log,
+            trace,
             begun,
             wishes: scratch.drain(..).collect(),
             scratch,
@@ -148,6 +157,7 @@ impl Exchange {
             recorded: BytesMut::new(),
             body_kind: BodyKind::Json,
             finished: false,
+            late: false,
             _held: held,
         }
     }
@@ -243,6 +253,8 @@ impl Exchange {
             // A second, different body under the same key is a conflict (wire.md 0.4).
             headers.remove("idempotency-key");
         }
+        let server = || self.gateway.upstreams.server(self.target.api);
+        self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
         let request = self
             .gateway
             .upstreams
@@ -259,7 +271,8 @@ impl Exchange {
         let Some(tools) = self.tools.clone() else { return };
         let response_id = self.drive.response_id().to_owned();
         let cancel = self.cancel.child_token();
-        self.running.push(Box::pin(tools.run(call, response_id, cancel)));
+        let trace = self.trace.call(&call);
+        self.running.push(Box::pin(tools.run(call, response_id, cancel, trace)));
     }
 
     async fn event(&mut self) -> Event {
@@ -288,6 +301,7 @@ impl Exchange {
     }
 
     fn feed(&mut self, event: Event) {
+        self.late = matches!(event, Event::Tick);
         match event {
             Event::Head(Ok(response)) => {
                 let headers = response.headers();
@@ -296,6 +310,7 @@ impl Exchange {
                     stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
                     retry_after: retry_after(headers),
                 };
+                self.trace.head(head.status, head.stream);
                 if self.head_headers.is_none() {
                     self.head_headers = Some(forward_response_headers(headers));
                 }
@@ -305,9 +320,13 @@ impl Exchange {
             Event::Head(Err(error)) => {
                 tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "no answer from the provider");
                 self.upstream = Upstream::Idle;
+                self.trace.over(Some(genai::Failure::Connect));
                 self.input(In::Failed(Failure::Connect));
             }
-            Event::Chunk(Ok(Some(bytes))) => self.input(In::Body(bytes)),
+            Event::Chunk(Ok(Some(bytes))) => {
+                self.trace.bytes(&bytes);
+                self.input(In::Body(bytes));
+            }
             Event::Chunk(Ok(None)) => {
                 self.upstream = Upstream::Idle;
                 self.input(In::End);
@@ -315,6 +334,7 @@ impl Exchange {
             Event::Chunk(Err(error)) => {
                 tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
                 self.upstream = Upstream::Idle;
+                self.trace.over(Some(genai::Failure::Broken));
                 self.input(In::Failed(Failure::Broken));
             }
             Event::Ran(outcome) => {
@@ -366,6 +386,7 @@ impl Exchange {
         self.upstream = Upstream::Idle;
         self.running.clear();
         self.finished = true;
+        self.trace.end(&summary.end, self.late);
         self.log.rounds = summary.rounds;
         self.log.end = match summary.end {
             EndKind::Answer | EndKind::Passed => None,
@@ -398,6 +419,7 @@ impl Drop for Exchange {
             .record_bytes
             .set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
         self.log.publish(&*self.gateway.console, &self.gateway.metrics);
+        self.trace.finish(&self.log, !self.finished);
     }
 }
 

@@ -29,6 +29,7 @@ pub mod records;
 pub mod server;
 pub mod state;
 pub mod tools;
+pub mod trace;
 pub mod upstream;
 
 pub use state::{Gateway, HostPolicy};

@@ -20,6 +20,7 @@ use super::inject::{self, Materials};
 use super::observe::RequestLog;
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
+use super::trace::RequestTrace;
 use super::upstream::{Api, forward_request_headers};
 use crate::api::vocabulary::{HEADER_KNACK, HEADER_SKILLS};
 use crate::catalog::Snapshot;
@@ -34,9 +35,10 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         ..RequestLog::default()
     };
     let (parts, body) = request.into_parts();
+    let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let held = match gateway.bodies.read(&parts.headers, body).await {
         Ok(held) => held,
-        Err(error) => return refuse(&gateway, log, begun, &body_fault(error), format),
+        Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),
     };
     let recording = gateway
         .recorder
@@ -46,6 +48,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         recording.write("request.json", held.bytes.clone());
     }
     let snapshot = gateway.catalog.snapshot().await;
+    trace.catalog(&snapshot.revision);
     let prepared = knack_wire::Request::parse(route, held.bytes.clone())
         .and_then(|request| prepare(request, &parts.headers, &snapshot, &gateway.materials));
     let Prepared {
@@ -55,7 +58,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         injection,
     } = match prepared {
         Ok(prepared) => prepared,
-        Err(error) => return refuse(&gateway, log, begun, &error, format),
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let log = describe(log, &view, &plan, &snapshot);
     let hidden = hidden(&gateway, &parts, &snapshot, &view, &plan, format);
@@ -75,7 +78,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let knack_header = knack_header(&snapshot, &plan);
     let drive = match Drive::with_view(request, view, injection, settings) {
         Ok(drive) => drive,
-        Err(error) => return refuse(&gateway, log, begun, &error, format),
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let path_and_query = parts
         .uri
@@ -96,6 +99,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
             hidden,
             recording,
             log,
+            trace,
             begun,
             held,
         },
@@ -335,11 +339,18 @@ fn answer(mut exchange: Exchange, head: ClientHead, knack_header: HeaderValue) -
     response
 }
 
-fn refuse(gateway: &Gateway, mut log: RequestLog, begun: Instant, error: &Fault, format: Format) -> Response {
+fn refuse(
+    gateway: &Gateway,
+    (mut log, mut trace): (RequestLog, RequestTrace),
+    begun: Instant,
+    error: &Fault,
+    format: Format,
+) -> Response {
     log.status = error.status;
     log.end = Some(error.message.clone());
     log.duration = begun.elapsed();
     log.publish(&*gateway.console, &gateway.metrics);
+    trace.finish(&log, false);
     fault(error, format)
 }
 

@@ -16,6 +16,7 @@ use super::records::RecordStore;
 use super::upstream::Upstreams;
 use crate::catalog::LiveCatalog;
 use crate::execution::Executor;
+use crate::telemetry::Tracer;
 
 /// Whether requests from web pages and foreign hosts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Gateway {
     pub bodies: BodyBudget,
     /// Metrics.
     pub metrics: Metrics,
+    /// Where spans go.
+    pub tracer: Tracer,
     /// Console lines.
     pub console: Arc<dyn Console>,
     /// `--record`.

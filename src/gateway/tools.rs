@@ -14,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::{FileEntry, file_id};
 use super::grants::Grants;
+use super::trace::CallTrace;
 use crate::catalog::Snapshot;
 use crate::execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor, Exit, InputFile, Language, Limits,
-    Program, SkillMount, StartKind, WorkingDirectory,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile,
+    Language, Limits, Program, SkillMount, StartKind, WorkingDirectory,
 };
+use crate::telemetry::genai::{Failure, Ran};
 
 /// Everything the calls of one request share.
 #[derive(Debug)]
@@ -76,15 +78,25 @@ const SCHEMA_ERRORS_TOLD: usize = 5;
 
 impl ToolRunner {
     /// Answers one call. Never fails: what goes wrong becomes a text that the model can act on.
-    pub async fn run(self: Arc<Self>, call: Call, response_id: String, cancel: CancellationToken) -> CallOutcome {
+    pub async fn run(
+        self: Arc<Self>,
+        call: Call,
+        response_id: String,
+        cancel: CancellationToken,
+        trace: CallTrace,
+    ) -> CallOutcome {
         match self.decide(&call) {
-            None => CallOutcome {
-                token: call.token,
-                text: format!("No tool \"{}\".", call.name),
-                is_error: true,
-                ..CallOutcome::default()
-            },
+            None => {
+                trace.end(&told(true));
+                CallOutcome {
+                    token: call.token,
+                    text: format!("No tool \"{}\".", call.name),
+                    is_error: true,
+                    ..CallOutcome::default()
+                }
+            }
             Some(Decision::Text { text, is_error, loaded }) => {
+                trace.end(&told(is_error));
                 let reference = loaded.as_ref().and_then(|record| serde_json::to_string(record).ok());
                 self.lock().loaded.extend(loaded);
                 let native = native(&text, "", i32::from(is_error), Vec::new());
@@ -97,7 +109,7 @@ impl ToolRunner {
                     files: Vec::new(),
                 }
             }
-            Some(Decision::Run(spec)) => self.execute(&call, *spec, &response_id, cancel).await,
+            Some(Decision::Run(spec)) => self.execute(&call, *spec, &response_id, cancel, trace).await,
         }
     }
 
@@ -112,15 +124,25 @@ impl ToolRunner {
         call::resolve(&context, &call.name, &call.arguments)
     }
 
-    async fn execute(&self, call: &Call, spec: RunSpec, response_id: &str, cancel: CancellationToken) -> CallOutcome {
+    async fn execute(
+        &self,
+        call: &Call,
+        spec: RunSpec,
+        response_id: &str,
+        cancel: CancellationToken,
+        trace: CallTrace,
+    ) -> CallOutcome {
         let id = ExecutionId::new(self.request_start, &self.request_id, call.round, &call.id);
         let begun = tokio::time::Instant::now();
         let limits = self.limits(&spec);
         let result = match self.request(id, &spec, limits.clone()) {
-            Ok(request) => self.executor.execute(request, cancel).await,
+            Ok(mut request) => {
+                request.trace = trace.context();
+                self.executor.execute(request, cancel).await
+            }
             Err(error) => Err(error),
         };
-        self.note(id, &spec, &result, begun.elapsed());
+        trace.end(&self.note(id, &spec, &result, begun.elapsed()));
         let timeout_seconds = limits.timeout.as_secs();
         let (outcome, files) = match &result {
             Ok(result) => self.outcome(result, timeout_seconds, response_id),
@@ -200,6 +222,7 @@ impl ToolRunner {
             },
             env: granted.env,
             limits,
+            trace: None,
         })
     }
 
@@ -275,7 +298,7 @@ impl ToolRunner {
         spec: &RunSpec,
         result: &Result<Arc<ExecutionResult>, ExecutionError>,
         duration: Duration,
-    ) {
+    ) -> Ran {
         let note = ExecutionNote {
             id: id.to_string(),
             skill: spec
@@ -292,7 +315,9 @@ impl ToolRunner {
             duration,
         };
         tracing::info!(request_id = %self.request_id, execution_id = %note.id, skill = %note.skill, status = note.status, start = note.start, "execution ended");
+        let ran = ran(&note);
         self.lock().executions.push(note);
+        ran
     }
 
     /// Files of earlier turns: they stand in the work directory again.
@@ -325,6 +350,24 @@ impl ToolRunner {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, LoopState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a trace tells of a call that ran nothing.
+fn told(is_error: bool) -> Ran {
+    Ran {
+        failure: is_error.then_some(Failure::Refused),
+        ..Ran::default()
+    }
+}
+
+/// What a trace tells of an execution.
+fn ran(note: &ExecutionNote) -> Ran {
+    Ran {
+        execution: Some(note.id.clone()),
+        skill: (!note.skill.is_empty()).then(|| note.skill.clone()),
+        start: (!note.start.is_empty()).then_some(note.start),
+        failure: (note.status != ExecutionStatus::Success.as_str()).then_some(Failure::Run(note.status)),
     }
 }
 

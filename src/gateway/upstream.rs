@@ -188,6 +188,13 @@ impl Upstreams {
         changed
     }
 
+    /// Host and port of an API's address, for telemetry.
+    pub fn server(&self, api: Api) -> Option<(String, u16)> {
+        let uri: http::Uri = self.bases.load().get(&api)?.url.parse().ok()?;
+        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        Some((uri.host()?.to_owned(), uri.port_u16().unwrap_or(default)))
+    }
+
     /// Starts a request: the client's path and query below the configured base, with the headers given.
     pub fn request(
         &self,
@@ -390,6 +397,24 @@ mod tests {
         assert_eq!(bases[&Api::Gemini], Base::public(Api::Gemini));
         upstreams.follow(&named(&[]));
         assert_eq!(upstreams.bases.load()[&Api::Anthropic], Base::public(Api::Anthropic));
+    }
+
+    #[test]
+    fn telemetry_is_told_host_and_port_and_no_more() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for (url, expected) in [
+            ("http://127.0.0.1:4000/v1", Some(("127.0.0.1", 4000))),
+            ("https://name:secret@gw.example/x", Some(("gw.example", 443))),
+            ("http://[::1]", Some(("[::1]", 80))),
+        ] {
+            let base = Base {
+                url: url.to_owned(),
+                key: None,
+            };
+            let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, base)])).unwrap();
+            let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
+            assert_eq!(upstreams.server(Api::OpenAi), expected, "{url}");
+        }
     }
 
     #[test]

@@ -166,6 +166,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
         },
         env: std::collections::BTreeMap::new(),
         limits: limits_from(&post.limits, view.timeout, view.max_timeout),
+        trace: None,
     };
     Ok(JobRequest {
         skill_namespace: reference.as_ref().map(|skill| skill.namespace.clone()),

@@ -21,6 +21,7 @@ pub mod runtime_line;
 pub mod server;
 pub mod settings;
 pub mod tls;
+mod trace;
 pub mod view;
 pub mod views;
 pub mod watch;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::hub_api::RuntimeName;
+use crate::telemetry::Tracer;
 
 /// Settings of one hub process.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct HubSettings {
     pub replica: String,
     /// `https://host:port` under which other replicas' callers reach this one.
     pub address: String,
+    /// Where spans go.
+    pub tracer: Tracer,
 }
 
 impl HubSettings {

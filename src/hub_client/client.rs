@@ -14,6 +14,7 @@ use super::lines::Lines;
 use super::resolver::HubResolver;
 use super::sources::{Authorities, CachedFile, Token};
 use crate::hub_api::{HEADER_PROTOCOL, PROTOCOL, Problem, ProblemCode};
+use crate::telemetry::{TRACEPARENT, TraceContext};
 
 /// Time to connect, TLS included: the hub is in the same cluster.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -181,7 +182,21 @@ impl HubClient {
 
     /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
     pub async fn post_stream(&self, at: Option<&str>, path: &str, body: Bytes) -> Result<Lines, HubError> {
-        let request = self.request(Method::POST, at, path).await?.body(body);
+        self.post_traced(at, path, body, None).await
+    }
+
+    /// [`HubClient::post_stream`] as part of a trace.
+    pub async fn post_traced(
+        &self,
+        at: Option<&str>,
+        path: &str,
+        body: Bytes,
+        trace: Option<TraceContext>,
+    ) -> Result<Lines, HubError> {
+        let mut request = self.request(Method::POST, at, path).await?.body(body);
+        if let Some(trace) = trace {
+            request = request.header(TRACEPARENT, trace.text());
+        }
         open_stream(request).await
     }
 

@@ -53,6 +53,7 @@ async fn cells(directory: &Path) -> BTreeMap<String, String> {
             inputs: Vec::new(),
             working_directory: WorkingDirectory::Work,
             env: [("KNACK_WORLD".to_owned(), world.clone())].into(),
+            trace: None,
             limits: Limits {
                 timeout: time_limit(&name),
                 max_output_bytes: 64 << 10,

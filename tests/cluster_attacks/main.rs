@@ -70,6 +70,7 @@ async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> 
         inputs: Vec::new(),
         working_directory: WorkingDirectory::Work,
         env: [("KNACK_WORLD".to_owned(), world().to_string())].into(),
+        trace: None,
         limits: Limits {
             timeout,
             max_output_bytes: 64 << 10,

@@ -287,6 +287,7 @@ impl World {
             working_directory: WorkingDirectory::Work,
             env: std::collections::BTreeMap::new(),
             limits: Limits::default(),
+            trace: None,
         };
         RemoteExecutor::new(client.clone(), self.runtime())
             .execute(request, CancellationToken::new())

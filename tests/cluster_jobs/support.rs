@@ -140,6 +140,7 @@ pub(crate) fn python(source: &str) -> ExecutionRequest {
         working_directory: WorkingDirectory::Work,
         env: std::collections::BTreeMap::new(),
         limits: Limits::default(),
+        trace: None,
     }
 }
 

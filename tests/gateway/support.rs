@@ -18,6 +18,7 @@ use knack::gateway::records::RecordStore;
 use knack::gateway::upstream::{Api, Base, Upstreams};
 use knack::gateway::{Gateway, HostPolicy, server};
 use knack::mock::{MockServer, Script, spawn};
+use knack::telemetry::Tracer;
 use knack_skill::catalog::Node;
 use knack_wire::history::HistorySecret;
 use reqwest::{RequestBuilder, Response};
@@ -152,6 +153,7 @@ pub(crate) async fn start(options: Start) -> Running {
         secret: HistorySecret::new([9; 32]),
         bodies: BodyBudget::default(),
         metrics: Metrics::default(),
+        tracer: Tracer::off(),
         console: Arc::clone(&lines) as Arc<dyn Console>,
         recorder: None,
         host_policy: HostPolicy::LocalOnly,

@@ -68,5 +68,6 @@ pub(crate) fn python(call: &str, source: &str) -> ExecutionRequest {
         working_directory: WorkingDirectory::Work,
         env: std::collections::BTreeMap::new(),
         limits: Limits::default(),
+        trace: None,
     }
 }

@@ -8,6 +8,7 @@ pub mod extract;
 pub mod fault;
 mod format;
 pub mod frame;
+pub mod glance;
 pub mod history;
 pub mod json;
 pub mod request;

@@ -239,6 +239,7 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
         working_directory: WorkingDirectory::Work,
         env: std::collections::BTreeMap::new(),
         limits: Limits::default(),
+        trace: None,
     });
     let bounds = Bounds {
         cancel: CancellationToken::new(),

@@ -112,7 +112,7 @@ impl RemoteExecutor {
             let mut shown = Shown::new(show);
             let (mut tries, mut wait) = (Tries::default(), WAIT_FIRST);
             loop {
-                let next = match self.once(request.id, body.clone(), &mut shown).await {
+                let next = match self.once(request, body.clone(), &mut shown).await {
                     Ok(result) => return Ok(result),
                     Err(error) => self.judge(error, &mut tries),
                 };
@@ -147,14 +147,17 @@ impl RemoteExecutor {
     /// Asks once, and reads to the end.
     async fn once(
         &self,
-        id: ExecutionId,
+        request: &ExecutionRequest,
         body: Bytes,
         shown: &mut Shown<'_>,
     ) -> Result<Arc<ExecutionResult>, HubError> {
         let owner = self.owner.load_full();
         let owner = owner.as_ref().map(|owner| owner.as_str());
-        let mut lines = self.client.post_stream(owner, "/v1/executions", body).await?;
-        read(&mut lines, id, shown).await
+        let mut lines = self
+            .client
+            .post_traced(owner, "/v1/executions", body, request.trace)
+            .await?;
+        read(&mut lines, request.id, shown).await
     }
 
     fn judge(&self, error: HubError, tries: &mut Tries) -> Next {

@@ -22,6 +22,7 @@ use crate::execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as
 use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, Granted};
+use crate::hub::trace::ExecutionTrace;
 use crate::hub_api::{
     AcceptedFrame, Data, ExecutionFrame, ExecutionPost, ExecutionView, MountLine, NDJSON, OutputFrame, PROTOCOL,
     Problem, ProblemCode, StreamName,
@@ -46,22 +47,22 @@ pub(super) async fn run(
 ) -> Result<Response, Refused> {
     let refused = |problem| Refused::new("executions", problem);
     let begun = Instant::now();
-    let held = state.bodies.read(&headers, body).await.map_err(refused)?;
-    let post: ExecutionPost = serde_json::from_slice(&held.bytes).map_err(|error| {
-        refused(Problem::new(
-            ProblemCode::Invalid,
-            format!("the body cannot be read: {error}"),
-        ))
-    })?;
-    let live = post.live;
-    let granted = state.access.check(&caller, &post.runtime).await.map_err(refused)?;
-    let executor = executor(&state, &granted).map_err(refused)?;
-    let request = request(&state, &caller, &granted, &executor, post)
-        .await
-        .map_err(refused)?;
-    // The body is a value now; its share of the budget is given back before the run, which has bounds of its own.
-    drop(held);
+    let mut trace = ExecutionTrace::begin(&state.settings.tracer, &headers, begun);
+    let asked = match ask(&state, &caller, &headers, body).await {
+        Ok(asked) => asked,
+        Err(problem) => {
+            trace.refuse(problem.code.as_str());
+            return Err(refused(problem));
+        }
+    };
+    let Asked {
+        executor,
+        request,
+        runtime,
+        live,
+    } = asked;
     let id = request.execution.id;
+    trace.describe(&runtime, &id.to_string(), request.execution.skill.as_deref());
     let (sender, events) = mpsc::channel(SPOOL_EVENTS);
     let task = tokio::spawn(async move {
         // Whoever posts does not cancel by leaving: the executor goes on for its grace, and only DELETE ends a run.
@@ -75,8 +76,9 @@ pub(super) async fn run(
         events,
         task: AbortOnDrop(task),
         state,
-        runtime: granted.name.to_string(),
+        runtime,
         begun,
+        trace,
         stage: Stage::Accepted,
     };
     let first = answer.first().await.map_err(refused)?;
@@ -88,6 +90,32 @@ pub(super) async fn run(
         Some((Ok::<_, Infallible>(bytes), (answer, None)))
     });
     Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(frames)).into_response())
+}
+
+/// What is asked for, when everything about it is known.
+struct Asked {
+    executor: Arc<JobExecutor>,
+    request: JobRequest,
+    runtime: String,
+    live: bool,
+}
+
+/// From a body to what is asked for, or why it is refused.
+async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
+    // Its share of the budget is given back before the run, which has bounds of its own.
+    let held = state.bodies.read(headers, body).await?;
+    let post: ExecutionPost = serde_json::from_slice(&held.bytes)
+        .map_err(|error| Problem::new(ProblemCode::Invalid, format!("the body cannot be read: {error}")))?;
+    let live = post.live;
+    let granted = state.access.check(caller, &post.runtime).await?;
+    let executor = executor(state, &granted)?;
+    let request = request(state, caller, &granted, &executor, post).await?;
+    Ok(Asked {
+        executor,
+        request,
+        runtime: granted.name.to_string(),
+        live,
+    })
 }
 
 /// The executor, or why there is none.
@@ -198,6 +226,7 @@ struct Answer {
     state: Arc<HubState>,
     runtime: String,
     begun: Instant,
+    trace: ExecutionTrace,
     stage: Stage,
 }
 
@@ -316,7 +345,7 @@ impl Answer {
     }
 
     fn outcome(
-        &self,
+        &mut self,
         ended: Result<Result<Arc<ExecutionResult>, ExecutionError>, tokio::task::JoinError>,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
         let outcome = ended.unwrap_or_else(|_| Err(ExecutionError::Internal("the run was abandoned".to_owned())));
@@ -324,6 +353,7 @@ impl Answer {
             Ok(result) => result.status().as_str(),
             Err(error) => error.metric_label(),
         };
+        self.trace.end(outcome.as_deref());
         let seconds = self.begun.elapsed().as_secs_f64();
         self.state.metrics.executed(&self.runtime, status, seconds);
         tracing::info!(runtime = %self.runtime, execution = %self.id, status, seconds, "execution ended");

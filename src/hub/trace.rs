@@ -1,0 +1,64 @@
+//! The trace of one execution at the hub: a part of the gateway's call.
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use crate::execution::{ExecutionError, ExecutionResult, ExecutionStatus, StartKind};
+use crate::telemetry::genai::{self, Executed, Failure, Ran};
+use crate::telemetry::{Kind, Place, Scope, Tracer};
+
+/// The trace of one execution, if there is one. Dropped without an end, whoever asked left.
+#[derive(Debug)]
+pub(super) struct ExecutionTrace(Option<Box<(Scope, Place, Executed)>>);
+
+impl ExecutionTrace {
+    /// Begins with the request's head.
+    pub(super) fn begin(tracer: &Tracer, headers: &HeaderMap, begun: Instant) -> Self {
+        let opened = Scope::open(tracer, headers, genai::EXECUTED, Kind::Server, begun);
+        Self(opened.map(|(scope, place)| Box::new((scope, place, Executed::default()))))
+    }
+
+    /// What is to run.
+    pub(super) fn describe(&mut self, runtime: &str, id: &str, skill: Option<&str>) {
+        if let Some(open) = &mut self.0 {
+            let executed = &mut open.2;
+            runtime.clone_into(&mut executed.runtime);
+            executed.ran.execution = Some(id.to_owned());
+            executed.ran.skill = skill.map(ToOwned::to_owned);
+        }
+    }
+
+    /// It has run, or cannot.
+    pub(super) fn end(&mut self, outcome: Result<&ExecutionResult, &ExecutionError>) {
+        let (start, failure) = match outcome {
+            Ok(result) => (
+                Some(StartKind::as_str(result.timings.start)),
+                (result.status() != ExecutionStatus::Success).then(|| Failure::Run(result.status().as_str())),
+            ),
+            Err(error) => (None, Some(Failure::Run(error.metric_label()))),
+        };
+        self.close(start, failure);
+    }
+
+    /// It was refused before anything was to run, for the reason that this word names.
+    pub(super) fn refuse(mut self, word: &'static str) {
+        self.close(None, Some(Failure::Run(word)));
+    }
+
+    fn close(&mut self, start: Option<&'static str>, failure: Option<Failure>) {
+        let Some(open) = self.0.take() else { return };
+        let (scope, place, mut executed) = *open;
+        executed.ran = Ran {
+            start,
+            failure,
+            ..executed.ran
+        };
+        scope.end(place, (scope.began(), Instant::now()), || genai::executed(&executed));
+    }
+}
+
+impl Drop for ExecutionTrace {
+    fn drop(&mut self) {
+        self.close(None, Some(Failure::Cancelled));
+    }
+}

@@ -1,0 +1,104 @@
+//! Where spans go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::TraceContext;
+use super::genai::Conventions;
+use super::span::{Kind, Span};
+
+/// Takes finished spans and gives ids to new ones. Neither may wait for anybody.
+pub trait Sink: Send + Sync + std::fmt::Debug {
+    /// The context of a new span: of the parent's trace, or of a new one. It is sampled if it is to be recorded.
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, name: &str, kind: Kind) -> TraceContext;
+    /// Takes a span that was sampled. Drops it if too many are waiting.
+    fn end(&self, span: Span);
+    /// Sends what is waiting, within the time given. Blocks.
+    fn close(&self, within: Duration);
+}
+
+/// Whose span a parent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Of this process.
+    Local,
+    /// Of whoever sent the request.
+    Remote,
+}
+
+/// The way to the sink; most processes have none.
+#[derive(Debug, Clone, Default)]
+pub struct Tracer {
+    sink: Option<Arc<dyn Sink>>,
+    conventions: Conventions,
+}
+
+/// How long the end of a process waits for the collector: with the 25 s of running answers it stays below the 30 s that
+/// Kubernetes grants.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
+
+impl Tracer {
+    /// Records nothing.
+    pub const fn off() -> Self {
+        Self {
+            sink: None,
+            conventions: Conventions::V1_41,
+        }
+    }
+
+    /// Gives spans to a sink.
+    pub fn to(sink: Arc<dyn Sink>, conventions: Conventions) -> Self {
+        Self {
+            sink: Some(sink),
+            conventions,
+        }
+    }
+
+    /// As the standard's environment variables say; off without a collector's address. Must be called inside a tokio
+    /// runtime, which carries the exports.
+    ///
+    /// `service` is the service's name where the environment gives none. Errors: a variable that cannot be followed.
+    #[cfg(feature = "otel")]
+    pub fn from_env(service: &'static str) -> Result<Self, String> {
+        let variable = |name: &str| std::env::var(name).ok();
+        if !super::otlp::wanted(&variable)? {
+            return Ok(Self::off());
+        }
+        let sink = super::otlp::OtlpSink::from_env(service)?;
+        let conventions = Conventions::of_opt_in(variable("OTEL_SEMCONV_STABILITY_OPT_IN").as_deref());
+        Ok(Self::to(Arc::new(sink), conventions))
+    }
+
+    /// Off: this program was built without an exporter, and says so if one is wanted.
+    #[cfg(not(feature = "otel"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
+    pub fn from_env(_: &'static str) -> Result<Self, String> {
+        if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some()
+            || std::env::var_os("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").is_some()
+        {
+            tracing::info!("OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without --features otel");
+        }
+        Ok(Self::off())
+    }
+
+    /// The sink, if there is one.
+    pub(crate) const fn sink(&self) -> Option<&Arc<dyn Sink>> {
+        self.sink.as_ref()
+    }
+
+    /// Which names are used.
+    pub(crate) const fn conventions(&self) -> Conventions {
+        self.conventions
+    }
+
+    /// Sends what is waiting, and takes no longer than a few seconds.
+    pub async fn close(&self) {
+        if let Some(sink) = self.sink.clone() {
+            // It blocks, and the exports that it waits for need this runtime.
+            let closed = tokio::task::spawn_blocking(move || sink.close(CLOSE_TIMEOUT)).await;
+            if let Err(error) = closed {
+                tracing::warn!(%error, "spans that were waiting may be lost");
+            }
+        }
+    }
+}
