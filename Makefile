@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench bench-cluster clean \
+.PHONY: every-test cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench bench-cluster clean \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -31,20 +31,23 @@ cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm 
 	@tests/cluster_demo/run.sh
 
 test-chart: setup cluster-of-tests ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
-	@tools/summary.sh run chart $(if $(filter 1,$(KNACK_NO_CLUSTER)),,tests/cluster/bed shell) tests/chart/run.sh
+	@tools/summary.sh run chart tests/chart/run.sh
 
 charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
 
-test: build lint vectors test-rust test-examples test-sdk test-chart ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
-	@tests/cluster/for_tests.sh end
-	@tools/summary.sh
+# Every suite runs, whatever failed before it; the cluster goes down, whatever failed.
+test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
+	@status=0; $(MAKE) --no-print-directory --keep-going every-test || status=$$?; \
+	tests/cluster/for_tests.sh end; tools/summary.sh || status=1; exit $$status
+
+every-test: build lint vectors test-rust test-examples test-sdk test-chart
 
 lint: setup ## Formatting, clippy, file sizes, banned crates
 	@tools/lint.sh
 
 vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
-	@tools/summary.sh run vectors cargo run -q -p vectors
+	@tools/summary.sh run vectors cargo run -q -p vectors --features knack/otel
 
 # The first start builds Kubernetes (some 12 min on 2 cores); it says how far it is.
 cluster-of-tests: build

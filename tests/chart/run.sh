@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests of the charts, of deploy/ and of the GitOps snippets: tests/chart/run.sh [offline|cluster]...
 # Makes a virtual environment with the pinned interpreters (Lua 5.1, CEL) outside the tree; closes with `N passed, N failed, N skipped`.
-# HELM and KUBECTL name the binaries; else those of the PATH, else those of the test bed. The cluster part takes KUBECONFIG; KNACK_NO_CLUSTER=1 skips it by name.
+# HELM and KUBECTL name the binaries; else those of the PATH, else those of the test bed. The cluster part takes KUBECONFIG,
+# else the test bed, which is up then; KNACK_NO_CLUSTER=1 skips it by name.
 set -euo pipefail
 cd "$(dirname "$0")"
 # Outside of the test bed's shell: the bed's own helm and kubectl, built if they are not there.
@@ -25,4 +26,9 @@ if [ ! -e "$home/ready" ]; then
   "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt >&2
   touch "$home/ready"
 fi
-exec "$home/bin/python" -B main.py "$@"
+# Only now into the bed's network, from where no package registry can be reached.
+inside=()
+if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ]; then
+  inside=(../cluster/bed shell)
+fi
+exec "${inside[@]}" "$home/bin/python" -B main.py "$@"
