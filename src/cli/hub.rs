@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::installation::InstallationArgs;
 use super::signals;
 use crate::api::vocabulary::SERVICE_HUB;
 use crate::certificates::KEY_JOURNAL;
@@ -19,7 +20,6 @@ use crate::execution::job::{JobClients, JobSettings};
 use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
-use crate::hub_api::RuntimeName;
 use crate::hub_client::replica_host;
 use crate::probes;
 use crate::telemetry::Tracer;
@@ -27,34 +27,18 @@ use crate::telemetry::Tracer;
 /// Arguments of `knack hub`.
 #[derive(Debug, Args)]
 pub struct HubArgs {
-    /// Namespace of the installation
-    #[arg(long, env = "POD_NAMESPACE", default_value = "knack-system")]
-    namespace: String,
+    #[command(flatten)]
+    installation: InstallationArgs,
     /// Address to serve gateways on, by TLS
     #[arg(long, default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
     /// Namespaces in which code may run: the hub has rights there
     #[arg(long, value_delimiter = ',')]
     runtime_namespaces: Vec<String>,
-    /// The SkillRuntime that serves all namespaces, as namespace/name
-    #[arg(long)]
-    default_runtime: Option<RuntimeName>,
-    /// Look at this namespace only; may be given several times
-    #[arg(long = "watch-namespace")]
-    watch_namespaces: Vec<String>,
-    /// Image of SkillRuntimes that name none
-    #[arg(long)]
-    sandbox_image: Option<String>,
     /// Image with knack-runner in its root, for sandbox images without the runner: mounted into every sandbox as an image
     /// volume (Kubernetes 1.35 and later)
     #[arg(long, value_name = "IMAGE")]
     runner_image: Option<String>,
-    /// Accept sandbox images without a digest (test clusters)
-    #[arg(long)]
-    allow_image_tags: bool,
-    /// PriorityClass of sandbox pods; a quota counts them by it
-    #[arg(long, value_name = "NAME")]
-    sandbox_priority_class: Option<String>,
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
@@ -67,9 +51,6 @@ pub struct HubArgs {
     /// Name of this replica
     #[arg(long, env = "POD_NAME", default_value = "knack-hub", hide = true)]
     replica: String,
-    /// Where /healthz, /readyz and /metrics answer
-    #[arg(long, default_value = "127.0.0.1:9090")]
-    metrics_listen: SocketAddr,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -85,9 +66,9 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}", args.listen))?;
-    let probes_listener = TcpListener::bind(args.metrics_listen)
+    let probes_listener = TcpListener::bind(args.installation.metrics_listen)
         .await
-        .with_context(|| format!("--metrics-listen {}", args.metrics_listen))?;
+        .with_context(|| format!("--metrics-listen {}", args.installation.metrics_listen))?;
     let config = kube::Config::infer()
         .await
         .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
@@ -149,7 +130,7 @@ fn minor(text: &str) -> u32 {
 }
 
 fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
-    if let Some(runtime) = &args.default_runtime
+    if let Some(runtime) = &args.installation.default_runtime
         && !args.runtime_namespaces.contains(&runtime.namespace)
     {
         bail!(
@@ -160,7 +141,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         (Some(url), _) if !url.starts_with("https://") => bail!("--advertise {url}: write https://host:port"),
         (Some(url), _) => url.trim_end_matches('/').to_owned(),
         (None, Some(address)) => {
-            let service = format!("{SERVICE_HUB}.{}.svc", args.namespace);
+            let service = format!("{SERVICE_HUB}.{}.svc", args.installation.namespace);
             format!("https://{}:{}", replica_host(address, &service), args.listen.port())
         }
         (None, None) => bail!("--advertise: say where callers reach this replica, or set POD_IP"),
@@ -169,14 +150,14 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
     let start = uuid::Uuid::new_v4().simple().to_string();
     let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
     Ok(HubSettings {
-        namespace: args.namespace.clone(),
+        namespace: args.installation.namespace.clone(),
         runtime_namespaces: set(&args.runtime_namespaces),
-        default_runtime: args.default_runtime.clone(),
-        watch_namespaces: set(&args.watch_namespaces),
-        default_image: args.sandbox_image.clone(),
-        allow_image_tags: args.allow_image_tags,
+        default_runtime: args.installation.default_runtime.clone(),
+        watch_namespaces: set(&args.installation.watch_namespaces),
+        default_image: args.installation.sandbox_image.clone(),
+        allow_image_tags: args.installation.allow_image_tags,
         runner_image: args.runner_image.clone(),
-        priority_class: args.sandbox_priority_class.clone(),
+        priority_class: args.installation.sandbox_priority_class.clone(),
         replica: format!("{}-{}", args.replica, &start[..8]),
         address,
         tracer: Tracer::from_env("knack-hub").map_err(anyhow::Error::msg)?,

@@ -5,6 +5,7 @@ pub mod crds;
 pub mod dev;
 pub mod gateway;
 pub mod hub;
+mod installation;
 mod local;
 pub mod mock;
 mod provider_keys;

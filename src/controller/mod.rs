@@ -24,4 +24,4 @@ mod world;
 
 pub use error::ControllerError;
 pub use process::run;
-pub use settings::{ControllerSettings, RuntimeName};
+pub use settings::ControllerSettings;

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::hub_api::RuntimeName;
+
 /// A call to the API server. kube retries 429, 503 and 504 by itself, so one call could hang for minutes.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Watches end and begin anew after this many seconds: load balancers drop idle ones from 240 s on.
@@ -30,29 +32,6 @@ pub(super) const CRD_PAUSE: Duration = Duration::from_secs(2);
 pub(super) const ARCHIVE_CACHE_BYTES: usize = 32 << 20;
 /// Superseded revisions that are kept where no runtime says otherwise.
 pub(super) const REVISION_HISTORY: u32 = 3;
-
-/// Namespace and name of a runtime.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuntimeName {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl std::str::FromStr for RuntimeName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => Ok(Self {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
-            _ => Err(format!("{text:?} is not namespace/name")),
-        }
-    }
-}
 
 /// What `knack controller` is told.
 #[derive(Debug, Clone)]

@@ -14,6 +14,11 @@ use crate::web::{Answer, digest, serve, tgz, with_link};
 type Row = (&'static str, Value, &'static str, &'static str);
 
 const READY: &str = "True/Delivered";
+const INVALID: &str = "False/InvalidSkill+Stalled";
+const BAD_ARCHIVE: &str = "False/BadArchive+Stalled";
+const TOO_LARGE: &str = "False/TooLarge+Stalled";
+const NOT_FOUND: &str = "False/SourceNotFound+Reconciling";
+const DENIED: &str = "False/AddressDenied+Stalled";
 
 fn inline_rows() -> Vec<Row> {
     let files = |files: Value| json!({"source": {"inline": {"files": files}}});
@@ -28,37 +33,17 @@ fn inline_rows() -> Vec<Row> {
         (
             "cjk",
             inline(&document("cjk", &"\u{5b57}".repeat(41_000))),
-            "False/TooLarge+Stalled",
+            TOO_LARGE,
             "at most 122880 (120 KiB)",
         ),
-        (
-            "no-document",
-            files(json!({"README.md": "x"})),
-            "False/InvalidSkill+Stalled",
-            "SKILL.md",
-        ),
-        (
-            "unclosed",
-            inline("---\nname: unclosed\n"),
-            "False/InvalidSkill+Stalled",
-            "SKILL.md",
-        ),
-        (
-            "bad-yaml",
-            inline("---\nname: [\n---\nx"),
-            "False/InvalidSkill+Stalled",
-            "SKILL.md",
-        ),
-        (
-            "no-mapping",
-            inline("---\n- a\n---\nx"),
-            "False/InvalidSkill+Stalled",
-            "SKILL.md",
-        ),
+        ("no-document", files(json!({"README.md": "x"})), INVALID, "SKILL.md"),
+        ("unclosed", inline("---\nname: unclosed\n"), INVALID, "SKILL.md"),
+        ("bad-yaml", inline("---\nname: [\n---\nx"), INVALID, "SKILL.md"),
+        ("no-mapping", inline("---\n- a\n---\nx"), INVALID, "SKILL.md"),
         (
             "version",
             json!({"source": {"inline": {"files": {"SKILL.md": "---\nname: version\ndescription: d\nversion: 1.0.0\n---\nx"}}}, "version": "2.0.0"}),
-            "False/InvalidSkill+Stalled",
+            INVALID,
             "version",
         ),
         (
@@ -82,13 +67,12 @@ fn inline_rows() -> Vec<Row> {
         (
             "wrong-path",
             json!({"source": {"inline": {"files": {"a/SKILL.md": "x"}}, "path": "b"}}),
-            "False/SourceNotFound+Reconciling",
+            NOT_FOUND,
             "no file below \"b\"",
         ),
     ]
 }
 
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn archive_rows() -> Vec<Row> {
     let document = document("archived", "Do it.");
     let good = tgz(&[("pdf/SKILL.md", document.as_bytes()), ("pdf/run.py", b"1")]);
@@ -100,7 +84,7 @@ fn archive_rows() -> Vec<Row> {
     let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
     let many = tgz(&many);
     let page = b"<!DOCTYPE html><title>Not found</title>".to_vec();
-    let sum: Vec<String> = [&good, &traversal, &link, &bomb, &many, &page]
+    let sums: Vec<String> = [&good, &traversal, &link, &bomb, &many, &page]
         .iter()
         .map(|bytes| digest(bytes))
         .collect();
@@ -117,72 +101,43 @@ fn archive_rows() -> Vec<Row> {
             Answer::Moved("http://169.254.169.254/latest/meta-data".to_owned()),
         ),
     ]);
-    let from = |url: String, digest: &str| json!({"source": {"archive": {"url": url, "digest": digest}}});
+    let row = |name, path: &str, sum: usize, verdict, text| {
+        let url = if path.starts_with("https:") {
+            path.to_owned()
+        } else {
+            format!("{base}/{path}")
+        };
+        let spec = json!({"source": {"archive": {"url": url, "digest": sums[sum]}}});
+        (name, spec, verdict, text)
+    };
     vec![
-        (
-            "archive-good",
-            from(format!("{base}/good.tgz"), &sum[0]),
-            READY,
-            "2 files",
-        ),
-        (
-            "archive-moved",
-            from(format!("{base}/moved"), &sum[0]),
-            READY,
-            "2 files",
-        ),
-        (
+        row("archive-good", "good.tgz", 0, READY, "2 files"),
+        row("archive-moved", "moved", 0, READY, "2 files"),
+        row(
             "archive-digest",
-            from(format!("{base}/good.tgz"), &sum[1]),
+            "good.tgz",
+            1,
             "False/DigestMismatch+Stalled",
             "the spec says",
         ),
-        (
-            "archive-traversal",
-            from(format!("{base}/traversal.tgz"), &sum[1]),
-            "False/BadArchive+Stalled",
-            "\"../evil\"",
-        ),
-        (
-            "archive-link",
-            from(format!("{base}/link.tgz"), &sum[2]),
-            "False/BadArchive+Stalled",
-            "\"passwd\" is a link",
-        ),
-        (
-            "archive-bomb",
-            from(format!("{base}/bomb.tgz"), &sum[3]),
-            "False/TooLarge+Stalled",
-            "64 MiB unpacked",
-        ),
-        (
-            "archive-many",
-            from(format!("{base}/many.tgz"), &sum[4]),
-            "False/TooLarge+Stalled",
-            "10000 entries",
-        ),
-        (
-            "archive-page",
-            from(format!("{base}/page.tgz"), &sum[5]),
-            "False/BadArchive+Stalled",
-            "<!DOCTYPE html>",
-        ),
-        (
-            "archive-none",
-            from(format!("{base}/none.tgz"), &sum[0]),
-            "False/SourceNotFound+Reconciling",
-            "404",
-        ),
-        (
+        row("archive-traversal", "traversal.tgz", 1, BAD_ARCHIVE, "\"../evil\""),
+        row("archive-link", "link.tgz", 2, BAD_ARCHIVE, "\"passwd\" is a link"),
+        row("archive-bomb", "bomb.tgz", 3, TOO_LARGE, "64 MiB unpacked"),
+        row("archive-many", "many.tgz", 4, TOO_LARGE, "10000 entries"),
+        row("archive-page", "page.tgz", 5, BAD_ARCHIVE, "<!DOCTYPE html>"),
+        row("archive-none", "none.tgz", 0, NOT_FOUND, "404"),
+        row(
             "archive-metadata",
-            from(format!("{base}/metadata"), &sum[0]),
-            "False/AddressDenied+Stalled",
+            "metadata",
+            0,
+            DENIED,
             "169.254.169.254 is not a public address",
         ),
-        (
+        row(
             "archive-api",
-            from("https://10.250.0.1/a.tgz".to_owned(), &sum[0]),
-            "False/AddressDenied+Stalled",
+            "https://10.250.0.1/a.tgz",
+            0,
+            DENIED,
             "not a public address",
         ),
     ]
@@ -231,9 +186,7 @@ fn a_config_map_is_followed_from_before_it_exists_until_after_it_is_gone() {
         let api = skills(&client, name);
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
         create(&api, "a", json!({"source": {"configMap": {"name": "files"}}})).await;
-        let waiting = until(&api, "a", "waiting", reads("False/SourceNotFound+Reconciling"))
-            .await
-            .unwrap();
+        let waiting = until(&api, "a", "waiting", reads(NOT_FOUND)).await.unwrap();
         assert!(message(&waiting, "Ready").contains("there is no ConfigMap files"));
         let map = serde_json::from_value(json!({
             "metadata": {"name": "files"}, "data": {"SKILL.md": document("a", "One.")}, "binaryData": {"logo.png": "AAEC"},
@@ -261,9 +214,7 @@ fn a_config_map_is_followed_from_before_it_exists_until_after_it_is_gone() {
             .artifact
             .unwrap();
         maps.delete("files", &DeleteParams::default()).await.unwrap();
-        let orphaned = until(&api, "a", "source gone", reads("False/SourceNotFound+Reconciling"))
-            .await
-            .unwrap();
+        let orphaned = until(&api, "a", "source gone", reads(NOT_FOUND)).await.unwrap();
         assert_eq!(
             orphaned.status.as_ref().unwrap().artifact.as_ref(),
             Some(&second),

@@ -1,0 +1,34 @@
+//! Arguments that `knack controller` and `knack hub` have in common: both judge the same objects by them, so a release gives
+//! both the same values.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+
+use crate::hub_api::RuntimeName;
+
+/// What an installation is.
+#[derive(Debug, Args)]
+pub(super) struct InstallationArgs {
+    /// Namespace of the installation: its Lease, certificate and Services are there
+    #[arg(long, env = "POD_NAMESPACE", default_value = "knack-system")]
+    pub(super) namespace: String,
+    /// The SkillRuntime that serves all namespaces, as namespace/name
+    #[arg(long)]
+    pub(super) default_runtime: Option<RuntimeName>,
+    /// Look at this namespace only; may be given several times
+    #[arg(long = "watch-namespace")]
+    pub(super) watch_namespaces: Vec<String>,
+    /// Image of SkillRuntimes that name none
+    #[arg(long)]
+    pub(super) sandbox_image: Option<String>,
+    /// Accept sandbox images without a digest (test clusters)
+    #[arg(long)]
+    pub(super) allow_image_tags: bool,
+    /// PriorityClass of sandbox pods; a quota counts them by it
+    #[arg(long, value_name = "NAME")]
+    pub(super) sandbox_priority_class: Option<String>,
+    /// Where /healthz, /readyz and /metrics answer
+    #[arg(long, default_value = "127.0.0.1:9090")]
+    pub(super) metrics_listen: SocketAddr,
+}
