@@ -83,6 +83,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let (catalog, _watching) = watch(&args.paths, &capabilities, &metrics).await?;
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = args.record.clone().map(Recorder::start).transpose();
+    let recorder = recorder.context("--record: the folder cannot be made")?;
     let gateway = Arc::new(Gateway {
         catalog,
         upstreams,
@@ -96,7 +97,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         metrics,
         tracer: tracer.clone(),
         console: Arc::new(Terminal),
-        recorder: recorder.context("--record: the folder cannot be made")?,
+        recorder: recorder.clone(),
         host_policy: HostPolicy::LocalOnly,
         public_url: Some(format!("http://{address}")),
         materials: Materials::default(),
@@ -114,6 +115,9 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         written.with_context(|| format!("--print-port-file {}", file.display()))?;
     }
     server::serve(gateway, listener, stop_signal()).await?;
+    if let Some(recorder) = &recorder {
+        recorder.flush().await;
+    }
     tracer.close().await;
     terminal::line("stopped");
     Ok(ExitCode::SUCCESS)

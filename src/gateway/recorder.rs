@@ -6,15 +6,22 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Bodies that wait to be written. A slow disk loses recordings, never requests.
 const QUEUE: usize = 256;
 
+#[derive(Debug)]
+enum Item {
+    Body(String, Bytes),
+    /// Everything before this is written.
+    Written(oneshot::Sender<()>),
+}
+
 /// Writes bodies in the background.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<(String, Bytes)>,
+    queue: mpsc::Sender<Item>,
     counter: std::sync::Arc<AtomicU64>,
 }
 
@@ -29,9 +36,16 @@ impl Recorder {
     /// Records into `folder`, which is created. Must be called within a tokio runtime.
     pub fn start(folder: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
-        let (queue, mut waiting) = mpsc::channel::<(String, Bytes)>(QUEUE);
+        let (queue, mut waiting) = mpsc::channel(QUEUE);
         tokio::spawn(async move {
-            while let Some((name, body)) = waiting.recv().await {
+            while let Some(item) = waiting.recv().await {
+                let (name, body) = match item {
+                    Item::Body(name, body) => (name, body),
+                    Item::Written(told) => {
+                        let _ = told.send(());
+                        continue;
+                    }
+                };
                 if let Err(error) = tokio::fs::write(folder.join(&name), &body).await {
                     tracing::warn!(%error, name, "recording a body failed");
                 }
@@ -41,6 +55,15 @@ impl Recorder {
             queue,
             counter: std::sync::Arc::default(),
         })
+    }
+
+    /// Waits until everything so far is written.
+    pub async fn flush(&self) {
+        let (told, written) = oneshot::channel();
+        // An error means that nobody writes any more.
+        if self.queue.send(Item::Written(told)).await.is_ok() {
+            let _ = written.await;
+        }
     }
 
     /// Begins the recording of one request.
@@ -59,7 +82,7 @@ impl Recording {
         if self
             .recorder
             .queue
-            .try_send((format!("{}.{what}", self.prefix), body))
+            .try_send(Item::Body(format!("{}.{what}", self.prefix), body))
             .is_err()
         {
             tracing::warn!(what, "recording skipped: the disk is slower than the traffic");

@@ -7,6 +7,8 @@
 )]
 
 mod collector;
+#[path = "../support/program.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod program;
 mod provider;
 #[path = "../support/runner.rs"]
@@ -16,15 +18,33 @@ mod runner;
 use std::time::{Duration, Instant};
 
 use collector::{Collector, Told};
-use program::Program;
+use program::{Program, folder, knack};
 use provider::Provider;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// In the prompt, in the code that runs, in its output, in the answer; never in a span.
 const SECRET: &str = "plover-5531";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const UNSAMPLED: &str = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+
+const SKILL: &str =
+    "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nRun code when somebody says so.\n";
+
+async fn start(provider: &str, environment: &[(&str, &str)]) -> Program {
+    let files = [
+        ("skills/always/SKILL.md", SKILL),
+        ("skills/always/say.py", "print(1)\n"),
+    ];
+    Program::start(folder(&files), &["--upstream", provider], environment).await
+}
+
+/// Posts, perhaps with a trace.
+async fn post(program: &Program, path: &str, body: &Value, parent: Option<&str>) -> String {
+    let header = parent.map(|parent| ("traceparent", parent));
+    let path = format!("{path}?key=sk-client-query");
+    program.post(&path, body, header.as_slice()).await
+}
 
 /// No export before the end unless a batch is full: what arrives was flushed at shutdown.
 const LATE: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "600000");
@@ -54,17 +74,21 @@ async fn a_request_with_a_run_is_one_trace_and_arrives_at_shutdown() {
         ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
         LATE,
     ];
-    let mut program = Program::start(&provider.url, &environment).await;
+    let mut program = start(&provider.url, &environment).await;
     let ask =
         json!({"model": "gpt-x", "max_tokens": 77, "messages": [{"role": "user", "content": format!("run {SECRET}")}]});
-    let answer = program.post("/v1/chat/completions", &ask, Some(PARENT)).await;
+    let answer = post(&program, "/v1/chat/completions", &ask, Some(PARENT)).await;
     assert!(answer.contains(SECRET), "{answer}");
     let stream = json!({"model": "claude-x", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hello"}]});
-    program.post("/v1/messages", &stream, None).await;
-    program
-        .post("/v1/chat/completions", &json!({"model": "busy", "messages": []}), None)
-        .await;
-    program.post("/v1/chat/completions", &ask, Some(UNSAMPLED)).await;
+    post(&program, "/v1/messages", &stream, None).await;
+    post(
+        &program,
+        "/v1/chat/completions",
+        &json!({"model": "busy", "messages": []}),
+        None,
+    )
+    .await;
+    post(&program, "/v1/chat/completions", &ask, Some(UNSAMPLED)).await;
     assert_eq!(collector.requests(), 0);
     program.stop().await;
 
@@ -172,14 +196,14 @@ async fn a_collector_that_hangs_delays_nobody_and_holds_up_no_end() {
         ("OTEL_BSP_MAX_QUEUE_SIZE", "4"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1"),
     ];
-    let mut program = Program::start(&provider.url, &environment).await;
+    let mut program = start(&provider.url, &environment).await;
     let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
-    program.post("/v1/chat/completions", &body, None).await;
+    post(&program, "/v1/chat/completions", &body, None).await;
     // It is being asked, and does not answer.
     let held = hanging.accept().await.unwrap();
     let begun = Instant::now();
     for _ in 0..50 {
-        program.post("/v1/chat/completions", &body, None).await;
+        post(&program, "/v1/chat/completions", &body, None).await;
     }
     // 50 answers of a provider on loopback: far below the time of one export, which is 10 s.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
@@ -192,10 +216,10 @@ async fn a_collector_that_hangs_delays_nobody_and_holds_up_no_end() {
 #[tokio::test]
 async fn without_a_collectors_address_nothing_is_added_to_a_request() {
     let provider = Provider::start(SECRET).await;
-    let mut program = Program::start(&provider.url, &[]).await;
+    let mut program = start(&provider.url, &[]).await;
     let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
-    program.post("/v1/chat/completions", &body, None).await;
-    program.post("/v1/chat/completions", &body, Some(PARENT)).await;
+    post(&program, "/v1/chat/completions", &body, None).await;
+    post(&program, "/v1/chat/completions", &body, Some(PARENT)).await;
     program.stop().await;
     assert_eq!(provider.traceparents(), [None, Some(PARENT.to_owned())]);
 }
@@ -207,7 +231,15 @@ async fn settings_that_cannot_be_followed_end_the_start() {
         ("OTEL_TRACES_EXPORTER", "jaeger"),
     ] {
         let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9"), (name, value)];
-        let said = Program::refused(&environment).await;
+        let folder = folder(&[("skills/always/SKILL.md", SKILL)]);
+        let output = knack(
+            folder.path(),
+            &["dev", "skills", "--listen", "127.0.0.1:0"],
+            &environment,
+        )
+        .await;
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains(name) && said.contains(value), "{said}");
     }
 }

@@ -68,6 +68,48 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
+    /// All of them.
+    pub const ALL: [Self; 38] = [
+        Self::NoSkillMd,
+        Self::NotUtf8,
+        Self::FileTooLarge,
+        Self::FolderTooLarge,
+        Self::TooManyFiles,
+        Self::PathInvalid,
+        Self::PathConflict,
+        Self::FrontmatterMissing,
+        Self::FrontmatterUnclosed,
+        Self::FrontmatterNotMapping,
+        Self::YamlInvalid,
+        Self::KeyRepeated,
+        Self::NameMissing,
+        Self::NameEmpty,
+        Self::NameTooLong,
+        Self::NameUppercase,
+        Self::NameInvalidChars,
+        Self::NameEdgeHyphen,
+        Self::NameDoubleHyphen,
+        Self::NameMismatch,
+        Self::DescriptionMissing,
+        Self::DescriptionEmpty,
+        Self::DescriptionTooLong,
+        Self::CompatibilityTooLong,
+        Self::CompatibilityNotText,
+        Self::UnexpectedFields,
+        Self::FieldUnknown,
+        Self::FieldInvalid,
+        Self::FieldHasNoEffect,
+        Self::InputInvalid,
+        Self::InputRepeated,
+        Self::PlaceholderUndeclared,
+        Self::ToolInvalid,
+        Self::ToolRepeated,
+        Self::ToolFileMissing,
+        Self::VersionInvalid,
+        Self::VersionMismatch,
+        Self::BodyEmpty,
+    ];
+
     /// The word for this class in JSON output and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

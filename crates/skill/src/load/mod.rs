@@ -7,6 +7,8 @@
 //! ```
 
 mod abilities;
+#[cfg(test)]
+mod class_tests;
 mod document;
 mod fields;
 mod folder;

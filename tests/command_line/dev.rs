@@ -1,0 +1,159 @@
+//! `knack dev`: start, refusals, where requests go, what is recorded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use http::HeaderMap;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::err;
+use super::program::{Program, folder, knack};
+
+const SKILL: &str = "---\nname: always\ndescription: d\nactivation: Always\n---\nThe word is plover.\n";
+const FILES: &[(&str, &str)] = &[("skills/always/SKILL.md", SKILL)];
+
+fn hello() -> Value {
+    json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]})
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_told_with_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = folder(FILES);
+    let output = knack(folder.path(), &["dev", "skills", "--listen", &address], &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let said = err(&output);
+    assert!(
+        said.contains(&address) && said.contains("choose another port"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_is_refused_before_anything_starts() {
+    let folder = folder(FILES);
+    let dev = ["dev", "skills", "--listen", "127.0.0.1:0"];
+    for (arguments, said) in [
+        (&["--listen", "0.0.0.0:4141"][..], "loopback addresses only"),
+        (&["--upstream", "ftp://x"], "not an http or https URL"),
+        (&["--upstream", "not a url"], "is not a URL"),
+        (&["--upstream", "mock=none.yaml"], "the script cannot be read"),
+        (&["--allow-env", "always:OPENAI_API_KEY"], "OPENAI_API_KEY"),
+        (&["--record", "skills/always/SKILL.md"], "--record"),
+    ] {
+        // A flag that comes twice is an error of its own.
+        let base = if arguments[0] == "--listen" {
+            &dev[..2]
+        } else {
+            &dev[..]
+        };
+        let output = knack(folder.path(), &[base, arguments].concat(), &[]).await;
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(err(&output).contains(said), "{arguments:?}: {}", err(&output));
+    }
+}
+
+#[tokio::test]
+async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
+    let arguments = ["--upstream", "mock", "--no-local-executor", "--print-port-file", "port"];
+    let mut program = Program::start(folder(FILES), &arguments, &[]).await;
+    let greeting = program.greeting.join("\n");
+    for part in [
+        format!("OPENAI_BASE_URL={}/v1", program.url),
+        format!("ANTHROPIC_BASE_URL={}\n", program.url),
+        format!("GOOGLE_GEMINI_BASE_URL={}", program.url),
+        "1 skills at revision".to_owned(),
+        "code is not run here".to_owned(),
+    ] {
+        assert!(greeting.contains(&part), "{part} in {greeting}");
+    }
+    // The answer is the proof that the port file stands there: it is written before the first request is served.
+    program.post("/v1/chat/completions", &hello(), &[]).await;
+    let line = program.line().await;
+    for part in ["200 chat gpt-x", "skills: always (always)", "tokens", "1 rounds"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    let port = std::fs::read_to_string(program.path("port")).unwrap();
+    assert!(program.url.ends_with(&format!(":{}", port.trim())), "{port}");
+    program.stop().await;
+    assert_eq!(program.line().await, "stopping; running answers are finished first");
+    assert_eq!(program.line().await, "stopped");
+}
+
+#[tokio::test]
+async fn recordings_hold_the_bodies_before_and_after_and_no_credential() {
+    let arguments = ["--upstream", "mock", "--no-local-executor", "--record", "bodies"];
+    let mut program = Program::start(folder(FILES), &arguments, &[]).await;
+    let answer = program.post("/v1/chat/completions", &hello(), &[]).await;
+    program.stop().await;
+    let mut recorded: BTreeMap<String, String> = BTreeMap::new();
+    for entry in std::fs::read_dir(program.path("bodies")).unwrap() {
+        let entry = entry.unwrap();
+        // `0001-<request id>.<what>`
+        let name = entry.file_name().into_string().unwrap();
+        let (request, what) = name.split_once('.').unwrap();
+        assert!(request.starts_with("0001-"), "{name}");
+        recorded.insert(what.to_owned(), std::fs::read_to_string(entry.path()).unwrap());
+    }
+    let names: Vec<&str> = recorded.keys().map(String::as_str).collect();
+    assert_eq!(names, ["request.json", "response", "upstream-1.json"]);
+    assert_eq!(recorded["request.json"], hello().to_string());
+    assert_eq!(recorded["response"], answer);
+    assert!(
+        recorded["upstream-1.json"].contains("The word is plover."),
+        "{recorded:?}"
+    );
+    assert!(
+        recorded.values().all(|body| !body.contains("sk-client")),
+        "{recorded:?}"
+    );
+}
+
+/// Providers that note with which key they were asked.
+async fn provider() -> (String, Arc<Mutex<Vec<String>>>) {
+    type Seen = Arc<Mutex<Vec<String>>>;
+    async fn answer(State(seen): State<Seen>, headers: HeaderMap) -> axum::Json<Value> {
+        let key = headers["authorization"].to_str().unwrap().to_owned();
+        seen.lock().unwrap().push(key);
+        axum::Json(json!({"id": "1", "object": "chat.completion", "model": "m", "choices":
+            [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}))
+    }
+    let seen = Seen::default();
+    let router = Router::new()
+        .route("/v1/chat/completions", post(answer))
+        .with_state(Arc::clone(&seen));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, seen)
+}
+
+#[tokio::test]
+async fn upstreams_come_from_flags_then_the_environment_then_the_runtime_and_keys_from_the_client_unless_set() {
+    let (flagged, seen_flagged) = provider().await;
+    let (named, seen_named) = provider().await;
+    let manifest = format!(
+        "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: dev}}\nspec: {{gateway: {{upstreams: {{openai: {{url: \"{named}\"}}}}}}}}\n"
+    );
+    let files = [FILES[0], ("skills/runtime.yaml", manifest.as_str())];
+    let openai = ["--no-local-executor", "--upstream-openai", &flagged];
+    let variable = [("KNACK_UPSTREAM_OPENAI", flagged.as_str())];
+    let key = [("KNACK_UPSTREAM_OPENAI_KEY", "sk-own")];
+    for (arguments, environment, seen, expected) in [
+        (&openai[..], &[][..], &seen_flagged, "Bearer sk-client"),
+        (&openai, &key, &seen_flagged, "Bearer sk-own"),
+        (&openai[..1], &variable, &seen_flagged, "Bearer sk-client"),
+        (&openai[..1], &[], &seen_named, "Bearer sk-client"),
+    ] {
+        let mut program = Program::start(folder(&files), arguments, environment).await;
+        let answer = program.post("/v1/chat/completions", &hello(), &[]).await;
+        program.stop().await;
+        let keys = std::mem::take(&mut *seen.lock().unwrap());
+        assert_eq!(keys, [expected], "{arguments:?} {environment:?}: {answer}");
+    }
+}

@@ -1,0 +1,27 @@
+//! The program as a person starts it: arguments, environment, exit codes, what it prints and what it writes.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on ends by panicking"
+)]
+
+mod dev;
+#[path = "../support/program.rs"]
+mod program;
+#[path = "../support/runner.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod runner;
+mod skill;
+
+use std::process::Output;
+
+/// Standard output.
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Standard error.
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
