@@ -56,7 +56,7 @@ cluster-of-tests: build
 
 test-rust: runner cluster-of-tests
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust env RUST_TEST_THREADS=1 KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
+	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
 
 test-examples: setup
 	@tools/summary.sh run examples tests/examples/run.sh

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# cargo's runner of test programs (make test-rust): run_test.sh PROGRAM ARGUMENTS... How many tests of a program run at once.
+set -euo pipefail
+case $(basename "$1") in
+  # A namespace each, and most of their time is waiting for the cluster.
+  cluster_jobs-* | cluster_hub-* | cluster_operator-*) threads=3 ;;
+  # They count processes, files and milliseconds of this machine, or take the cluster's components away.
+  *) threads=1 ;;
+esac
+RUST_TEST_THREADS=$threads exec "$@"
