@@ -21,7 +21,8 @@ const SPARE_PODS: usize = 2;
 /// both, a busy runtime would be refused at a fraction of its `maxRuns`.
 const HEADROOM: u128 = 2;
 
-/// The quota of a namespace: the sum over its runtimes, all of which own it.
+/// The quota of a namespace: the sum over its runtimes, all of which own it. The server takes no ephemeral storage with a
+/// scope of PriorityClass.
 pub(super) fn quota(namespace: &str, class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> ResourceQuota {
     let mut hard: BTreeMap<&str, u128> = BTreeMap::new();
     for runtime in runtimes {
@@ -35,11 +36,6 @@ pub(super) fn quota(namespace: &str, class: &str, runtimes: &[&SkillRuntime], de
         for (name, resource, own) in [
             ("limits.cpu", "cpu", &view.resources.cpu.limit),
             ("limits.memory", "memory", &view.resources.memory.limit),
-            (
-                "limits.ephemeral-storage",
-                "ephemeral-storage",
-                &view.resources.ephemeral_storage.limit,
-            ),
         ] {
             let own = Quantity::parse(own).map_or(0, |quantity| quantity.milli());
             let ceiling = runtime.spec.sandbox.max_resources.get(resource);
@@ -138,7 +134,7 @@ mod tests {
             ),
         );
         let quota = quota("n", "knack-sandbox", &[&small, &large], &Defaults::new("img"));
-        // (3 + 1 + 2) x 2 pods of 500m and up to 1 GiB; (10 + 0 + 2) x 2 of 1 CPU and 512 MiB; 64 MiB of log each.
+        // (3 + 1 + 2) x 2 pods of 500m and up to 1 GiB; (10 + 0 + 2) x 2 of 1 CPU and 512 MiB.
         let (small, large) = (12_u64, 24_u64);
         assert_eq!(
             serde_json::to_value(&quota).unwrap(),
@@ -156,7 +152,6 @@ mod tests {
                         "pods": (small + large).to_string(),
                         "limits.cpu": (small / 2 + large).to_string(),
                         "limits.memory": ((small << 30) + (large << 29)).to_string(),
-                        "limits.ephemeral-storage": ((small + large) << 26).to_string(),
                     },
                     "scopeSelector": {"matchExpressions": [
                         {"scopeName": "PriorityClass", "operator": "In", "values": ["knack-sandbox"]},
