@@ -55,6 +55,7 @@ VARIATIONS = {
     "networkPolicy.enabled": {"networkPolicy": {"enabled": False}},
     "networkPolicy.egressPorts": {"networkPolicy": {"egressPorts": [8443]}},
     "podDisruptionBudget.enabled": {"podDisruptionBudget": {"enabled": False}, "hub": {"replicas": 3}},
+    "monitoring.otlpEndpoint": {"monitoring": {"otlpEndpoint": "http://otel-collector.observability:4318"}},
     "monitoring.serviceMonitor.enabled": {"monitoring": {"serviceMonitor": {"enabled": True}}},
     "monitoring.serviceMonitor.interval": {"monitoring": {"serviceMonitor": {"enabled": True, "interval": "5s"}}},
     "monitoring.serviceMonitor.labels": {"monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}}},
@@ -89,6 +90,8 @@ REFUSED = [
     ({"admissionPolicy": {"imageAllowList": ["python:3.12"]}}, "imageAllowList"),
     ({"networkPolicy": {"egressPorts": []}}, "egressPorts"),
     ({"monitoring": {"serviceMonitor": {"interval": "soon"}}}, "interval"),
+    ({"monitoring": {"otlpEndpoint": "collector:4317"}}, "otlpEndpoint"),
+    ({"monitoring": {"otlpEndpoint": "http://user:secret@collector:4318"}}, "otlpEndpoint"),
 ]
 
 

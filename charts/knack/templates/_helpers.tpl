@@ -92,6 +92,14 @@ capabilities: {drop: [ALL]}
 {{- end }}
 
 {{- /* Who a pod is, for leases, Events and the addresses that replicas tell each other. */}}
+{{- /* The collector of traces, as environment variables; nothing without one. */ -}}
+{{- define "knack.telemetry" -}}
+{{- with .Values.monitoring.otlpEndpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "knack.identity" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
