@@ -12,7 +12,7 @@ from render import documents, identity, render, render_all
 from variations import REFUSED, VARIATIONS, combinations
 
 # Kinds without a namespace that the chart makes.
-CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "Namespace", "CustomResourceDefinition",
+CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "Namespace", "CustomResourceDefinition",
                   "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 
