@@ -11,6 +11,9 @@ const LINE_MAX_BYTES: usize = 16 << 20;
 /// A hub sends something at least every 10 s; three times that without a byte is a dead connection.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// How long the rest of an answer that was understood may take to come: its end is on its way.
+const REST_WITHIN: Duration = Duration::from_secs(1);
+
 /// Lines of an answer.
 #[derive(Debug)]
 pub struct Lines {
@@ -59,6 +62,16 @@ impl Lines {
                 }
             }
         }
+    }
+
+    /// Reads what is left in the background: a connection whose answer was not read to its end serves no other request,
+    /// and the next one would begin with a TLS handshake.
+    pub fn finish(mut self) {
+        tokio::spawn(async move {
+            let rest = async { while let Ok(Some(_)) = self.next().await {} };
+            // A hub that holds the end back costs a handshake, no more.
+            let _ = tokio::time::timeout(REST_WITHIN, rest).await;
+        });
     }
 
     /// The next line as a value.

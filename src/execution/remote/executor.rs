@@ -157,7 +157,9 @@ impl RemoteExecutor {
             .client
             .post_traced(owner, "/v1/executions", body, request.trace)
             .await?;
-        read(&mut lines, request.id, shown).await
+        let result = read(&mut lines, request.id, shown).await;
+        lines.finish();
+        result
     }
 
     fn judge(&self, error: HubError, tries: &mut Tries) -> Next {
