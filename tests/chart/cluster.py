@@ -232,6 +232,12 @@ def policy_case(name, change, word):
         raise AssertionError("%s: exit %d, %s" % (name, code, (err or out)[-600:]))
 
 
+def jobs_of_others_pass():
+    """The policy is about the hub's Jobs in the hub's namespaces: nobody else's Job is its matter."""
+    for namespace in (SKILLS, NAMESPACE, SANDBOXES):
+        kubectl("create", "job", "of-somebody", "-n", namespace, "--image=busybox", "--dry-run=server")
+
+
 def policy_types_fit():
     policy = CLUSTER_PREFIX + "-sandbox-jobs"
     status = wait_until("the policy's type check", 30,
@@ -413,6 +419,7 @@ def dry_runs(report):
 def lifecycle(report):
     report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
     report.check("the policy's expressions fit the types", policy_types_fit)
+    report.check("Jobs of others pass", jobs_of_others_pass)
     for name, change, word in jobs.CASES:
         report.check("the hub and %s" % name, lambda name=name, change=change, word=word: policy_case(name, change, word))
     apply(GROUPS, "-n", SKILLS)
