@@ -201,6 +201,8 @@ fn helm_install(cluster: &Cluster) {
             "--namespace",
             SYSTEM,
             "--create-namespace",
+            // The parts change the runtime; a cluster that was kept is set back.
+            "--force-conflicts",
             "--wait",
             "--timeout",
             "180s",
