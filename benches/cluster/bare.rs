@@ -17,10 +17,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::calls::{ANSWER, code};
 
-/// Reads one program from stdin, runs it and ends.
-const PROGRAM: &str = "import sys\nprint('ready', flush=True)\nsize = int(sys.stdin.readline())\nexec(compile(sys.stdin.read(size), 'run', 'exec'))\n";
+/// Answers to whoever asks whether it stands, reads one program from stdin, runs it and ends.
+const PROGRAM: &str = "import sys\nline = sys.stdin.readline()\nwhile line == 'ping\\n':\n    print('ready', flush=True)\n    line = sys.stdin.readline()\nexec(compile(sys.stdin.read(int(line)), 'run', 'exec'))\n";
+/// Asks. Nobody hears what was said before he attached.
+const PING: &str = "ping\n";
 /// What it says when it stands.
 const READY: &str = "ready\n";
+/// How long an attach that was accepted may stay silent: the interpreter starts within some 20 ms.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Pause between two tries to attach, as Knack's.
 const ATTACH_RETRY_FIRST: Duration = Duration::from_millis(20);
 /// The longest, as Knack's.
@@ -83,17 +87,17 @@ impl Bare {
     pub(crate) async fn cold(&self, ttl_seconds: u32) -> Duration {
         let begun = Instant::now();
         // The code goes ahead: it waits in the pod for the interpreter.
-        let mut attached = self.attach(ttl_seconds, message().as_bytes()).await;
-        assert!(attached.hear(ANSWER).await, "a bare pod answers");
+        self.attach(ttl_seconds, &message(), ANSWER).await;
         begun.elapsed()
     }
 
     /// A pod that stands ready.
     pub(crate) async fn attached(&self, ttl_seconds: u32) -> Attached {
-        self.attach(ttl_seconds, b"").await
+        self.attach(ttl_seconds, PING, READY).await
     }
 
-    async fn attach(&self, ttl_seconds: u32, first: &[u8]) -> Attached {
+    /// Makes a Job, attaches as soon as it goes, says `words` and waits for `expected`.
+    async fn attach(&self, ttl_seconds: u32, words: &str, expected: &str) -> Attached {
         let job = self
             .create(&["/usr/bin/python3", "-c", PROGRAM], true, ttl_seconds)
             .await;
@@ -117,7 +121,7 @@ impl Bare {
                         stdout: Box::new(stdout),
                     };
                     // Accepted before the container ran, it ends at once.
-                    if attached.stdin.write_all(first).await.is_ok() && attached.hear(READY).await {
+                    if attached.stdin.write_all(words.as_bytes()).await.is_ok() && attached.hear(expected).await {
                         return attached;
                     }
                 }
@@ -190,10 +194,11 @@ impl Attached {
         begun.elapsed()
     }
 
-    /// Reads so many bytes; false if the stream ends before.
+    /// Reads so many bytes; false if the stream ends or stays silent before.
     async fn hear(&mut self, expected: &str) -> bool {
         let mut heard = vec![0; expected.len()];
-        if self.stdout.read_exact(&mut heard).await.is_err() {
+        let read = tokio::time::timeout(SILENCE, self.stdout.read_exact(&mut heard));
+        if !matches!(read.await, Ok(Ok(_))) {
             return false;
         }
         assert_eq!(heard, expected.as_bytes(), "what a bare pod says");
