@@ -1,18 +1,22 @@
 #!/bin/sh
 # Runs every fuzz target for SECONDS (default 60) from the seed corpus, prints the executions of each, and fails if one
 # crashes, hangs or runs out of memory. Usage: fuzz/run.sh [SECONDS] [TARGET...]
+# Brings what it needs: a nightly toolchain of one date, so that it means the same next year, and cargo-fuzz.
 set -eu
 
 CARGO_FUZZ_VERSION=0.13.2
-TOOLCHAIN=${KNACK_FUZZ_TOOLCHAIN:-nightly}
+TOOLCHAIN=${KNACK_FUZZ_TOOLCHAIN:-nightly-2026-05-20}
 
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
 
-if ! cargo "+$TOOLCHAIN" --version >/dev/null 2>&1; then
-    echo "fuzzing needs a nightly toolchain: rustup toolchain install nightly" >&2
-    exit 1
+if ! rustup run "$TOOLCHAIN" rustc --version >/dev/null 2>&1; then
+    echo "installing the toolchain $TOOLCHAIN (minimal, some 300 MB)"
+    rustup toolchain install "$TOOLCHAIN" --profile minimal --no-self-update >/dev/null || {
+        echo "fuzzing needs a nightly toolchain; name one that is here by KNACK_FUZZ_TOOLCHAIN" >&2
+        exit 1
+    }
 fi
 if [ "$(cargo fuzz --version 2>/dev/null || true)" != "cargo-fuzz $CARGO_FUZZ_VERSION" ]; then
     echo "installing cargo-fuzz $CARGO_FUZZ_VERSION"

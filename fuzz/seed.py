@@ -10,6 +10,10 @@ FIXTURES = ROOT / "crates" / "wire" / "tests" / "fixtures"
 VECTORS = ROOT / "tests" / "vectors" / "cases"
 
 
+# Prefix of the examples of each format, in the order of the targets' choices.
+KINDS = {"chat": "chat", "msg": "messages", "resp": "responses", "gem": "gemini"}
+
+
 def put(target, name, data):
     """Writes one seed; text becomes UTF-8 (lone surrogates of a vector are dropped)."""
     if isinstance(data, str):
@@ -63,6 +67,12 @@ def wire():
             if path.stem.startswith("chat-req"):
                 put("chat_request", path.stem, body)
                 put("history_canon", path.stem, b"\xf8" + body.encode())
+            for kind, target in (("resp-req", "responses_request"), ("gem-req", "gemini_request")):
+                if path.stem.startswith(kind):
+                    put(target, path.stem, body)
+            for choice, kind in enumerate(KINDS):
+                if path.stem.startswith(kind):
+                    put("answer_glance", path.stem, bytes([choice, 9]) + body.encode())
             if path.stem.startswith("msg-re"):
                 put("messages_request", path.stem, body)
                 put("history_canon", path.stem, b"\xf9" + body.encode())
@@ -72,8 +82,10 @@ def wire():
         elif path.suffix == ".events":
             stream = frames(path, named=not path.stem.startswith(("chat", "gem")))
             put("sse_decode", path.stem, b"\x07" + stream.encode())
-            for kind, target in (("chat", "drive_chat_stream"), ("msg", "drive_messages_stream")):
+            for choice, kind in enumerate(KINDS):
                 if path.stem.startswith(kind):
+                    put("answer_glance", path.stem, bytes([4 + choice, 9]) + stream.encode())
+                    target = f"drive_{KINDS[kind]}_stream"
                     put(target, path.stem, b"\xff" + stream.encode())
                     # A round with a call of ours, then the example again.
                     hidden = stream.replace("get_weather", "skill_run")
@@ -121,19 +133,37 @@ def skills():
 
 
 def runner():
-    frames = [
+    locks = {"seccomp": True, "landlock": "fully_enforced", "landlock_abi": 6}
+    to_runner = [
         {"type": "claim", "nonce": "n"},
+        {"type": "start", "nonce": "n", "directory": "/work/run", "interpreter": {"language": "python", "path": "/usr/bin/python3"},
+         "read": ["/usr"], "execute": ["/usr/bin"], "write": ["/tmp"], "landlock": "required", "identity": {"uid": 9, "gid": 9, "exclusive": True},
+         "environment": {"A": "b"}, "inherit": ["TOKEN"], "limits": {"timeout_ms": 9, "processes": 4}, "watch": {"memory_bytes": 9},
+         "eof_grace_ms": 1, "journal": {"key": "eA==", "max_bytes": 100}},
+        {"type": "files", "nonce": "n", "area": "skills", "files": [{"path": "a/b", "data": "eA==", "append": True, "executable": True}]},
+        {"type": "run", "nonce": "n", "id": "0", "context": "c", "program": {"kind": "code", "language": "node", "source": "1", "arguments": ["x"]},
+         "cwd": {"skill": "a"}, "environment": {}, "limits": {}},
+        {"type": "run", "nonce": "n", "id": "0", "program": {"kind": "command", "argv": ["true"]}},
         {"type": "cancel", "nonce": "n"},
         {"type": "ack", "nonce": "n"},
-        {"type": "run", "nonce": "n", "id": "0", "digest": "d", "program": {"code": {"language": "python", "source": "print(1)"}}},
-        {"type": "output", "nonce": "n", "stream": "stdout", "data": "aGk="},
-        {"type": "ready", "protocol": 1, "version": "0"},
-        {"type": "claimed", "nonce": "n"},
     ]
-    lines = "".join(text(frame) + "\n" for frame in frames)
-    put("runner_frames", "all", b"\x05" + lines.encode())
-    for number, frame in enumerate(frames):
-        put("runner_frames", str(number), b"\xff" + (text(frame) + "\n").encode())
+    from_runner = [
+        {"type": "ready", "nonce": "n", "protocol": 2, "version": "0", "locks": locks},
+        {"type": "claimed", "nonce": "n"},
+        {"type": "started", "nonce": "n", "id": "0", "digest": "d", "context": "c"},
+        {"type": "output", "nonce": "n", "stream": "stdout", "data": "aGk="},
+        {"type": "file", "nonce": "n", "path": "a", "mode": 420, "size": 1, "sha256": "0" * 64, "offset": 0, "data": "eA==", "last": True},
+        {"type": "file_error", "nonce": "n", "path": "l", "kind": "symlink", "message": "m"},
+        {"type": "sealed", "nonce": "n", "sequence": 1, "data": "AAAA"},
+        {"type": "result", "nonce": "n", "id": "0", "exit": {"kind": "code", "code": 0}, "stdout": {"bytes": 2, "truncated": False},
+         "stderr": {"bytes": 0, "truncated": False}, "wall_us": 1, "cpu_us": 1, "max_rss_bytes": 1, "killed": 0, "files": 1, "file_errors": 1,
+         "locks": locks},
+        {"type": "rejected", "nonce": "n", "message": "m"},
+    ]
+    lines = [text(frame) + "\n" for frame in to_runner + from_runner]
+    put("runner_frames", "all", b"\x05" + "".join(lines).encode())
+    for number, line in enumerate(lines):
+        put("runner_frames", str(number), b"\xff" + line.encode())
 
 
 if __name__ == "__main__":

@@ -89,6 +89,10 @@ pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tool
 pub(crate) fn add_parts<const N: usize>(request: &Request, edits: &mut Edits, anchor: &str, parts: [Bytes; N]) {
     let place = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
     let at = place.map_or_else(|| json::space(request.raw(), 0) + 1, |member| member.whole().start);
+    // In an empty object each member but the first parts itself from the one before.
+    if place.is_none() && edits.inserts_at(at) {
+        edits.insert(at, ",");
+    }
     for part in parts {
         edits.insert(at, part);
     }

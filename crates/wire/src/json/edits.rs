@@ -31,6 +31,11 @@ impl Edits {
         self.list.push((Span::at(place), what.into()));
     }
 
+    /// True if something is inserted at `place`.
+    pub fn inserts_at(&self, place: usize) -> bool {
+        self.list.iter().any(|(span, _)| *span == Span::at(place))
+    }
+
     /// Removes item `index` of a list of neighbours (members or elements), with one comma. Neighbours that are removed
     /// too must all be told in one call of [`Edits::remove_items`].
     pub fn remove_item(&mut self, all: &[Span], index: usize) {
