@@ -8,11 +8,13 @@
     reason = "helpers of tests, outside of test functions, fail the test that calls them"
 )]
 
+mod chat;
 mod gateway_auth;
 mod outage;
 mod propagation;
 mod requests;
 mod slow_reader;
+#[expect(dead_code, reason = "some of it is for tests/cluster_faults")]
 mod support;
 mod tenants;
 mod tokens;

@@ -39,11 +39,16 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(cluster: &Cluster, folder: &Path, name: &str, words: &[String]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
+        command.args(words).env("KUBECONFIG", cluster.kubeconfig());
+        Self::spawn(folder, name, &mut command)
+    }
+
+    /// A process with words of its own, whose errors and log go to `<name>.log`.
+    pub(crate) fn spawn(folder: &Path, name: &str, command: &mut Command) -> Self {
         let log = folder.join(format!("{name}.log"));
-        let file = std::fs::File::create(&log).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_knack"))
-            .args(words)
-            .env("KUBECONFIG", cluster.kubeconfig())
+        let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
+        let child = command
             .env("RUST_LOG", "info,kube=warn,tower=warn")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -53,8 +58,21 @@ impl Process {
         Self { child, log }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Asks it to stop, and waits.
+    pub(crate) fn stop(&mut self) {
+        let pid = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
     }
 
     /// Stops and waits, as a crash would.
@@ -78,6 +96,16 @@ impl Drop for Process {
     }
 }
 
+/// What an installation is made of, beside what all have.
+pub(crate) struct Plan {
+    /// Namespaces of tenants.
+    pub(crate) tenants: usize,
+    /// Merged into the SkillRuntime's.
+    pub(crate) spec: Value,
+    /// Names that the hub's certificate is for.
+    pub(crate) hub_names: Vec<String>,
+}
+
 /// An installation: controller, hub, one runtime that is the cluster default, and namespaces of tenants.
 pub(crate) struct World {
     pub(crate) cluster: &'static Cluster,
@@ -85,10 +113,11 @@ pub(crate) struct World {
     pub(crate) system: Namespace,
     pub(crate) run: Namespace,
     pub(crate) tenants: Vec<Namespace>,
-    pub(crate) hub: Process,
-    _controller: Process,
+    hub: Option<Process>,
+    controller: Option<Process>,
     // Behind the processes, whose logs it holds.
     pub(crate) folder: tempfile::TempDir,
+    controller_words: Vec<String>,
     hub_words: Vec<String>,
     pub(crate) port: u16,
     authorities: String,
@@ -100,6 +129,18 @@ const TENANT: &str = "hub-test-tenant";
 impl World {
     /// Installs; `spec` is merged into the SkillRuntime's.
     pub(crate) async fn start(cluster: &'static Cluster, tenants: usize, spec: Value) -> Self {
+        let plan = Plan {
+            tenants,
+            spec,
+            hub_names: vec!["127.0.0.1".to_owned()],
+        };
+        let mut world = Self::install(cluster, plan).await;
+        world.restart_hub().await;
+        world
+    }
+
+    /// Installs everything but a hub.
+    pub(crate) async fn install(cluster: &'static Cluster, plan: Plan) -> Self {
         let client = cluster.client().await;
         let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
         cluster.kubectl(&[
@@ -111,35 +152,30 @@ impl World {
         ]);
         let system = cluster.namespace("hub-system").await;
         let run = cluster.namespace("hub-run").await;
-        let mut list = Vec::new();
-        for _ in 0..tenants {
+        let mut tenants = Vec::new();
+        for _ in 0..plan.tenants {
             // A label of this installation, so that parallel tests keep apart.
-            list.push(cluster.namespace_with("hub-tenant", &[(TENANT, run.name())]).await);
+            tenants.push(cluster.namespace_with("hub-tenant", &[(TENANT, run.name())]).await);
         }
-        apply_runtime(&client, cluster, &run, spec).await;
+        apply_runtime(&client, cluster, &run, plan.spec).await;
         let folder = tempfile::tempdir().unwrap();
-        let watched: Vec<String> = list
+        let watched: Vec<String> = tenants
             .iter()
             .chain([&run])
             .map(|namespace| format!("--watch-namespace={}", namespace.name()))
             .collect();
-        let mut words = vec![
+        let mut controller_words = vec![
             "controller".to_owned(),
             format!("--namespace={}", system.name()),
             format!("--default-runtime={}/default", run.name()),
             "--allow-image-tags".to_owned(),
-            "--hub-name=127.0.0.1".to_owned(),
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
-        words.extend(watched.iter().cloned());
-        let controller = Process::start(cluster, folder.path(), "controller", &words);
-        let authorities = certificates(&client, system.name(), folder.path()).await;
-        let port = free_port();
+        controller_words.extend(plan.hub_names.iter().map(|name| format!("--hub-name={name}")));
+        controller_words.extend(watched.iter().cloned());
         let mut hub_words = vec![
             "hub".to_owned(),
             format!("--namespace={}", system.name()),
-            format!("--listen=127.0.0.1:{port}"),
-            format!("--advertise=https://127.0.0.1:{port}"),
             format!("--runtime-namespaces={}", run.name()),
             format!("--default-runtime={}/default", run.name()),
             "--allow-image-tags".to_owned(),
@@ -147,32 +183,70 @@ impl World {
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
         hub_words.extend(watched);
-        let hub = Process::start(cluster, folder.path(), "hub", &hub_words);
-        let world = Self {
+        let mut world = Self {
             cluster,
             client,
             system,
             run,
-            tenants: list,
+            tenants,
             folder,
-            hub,
+            hub: None,
+            controller: None,
+            controller_words,
             hub_words,
-            port,
-            authorities,
-            _controller: controller,
+            port: free_port(),
+            authorities: String::new(),
         };
-        world.wait_for_hub().await;
+        world.start_controller();
+        world.authorities = world.mount_certificates().await;
         world
     }
 
-    /// Starts the hub again after it was killed.
+    /// Starts the controller, or another one after it was stopped.
+    pub(crate) fn start_controller(&mut self) {
+        let words = &self.controller_words;
+        self.controller = Some(Process::start(self.cluster, self.folder.path(), "controller", words));
+    }
+
+    /// Stops the controller as an upgrade does: it gives its Lease back.
+    pub(crate) fn stop_controller(&mut self) {
+        if let Some(mut controller) = self.controller.take() {
+            controller.stop();
+        }
+    }
+
+    /// Starts the hub, or starts it again after it was killed.
     pub(crate) async fn restart_hub(&mut self) {
-        self.hub = Process::start(self.cluster, self.folder.path(), "hub-again", &self.hub_words);
+        self.hub = Some(self.replica("hub", self.port));
         self.wait_for_hub().await;
     }
 
+    /// SIGKILL to the hub.
+    pub(crate) fn kill_hub(&mut self) {
+        self.hub = None;
+    }
+
+    /// Another replica of the hub, on a port of loopback.
+    pub(crate) fn replica(&self, name: &str, port: u16) -> Process {
+        let words = self.hub_words(&format!("127.0.0.1:{port}"));
+        Process::start(self.cluster, self.folder.path(), name, &words)
+    }
+
+    /// The words of a replica that serves, and is reached, at an address.
+    pub(crate) fn hub_words(&self, address: &str) -> Vec<String> {
+        let mut words = self.hub_words.clone();
+        words.push(format!("--listen={address}"));
+        words.push(format!("--advertise=https://{address}"));
+        words
+    }
+
     async fn wait_for_hub(&self) {
-        let client = self.hub_client(&self.token(&self.run, "default", "knack").await);
+        self.wait_for_hub_at(&self.url()).await;
+    }
+
+    /// Waits until a hub answers at a URL.
+    pub(crate) async fn wait_for_hub_at(&self, url: &str) {
+        let client = self.hub_client_at(url, &self.token(&self.run, "default", "knack").await);
         tokio::time::timeout(SOON, async {
             while client.get::<Version>("/v1/version").await.is_err() {
                 tokio::time::sleep(POLL).await;
@@ -209,8 +283,13 @@ impl World {
     }
 
     pub(crate) fn hub_client(&self, token: &str) -> HubClient {
+        self.hub_client_at(&self.url(), token)
+    }
+
+    /// A client of the hub behind another URL.
+    pub(crate) fn hub_client_at(&self, url: &str, token: &str) -> HubClient {
         HubClient::new(HubClientSettings {
-            url: self.url(),
+            url: url.to_owned(),
             authorities: Authorities::Pem(self.authorities.clone()),
             token: Token::Fixed(token.to_owned()),
             address: None,
@@ -222,6 +301,30 @@ impl World {
     pub(crate) async fn tenant(&self, index: usize) -> HubClient {
         let token = self.token(&self.tenants[index], "default", "knack").await;
         self.hub_client(&token)
+    }
+
+    /// Waits for the controller's certificates and writes them where a pod of the hub would have them mounted. Returns what
+    /// a gateway would have: the authorities.
+    pub(crate) async fn mount_certificates(&self) -> String {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.system.name());
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), self.system.name());
+        tokio::time::timeout(SOON, async {
+            loop {
+                let secret = secrets.get_opt("knack-hub-tls").await.unwrap();
+                let map = maps.get_opt("knack-hub-ca").await.unwrap();
+                if let (Some(data), Some(mut authorities)) =
+                    (secret.and_then(|secret| secret.data), map.and_then(|map| map.data))
+                {
+                    for key in ["tls.crt", "tls.key", "journal.key"] {
+                        std::fs::write(self.folder.path().join(key), &data[key].0).unwrap();
+                    }
+                    return authorities.remove("ca.crt").unwrap();
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        })
+        .await
+        .expect("the controller makes certificates")
     }
 
     pub(crate) fn authorities_file(&self) -> PathBuf {
@@ -351,29 +454,6 @@ async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace
     let api: Api<knack::api::SkillRuntime> = Api::namespaced(client.clone(), run.name());
     let params = PatchParams::apply("hub-test").force();
     api.patch("default", &params, &Patch::Apply(&body)).await.unwrap();
-}
-
-/// Waits for the controller's certificates and writes them where a pod would have them mounted.
-async fn certificates(client: &kube::Client, namespace: &str, folder: &Path) -> String {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    tokio::time::timeout(SOON, async {
-        loop {
-            let secret = secrets.get_opt("knack-hub-tls").await.unwrap();
-            let map = maps.get_opt("knack-hub-ca").await.unwrap();
-            if let (Some(data), Some(mut authorities)) =
-                (secret.and_then(|secret| secret.data), map.and_then(|map| map.data))
-            {
-                for key in ["tls.crt", "tls.key", "journal.key"] {
-                    std::fs::write(folder.join(key), &data[key].0).unwrap();
-                }
-                return authorities.remove("ca.crt").unwrap();
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    })
-    .await
-    .expect("the controller makes certificates")
 }
 
 pub(crate) fn free_port() -> u16 {

@@ -88,8 +88,9 @@ pub(super) async fn read(
         let mut decoder = Decoder::new();
         let mut scratch = vec![0; READ_BYTES];
         loop {
-            // A broken stream is the end of what there is: the caller looks at the pod.
-            let count = stream.read(&mut scratch).await.unwrap_or(0);
+            // A stream that broke is not a journal that ended: what is missing may be the start of a run.
+            let read = stream.read(&mut scratch).await;
+            let count = read.map_err(|error| kube::Error::Service(error.into()))?;
             if count == 0 {
                 return Ok::<(), kube::Error>(());
             }
@@ -120,6 +121,16 @@ pub(super) async fn read(
         reading.await?;
     }
     Ok(journal)
+}
+
+/// Whether there is no journal because there is no container yet. Kubelet says 400 to this and to other things, so its
+/// words count.
+pub(super) fn is_before_container(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 400
+        && ["is waiting to start", "does not have a host assigned"]
+            .iter()
+            .any(|words| status.message.contains(words))
 }
 
 #[cfg(test)]

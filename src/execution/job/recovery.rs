@@ -34,8 +34,8 @@ use crate::execution::{ExecutionError, ExecutionId, StartKind, now};
 
 /// Journals read at once: each is a connection to a kubelet.
 const READERS: usize = 16;
-/// Journals tried again while the kubelet or containerd is away, and how often.
-const READ_TRIES: u32 = 5;
+/// Journals tried again while the kubelet or containerd is away, and how often: for as long as one of them takes to start.
+const READ_TRIES: u32 = 40;
 /// Between two tries.
 const READ_RETRY: Duration = Duration::from_millis(500);
 
@@ -45,8 +45,10 @@ enum Found {
     Run(Box<Known>),
     /// No run: the pod may go.
     Idle(PodFacts),
-    /// Nobody can tell.
+    /// A run that nobody here can ask for, or a pod that is gone.
     Unknown(PodFacts),
+    /// Its journal cannot be read: it may have run anything.
+    Unreadable(PodFacts),
 }
 
 /// A run of an earlier owner.
@@ -90,6 +92,13 @@ pub(super) async fn recover(
                 unknown += 1;
                 idle.push(facts);
             }
+            Found::Unreadable(facts) => {
+                // Which execution it was, nobody knows: one that was asked for before now is refused rather than run twice.
+                tracing::error!(pod = %facts.name, "a journal cannot be read; executions that nobody knows are refused");
+                foundation.records.set_floor(now());
+                unknown += 1;
+                idle.push(facts);
+            }
         }
     }
     tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took the runtime over");
@@ -114,14 +123,14 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> Found {
             Ok(journal) => return judge(launcher, facts, journal),
             Err(kube::Error::Api(status)) if status.code == 404 => return Found::Unknown(facts),
             // No container yet: nothing has run.
-            Err(kube::Error::Api(status)) if status.code == 400 && facts.node.is_none() => return Found::Idle(facts),
+            Err(error) if journal::is_before_container(&error) => return Found::Idle(facts),
             Err(error) => {
                 tracing::warn!(pod = %facts.name, %error, "a journal cannot be read now");
                 tokio::time::sleep(READ_RETRY).await;
             }
         }
     }
-    Found::Unknown(facts)
+    Found::Unreadable(facts)
 }
 
 fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> Found {

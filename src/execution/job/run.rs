@@ -40,6 +40,8 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
 const SETTLE_RETRY: Duration = Duration::from_millis(500);
 /// How long a deleted pod may take to end.
 const BURN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Between two looks at the journal of a pod that is being ended.
+const BURN_LOOK: Duration = Duration::from_millis(200);
 /// How long a runner may take to exit after `ack`.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
 
@@ -347,35 +349,61 @@ async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> Verdict 
 
 /// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts.
 pub(super) async fn burn(launcher: &Launcher, pod: &PodRef) -> Verdict {
-    let key = launcher.keys.journal(&pod.uid);
-    let mut ignore = |_: &FromRunner| {};
-    let watched = journal::read(&launcher.cluster.pods, &pod.pod, &key, Until::Started, &mut ignore);
     let delete = async {
         // The journal is open before the pod goes, or its end could be missed.
         tokio::time::sleep(Duration::from_millis(100)).await;
         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
     };
-    let (read, ()) = tokio::join!(tokio::time::timeout(BURN_TIMEOUT, watched), delete);
+    let watched = tokio::time::timeout(BURN_TIMEOUT, has_started(launcher, pod));
+    let (has_started, ()) = tokio::join!(watched, delete);
     let told = |kind, reason: &str, message: &str, may_have_run| failure(kind, reason, message, may_have_run);
-    match read {
-        Ok(Ok(journal)) if journal.started.is_none() => Verdict::NotStarted(told(
+    match has_started {
+        Ok(Some(false)) => Verdict::NotStarted(told(
             ClusterFailureKind::ContainerFailed,
             "NotStarted",
             "the pod was claimed and did not start the run; it is ended",
             false,
         )),
-        Ok(Ok(_)) => Verdict::Failed(told(
+        Ok(Some(true)) => Verdict::Failed(told(
             ClusterFailureKind::PodDeleted,
             "Interrupted",
             "the run began while its pod was being ended",
             true,
         )),
-        _ => Verdict::Failed(told(
+        Ok(None) | Err(_) => Verdict::Failed(told(
             ClusterFailureKind::ApiUnavailable,
             "JournalUnreadable",
             "whether the run began could not be learnt from its pod",
             true,
         )),
+    }
+}
+
+/// Follows the journal of a pod that ends, up to the start of a run or the end of the container. A stream that ends while
+/// the container lives (kubelet or containerd went away) tells nothing, and is opened again. `None`: the pod was gone
+/// before its journal was read to the end.
+async fn has_started(launcher: &Launcher, pod: &PodRef) -> Option<bool> {
+    let key = launcher.keys.journal(&pod.uid);
+    let mut state = pod.state.clone();
+    let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+    let mut was_read = false;
+    loop {
+        // What is over before it is read has written everything.
+        let was_over = is_over(&state.borrow_and_update());
+        let mut ignore = |_: &FromRunner| {};
+        match journal::read(&launcher.cluster.pods, &pod.pod, &key, Until::Started, &mut ignore).await {
+            Ok(journal) if journal.started.is_some() => return Some(true),
+            Ok(_) if was_over => return Some(false),
+            Ok(_) => was_read = true,
+            Err(error) if is_not_found(&error) => return was_read.then_some(false),
+            // A container that has not been made has written nothing.
+            Err(error) if journal::is_before_container(&error) => {}
+            Err(_) => was_read = false,
+        }
+        let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(is_over)).await;
+        if state.borrow().is_gone {
+            return was_read.then_some(false);
+        }
     }
 }
 

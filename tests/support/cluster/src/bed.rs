@@ -11,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::component::Component;
+use crate::logs::PodLogs;
 use crate::namespace::Namespace;
 use crate::policy::PolicyStandIn;
 
@@ -261,6 +262,14 @@ impl Cluster {
     /// Starts a component again. Returns at once; what it serves comes later.
     pub fn start(&self, component: Component) {
         self.bed(&["start", component.name()]);
+    }
+
+    /// From now on keeps what the pods of a namespace write, also of those that are deleted.
+    #[must_use]
+    pub fn keep_logs(&self, namespace: &str) -> PodLogs {
+        let state = self.kubeconfig.parent().unwrap();
+        let kept = state.join(format!("kept-logs-{namespace}"));
+        PodLogs::keep(state.join("pod-logs"), kept, namespace)
     }
 
     /// From now on, sandbox pods of these namespaces may not open a connection: a stand-in for an enforcing network.

@@ -26,12 +26,14 @@
 
 mod bed;
 mod component;
+mod logs;
 mod namespace;
 mod policy;
 mod run;
 
 pub use bed::{Cluster, Switches};
 pub use component::Component;
+pub use logs::PodLogs;
 pub use namespace::Namespace;
 pub use policy::PolicyStandIn;
 pub use run::{TEST_TIMEOUT, own, run, run_within};

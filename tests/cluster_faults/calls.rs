@@ -1,0 +1,98 @@
+//! Executions as a gateway asks for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack::catalog::remote::fetch_skill;
+use knack::execution::remote::RemoteExecutor;
+use knack::execution::{
+    ExecutionError, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, SkillMount,
+    WorkingDirectory,
+};
+use knack::hub_client::HubClient;
+use knack_skill::model::SkillRef;
+use tokio_util::sync::CancellationToken;
+
+use super::support::{World, fresh_id};
+
+/// The skill that calls belong to.
+const SKILL: &str = "steady";
+
+/// A gateway's side of one hub.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    executor: Arc<RemoteExecutor>,
+    mount: Arc<SkillMount>,
+    skill: String,
+}
+
+impl Calls {
+    /// Of the first tenant, for a skill that prints `steady ran`.
+    pub(crate) async fn new(world: &World, client: HubClient) -> Self {
+        let namespace = world.tenants[0].name();
+        world.skill(namespace, SKILL, "print('steady ran')").await;
+        world.served(&client, SKILL).await;
+        let id = SkillRef {
+            namespace: namespace.to_owned(),
+            name: SKILL.to_owned(),
+        };
+        let skill = fetch_skill(&client, &world.runtime(), &id).await.unwrap();
+        Self {
+            executor: RemoteExecutor::new(client, world.runtime()),
+            mount: Arc::new(SkillMount {
+                name: SKILL.to_owned(),
+                skill,
+            }),
+            skill: format!("{namespace}/{SKILL}"),
+        }
+    }
+
+    /// A run of python source that may take some seconds.
+    pub(crate) fn python(&self, source: &str, seconds: u64) -> ExecutionRequest {
+        ExecutionRequest {
+            id: fresh_id(),
+            caller: "test".to_owned(),
+            skill: Some(self.skill.clone()),
+            program: Program::Code {
+                language: Language::Python,
+                source: source.to_owned(),
+            },
+            mounts: vec![(*self.mount).clone()],
+            inputs: Vec::new(),
+            working_directory: WorkingDirectory::Work,
+            env: BTreeMap::new(),
+            limits: Limits {
+                timeout: Duration::from_secs(seconds),
+                ..Limits::default()
+            },
+        }
+    }
+
+    /// A run that sleeps and then says a word.
+    pub(crate) fn sleeper(&self, seconds: f64, word: &str) -> ExecutionRequest {
+        self.python(&format!("import time; time.sleep({seconds}); print('{word}')"), 30)
+    }
+
+    pub(crate) async fn run(&self, request: ExecutionRequest) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        self.executor.execute(request, CancellationToken::new()).await
+    }
+
+    /// What it printed, if it ended well.
+    pub(crate) async fn text(&self, request: ExecutionRequest) -> Result<String, ExecutionError> {
+        let result = self.run(request).await?;
+        assert_eq!(result.exit, Exit::Code(0), "{result:?}");
+        Ok(result.stdout.text().into_owned())
+    }
+}
+
+/// Whether an error says by name what is the matter, so that a caller, or an operator, can act.
+pub(crate) fn is_named(error: &ExecutionError) -> bool {
+    matches!(
+        error,
+        ExecutionError::Cluster(_)
+            | ExecutionError::Unavailable(_)
+            | ExecutionError::QueueFull { .. }
+            | ExecutionError::QueueTimeout { .. }
+    )
+}

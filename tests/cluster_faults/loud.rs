@@ -1,0 +1,112 @@
+//! 40 MB of output, and gateways that stop reading.
+
+use std::time::{Duration, Instant};
+
+use knack::execution::Exit;
+use knack::hub_api::ExecutionFrame;
+use knack::hub_client::Lines;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::alone;
+use super::calls::Calls;
+use super::journals::Journals;
+use super::support::{Process, World, free_port, fresh_id};
+
+/// Readers that stop, each with 1 MB of output and 3 MB of files: 40 MB.
+const READERS: usize = 10;
+const OUTPUT: usize = 1_000_000;
+const FILE: usize = 3_000_000;
+/// The runner's own bound of a journal, and what containerd adds to each line.
+const JOURNAL_MAX: u64 = 8 << 20;
+/// What the hub may need for it: each stopped reader's result once as it is and once as text, and room to move.
+const MEMORY_MAX: u64 = 400 << 20;
+
+fn resident(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let kibibytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kibibytes << 10
+}
+
+async fn read(mut lines: Lines) -> (usize, usize) {
+    let (mut output, mut files) = (0, 0);
+    while let Some(frame) = lines.next_value::<ExecutionFrame>().await.unwrap() {
+        match frame {
+            ExecutionFrame::File(piece) => files += piece.data.0.len(),
+            ExecutionFrame::Result(result) => output = result.stdout.0.len(),
+            ExecutionFrame::Error(problem) => panic!("{problem:?}"),
+            _ => {}
+        }
+    }
+    (output, files)
+}
+
+/// Ten gateways stop reading 4 MB each, and a program writes 40 MB at once. Others run meanwhile as ever, the containers end
+/// by themselves, the logs stay below kubelet's rotation, and who reads on gets everything.
+#[test]
+fn readers_that_stop_and_forty_megabytes_harm_nobody() {
+    alone("readers_that_stop_and_forty_megabytes_harm_nobody", async |cluster| {
+        let spec = json!({"concurrency": {"maxRuns": 4}, "sandbox": {"ttlSecondsAfterFinished": 3600}});
+        let mut world = World::start(cluster, 1, spec).await;
+        world.kill_hub();
+        let port = free_port();
+        let hub = world.replica("hub-loud", port);
+        let url = format!("https://127.0.0.1:{port}");
+        world.wait_for_hub_at(&url).await;
+        let journals = Journals::keep(cluster, &world.run);
+        let token = world.token(&world.tenants[0], "default", "knack").await;
+        let client = world.hub_client_at(&url, &token);
+        let calls = Calls::new(&world, client.clone()).await;
+        let skill = world.served(&client, "steady").await;
+        calls.text(calls.sleeper(0.0, "first")).await.unwrap();
+
+        let program = format!(
+            "import sys\nfor i in range({OUTPUT} // 1000): sys.stdout.write(str(i % 10) * 1000)\nopen('end','w').write('e' * {FILE})"
+        );
+        let mut unread = Vec::new();
+        for _ in 0..READERS {
+            let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
+            post["live"] = json!(true);
+            let stream = client.post_stream(None, "/v1/executions", post.to_string().into());
+            unread.push(stream.await.unwrap());
+        }
+        // Forty megabytes from one program: what is over its limit is not kept, and it is ended.
+        let flood = "import sys\nfor i in range(40): sys.stdout.write('x' * 1000000)\nprint('not reached')";
+        let flooded = calls.run(calls.python(flood, 30)).await.unwrap();
+        assert_eq!(flooded.exit, Exit::OutputLimit);
+        assert!(flooded.stdout.truncated && flooded.stdout.bytes.len() <= 1 << 20);
+        // The queue is in order: by now all of the ten have run, though nobody has read.
+        for _ in 0..3 {
+            let begun = Instant::now();
+            assert_eq!(calls.text(calls.sleeper(0.0, "quiet")).await.unwrap(), "quiet\n");
+            println!("another execution: {:?}", begun.elapsed());
+        }
+        let pods = cluster.kubectl(&[
+            "get",
+            "pods",
+            "-n",
+            &world.run,
+            "-o",
+            "jsonpath={range .items[*]}{.status.phase} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}",
+        ]);
+        assert!(
+            pods.lines().all(|pod| pod != "Failed 0" && pod.ends_with('0')),
+            "{pods}"
+        );
+        println!(
+            "largest journal: {} bytes, the hub: {} MiB",
+            journals.largest(),
+            resident(&hub) >> 20
+        );
+        assert!(journals.largest() < JOURNAL_MAX, "{}", journals.largest());
+        assert!(resident(&hub) < MEMORY_MAX, "{}", resident(&hub));
+
+        let mut reading = JoinSet::new();
+        for lines in unread {
+            reading.spawn(read(lines));
+        }
+        let all = tokio::time::timeout(Duration::from_mins(1), reading.join_all()).await;
+        assert_eq!(all.expect("who reads on gets everything"), [(OUTPUT, FILE); READERS]);
+    });
+}

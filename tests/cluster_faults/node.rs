@@ -1,0 +1,76 @@
+//! A node that goes with a run on it.
+
+use std::time::{Duration, Instant};
+
+use cluster_support::Component;
+use knack::execution::{ClusterFailureKind as Kind, ExecutionError};
+use serde_json::json;
+
+use super::alone;
+use super::calls::Calls;
+use super::components::{Down, whole};
+use super::journals::Journals;
+use super::support::{SOON, World};
+
+/// Kubernetes keeps pods of a node that is gone for 40 s, and looks every 20 s.
+const NOTICED_WITHIN: Duration = Duration::from_secs(90);
+
+/// The machine is switched off and its Node object deleted. What ran there fails as lost with its node, a new call says
+/// that there is no place, and code runs again when a node is there.
+#[test]
+fn a_node_that_goes_is_told_and_the_next_one_is_used() {
+    alone("a_node_that_goes_is_told_and_the_next_one_is_used", async |cluster| {
+        let spec = json!({"sandbox": {"maxTimeoutSeconds": 200}});
+        let world = World::start(cluster, 1, spec).await;
+        let mut journals = Journals::keep(cluster, &world.run);
+        let calls = Calls::new(&world, world.tenant(0).await).await;
+        let running = tokio::spawn({
+            let calls = calls.clone();
+            async move { calls.text(calls.python("import time; time.sleep(150)", 160)).await }
+        });
+        tokio::time::timeout(SOON, async {
+            while journals.started().count() == 0 {
+                journals.look();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("it runs");
+
+        let off = Down::kill(cluster, Component::Kubelet);
+        cluster.kubectl(&["delete", "node", "--all", "--wait=false"]);
+        let begun = Instant::now();
+        let placeless = tokio::time::timeout(SOON, calls.text(calls.sleeper(0.0, "placed")))
+            .await
+            .expect("bounded");
+        assert_eq!(kind(&placeless), Some(Kind::Unschedulable), "{placeless:?}");
+        let lost = tokio::time::timeout(NOTICED_WITHIN, running)
+            .await
+            .expect("told in bounded time");
+        let lost = lost.unwrap();
+        println!("a run whose node went ended after {:?}: {lost:?}", begun.elapsed());
+        assert_eq!(kind(&lost), Some(Kind::NodeLost), "{lost:?}");
+        assert!(matches!(&lost, Err(ExecutionError::Cluster(failure)) if failure.may_have_run));
+
+        drop(off);
+        let outcome = tokio::time::timeout(SOON, async {
+            loop {
+                match calls.text(calls.sleeper(0.0, "placed")).await {
+                    Ok(text) => return text,
+                    Err(error) => println!("not yet: {error}"),
+                }
+            }
+        });
+        assert_eq!(outcome.await.expect("code runs on the new node"), "placed\n");
+        // A node that is registered anew makes kube-proxy end itself; elsewhere its DaemonSet starts it.
+        cluster.start(Component::Proxy);
+        whole(cluster).await;
+    });
+}
+
+fn kind(outcome: &Result<String, ExecutionError>) -> Option<Kind> {
+    match outcome {
+        Err(ExecutionError::Cluster(failure)) => Some(failure.kind),
+        _ => None,
+    }
+}

@@ -1,0 +1,150 @@
+//! Replicas of the hub that are killed: nothing is lost and nothing runs twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::alone;
+use super::calls::Calls;
+use super::journals::Journals;
+use super::replicas::{Replicas, install};
+
+/// Executions, of 2 to 8 s.
+const EXECUTIONS: usize = 200;
+/// Replicas killed; every other one is the owner.
+const KILLS: usize = 10;
+/// Executions that have started and cannot have ended, at any kill.
+const IN_FLIGHT: usize = 8;
+/// Asked for at once: more than the runtime runs, so that some wait.
+const CALLERS: usize = 24;
+/// Runs of the runtime at once.
+const MAX_RUNS: usize = 16;
+/// How often the journals are looked at while a moment is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// When a replica is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// The owner, with a pod that it has claimed and that has started nothing.
+    BetweenClaimAndRun,
+    /// The owner, at any time.
+    Owner,
+    /// The other one.
+    Other,
+}
+
+impl Moment {
+    fn of(kill: usize) -> Self {
+        match kill % 4 {
+            0 => Self::BetweenClaimAndRun,
+            2 => Self::Owner,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// How long the execution of an index sleeps, seconds.
+fn seconds(index: usize) -> u64 {
+    2 + index as u64 % 7
+}
+
+/// Executions that sleep at this moment, by their journals.
+fn running(journals: &Journals, sleeps: &BTreeMap<String, Duration>) -> usize {
+    let lives = |(id, at): (&str, Instant)| sleeps.get(id).is_some_and(|sleep| at.elapsed() < *sleep);
+    journals.started().filter(|started| lives(*started)).count()
+}
+
+#[test]
+fn killed_hubs_lose_nothing_and_double_nothing() {
+    alone("killed_hubs_lose_nothing_and_double_nothing", async |cluster| {
+        let spec = json!({
+            "warmPool": {"replicas": 2}, "concurrency": {"maxRuns": MAX_RUNS, "maxQueued": 300, "queueTimeoutSeconds": 300},
+            "sandbox": {"ttlSecondsAfterFinished": 3600, "maxTimeoutSeconds": 60},
+        });
+        let world = install(cluster, spec).await;
+        let mut journals = Journals::keep(cluster, &world.run);
+        let mut replicas = Replicas::start(&world, 2).await;
+        let token = world.token(&world.tenants[0], "default", "knack").await;
+        let calls = Calls::new(&world, world.hub_client_at(&replicas.service.url, &token)).await;
+
+        let begun = Instant::now();
+        let places = Arc::new(Semaphore::new(CALLERS));
+        let (mut asked, mut sleeps) = (JoinSet::new(), BTreeMap::new());
+        for index in 0..EXECUTIONS {
+            let request = calls.sleeper(
+                f64::from(u32::try_from(seconds(index)).unwrap()),
+                &format!("done {index}"),
+            );
+            sleeps.insert(request.id.to_string(), Duration::from_secs(seconds(index)));
+            let (places, calls) = (Arc::clone(&places), calls.clone());
+            asked.spawn(async move {
+                let _place = places.acquire_owned().await.unwrap();
+                (index, calls.text(request).await)
+            });
+        }
+        let mut between = 0;
+        for kill in 0..KILLS {
+            let moment = Moment::of(kill);
+            let (victim, claimed) = wait_for(moment, &mut journals, &sleeps, &replicas, kill).await;
+            let alive = running(&journals, &sleeps);
+            replicas.kill(&victim);
+            journals.look();
+            let is_between = claimed
+                .difference(&BTreeSet::new())
+                .any(|pod| journals.claimed().contains(pod));
+            between += usize::from(is_between);
+            println!(
+                "{:>5.1} s: kill {kill}, {moment:?}, {alive} in flight, {} left",
+                begun.elapsed().as_secs_f64(),
+                asked.len()
+            );
+            replicas.add();
+        }
+        while let Some(ended) = asked.join_next().await {
+            let (index, outcome) = ended.unwrap();
+            assert_eq!(outcome, Ok(format!("done {index}\n")), "execution {index}");
+        }
+        println!("all ended after {:?}", begun.elapsed());
+        let starts = journals.starts();
+        let count = |of: &dyn Fn(usize) -> bool| {
+            let ids = sleeps.keys();
+            ids.filter(|id| of(starts.get(*id).copied().unwrap_or(0))).count()
+        };
+        let (lost, doubled) = (count(&|starts| starts == 0), count(&|starts| starts > 1));
+        println!(
+            "{EXECUTIONS} executions, {KILLS} kills, {between} between claim and run: {lost} lost, {doubled} doubled"
+        );
+        assert_eq!((lost, doubled), (0, 0));
+        assert!(between >= 2, "only {between} kills met a pod between claim and run");
+    });
+}
+
+/// Waits for a moment; returns who is to be killed, and the pods that have been claimed since the wait began.
+async fn wait_for(
+    moment: Moment,
+    journals: &mut Journals,
+    sleeps: &BTreeMap<String, Duration>,
+    replicas: &Replicas<'_>,
+    kill: usize,
+) -> (String, BTreeSet<String>) {
+    let until = Instant::now() + Duration::from_mins(1);
+    let mut before = None;
+    loop {
+        journals.look();
+        let is_busy = running(journals, sleeps) >= IN_FLIGHT;
+        let before = before.get_or_insert_with(|| journals.claimed().clone());
+        let claimed: BTreeSet<String> = journals.claimed().difference(before).cloned().collect();
+        let is_now = is_busy && (moment != Moment::BetweenClaimAndRun || !claimed.is_empty());
+        if is_now && let Some(owner) = replicas.owner().await {
+            let other = replicas.addresses().into_iter().find(|address| *address != owner);
+            let victim = if moment == Moment::Other { other.unwrap() } else { owner };
+            return (victim, claimed);
+        }
+        assert!(Instant::now() < until, "kill {kill}: {moment:?} does not come");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

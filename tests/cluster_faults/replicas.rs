@@ -1,0 +1,163 @@
+//! Several replicas of the hub as processes.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use knack::api::vocabulary::ANNOTATION_ADDRESS;
+use knack::hub_api::{Problem, ProblemCode};
+use knack::hub_client::{HubClient, HubError};
+use kube::Api;
+use serde_json::json;
+
+use super::alone;
+use super::calls::Calls;
+use super::service::Service;
+use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
+
+/// Replicas behind one Service.
+pub(crate) struct Replicas<'w> {
+    world: &'w World,
+    pub(crate) service: Service,
+    alive: Vec<(String, Process)>,
+    started: usize,
+}
+
+impl<'w> Replicas<'w> {
+    pub(crate) async fn start(world: &'w World, count: usize) -> Self {
+        let mut replicas = Self {
+            world,
+            service: Service::start().await,
+            alive: Vec::new(),
+            started: 0,
+        };
+        for _ in 0..count {
+            replicas.add();
+        }
+        for (address, _) in &replicas.alive {
+            world.wait_for_hub_at(&format!("https://{address}")).await;
+        }
+        replicas
+    }
+
+    /// Another one, at an address of its own.
+    pub(crate) fn add(&mut self) {
+        let (name, port) = (format!("hub-{}", self.started), free_port());
+        self.started += 1;
+        let process = self.world.replica(&name, port);
+        self.alive.push((format!("127.0.0.1:{port}"), process));
+        self.tell();
+    }
+
+    /// SIGKILL to one; returns when it is gone.
+    pub(crate) fn kill(&mut self, address: &str) {
+        let position = self.alive.iter().position(|(known, _)| known == address).unwrap();
+        let (_, mut process) = self.alive.remove(position);
+        process.kill();
+        self.tell();
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.alive.iter().map(|(address, _)| address.clone()).collect()
+    }
+
+    fn tell(&self) {
+        self.service.point_to(self.addresses());
+    }
+
+    /// The address of the living replica that holds the runtime's Lease.
+    pub(crate) async fn owner(&self) -> Option<String> {
+        let owner = owner(self.world).await?;
+        self.addresses().into_iter().find(|address| *address == owner)
+    }
+
+    /// Waits for an owner.
+    pub(crate) async fn wait_for_owner(&self) -> String {
+        tokio::time::timeout(SOON, async {
+            loop {
+                if let Some(owner) = self.owner().await {
+                    return owner;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("the runtime has an owner")
+    }
+}
+
+/// Who the runtime's Lease says owns it, by `host:port`.
+pub(crate) async fn owner(world: &World) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), world.run.name());
+    let lease = leases.get_opt("knack-runtime-default").await.ok().flatten()?;
+    let address = lease.metadata.annotations?.remove(ANNOTATION_ADDRESS)?;
+    Some(address.strip_prefix("https://")?.to_owned())
+}
+
+/// Everything but a hub, for one tenant.
+pub(crate) async fn install(cluster: &'static cluster_support::Cluster, spec: serde_json::Value) -> World {
+    let plan = Plan {
+        tenants: 1,
+        spec,
+        hub_names: vec!["127.0.0.1".to_owned()],
+    };
+    World::install(cluster, plan).await
+}
+
+async fn refusal(client: &HubClient, post: &serde_json::Value) -> Problem {
+    match client
+        .post_stream(None, "/v1/executions", post.to_string().into())
+        .await
+    {
+        Err(HubError::Refused(problem)) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One replica owns a runtime. The other names it with 421, a client follows, and when the owner dies the other takes over.
+#[test]
+fn the_other_replica_names_the_owner_and_follows_it() {
+    alone("the_other_replica_names_the_owner_and_follows_it", async |cluster| {
+        let world = install(cluster, json!({})).await;
+        let mut replicas = Replicas::start(&world, 2).await;
+        let owner = replicas.wait_for_owner().await;
+        let other = replicas
+            .addresses()
+            .into_iter()
+            .find(|address| *address != owner)
+            .unwrap();
+        let token = world.token(&world.tenants[0], "default", "knack").await;
+        let at_other = world.hub_client_at(&format!("https://{other}"), &token);
+        let calls = Calls::new(&world, at_other.clone()).await;
+
+        let skill = world.served(&at_other, "steady").await;
+        let post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", "print(1)"]);
+        let problem = refusal(&at_other, &post).await;
+        assert_eq!(problem.code, ProblemCode::NotOwner, "{problem}");
+        assert_eq!(problem.owner, Some(format!("https://{owner}")));
+        assert!(!problem.message.contains("127.0.0.1"), "{problem}");
+        // The word on the wire is HTTP's own.
+        let plain = reqwest::Client::builder()
+            .tls_danger_accept_invalid_certs(true)
+            .build()
+            .unwrap()
+            .post(format!("https://{other}/v1/executions"))
+            .bearer_auth(&token)
+            .body(post.to_string());
+        assert_eq!(plain.send().await.unwrap().status().as_u16(), 421);
+
+        // A client that knows the other one only gets its result.
+        assert_eq!(
+            calls.text(calls.sleeper(0.0, "followed")).await,
+            Ok("followed\n".to_owned())
+        );
+
+        replicas.kill(&owner);
+        let since = Instant::now();
+        let outcome = tokio::time::timeout(SOON, calls.text(calls.sleeper(0.0, "taken over"))).await;
+        assert_eq!(outcome.expect("bounded"), Ok("taken over\n".to_owned()));
+        println!("an owner that was killed is followed after {:?}", since.elapsed());
+        assert_eq!(replicas.owner().await, Some(other));
+        // A Lease of 15 s, looks 3 s apart, and the reading of the journals.
+        assert!(since.elapsed() < Duration::from_secs(40), "{:?}", since.elapsed());
+    });
+}

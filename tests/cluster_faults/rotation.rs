@@ -1,0 +1,216 @@
+//! A certificate of the hub that is replaced while gateways are connected.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use knack::certificates::state::service_names;
+use knack::certificates::{State, issue};
+use knack::hub_api::{CatalogLine, Version};
+use knack::hub_client::{Authorities, HubClient, HubClientSettings, HubError, Token};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::alone;
+use super::calls::Calls;
+use super::support::{Plan, SOON, World, free_port, next_skill};
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// A client of a hub that trusts the authorities of a file, which may change.
+fn client(url: &str, authorities: &Path, token: &str) -> HubClient {
+    HubClient::new(HubClientSettings {
+        url: url.to_owned(),
+        authorities: Authorities::File(authorities.to_owned()),
+        token: Token::Fixed(token.to_owned()),
+        address: None,
+    })
+    .unwrap()
+}
+
+fn secrets(world: &World) -> Api<Secret> {
+    Api::namespaced(world.client.clone(), world.system.name())
+}
+
+async fn state(world: &World) -> (Secret, Value) {
+    let secret = secrets(world).get("knack-hub-tls").await.unwrap();
+    let state = serde_json::from_slice(&secret.data.as_ref().unwrap()["state.json"].0).unwrap();
+    (secret, state)
+}
+
+/// Puts a certificate that is 61 days old in the place of the new one, as if it had been made then. Returns its authority.
+async fn age(world: &World, mut names: Vec<String>) -> String {
+    names.extend(service_names("knack-hub", world.system.name()));
+    names.sort();
+    let (mut secret, value) = state(world).await;
+    let mut aged: State = serde_json::from_value(value).unwrap();
+    let active = issue(seconds_now() - 61 * DAY, &names).unwrap();
+    aged.active = Some(active.clone());
+    let data = secret.data.as_mut().unwrap();
+    for (key, text) in [
+        ("tls.crt", active.certificate),
+        ("tls.key", active.key),
+        ("ca.crt", active.authority.clone()),
+        ("state.json", serde_json::to_string(&aged).unwrap()),
+    ] {
+        data.insert(key.to_owned(), ByteString(text.into_bytes()));
+    }
+    let api = secrets(world);
+    api.replace("knack-hub-tls", &PostParams::default(), &secret)
+        .await
+        .unwrap();
+    active.authority
+}
+
+/// Asks until whoever trusts the last authority only is refused by TLS; calls of gateways go on meanwhile.
+async fn until_replaced(calls: &Calls, url: &str, last: &Path, token: &str) {
+    let begun = Instant::now();
+    loop {
+        assert_eq!(calls.text(calls.sleeper(0.0, "again")).await, Ok("again\n".to_owned()));
+        // A fresh client each time: a connection that stands would go on with what it has seen.
+        match client(url, last, token).get::<Version>("/v1/version").await {
+            // The hub looks at its files every 10 s.
+            Ok(_) => assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "the hub goes on with the old one"
+            ),
+            Err(HubError::Unreachable(why) | HubError::Broken(why)) => {
+                println!("who trusts the last authority only, after {:?}: {why}", begun.elapsed());
+                return;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Lets an hour pass since a moment that the controller has written down, and the next controller look.
+async fn an_hour_later(world: &mut World, member: &str, moment: &str) {
+    world.stop_controller();
+    let (mut secret, mut state) = state(world).await;
+    let before = state[member][moment].as_u64().unwrap();
+    state[member][moment] = json!(before - HOUR);
+    let bytes = ByteString(serde_json::to_vec(&state).unwrap());
+    secret.data.as_mut().unwrap().insert("state.json".to_owned(), bytes);
+    let api = secrets(world);
+    api.replace("knack-hub-tls", &PostParams::default(), &secret)
+        .await
+        .unwrap();
+    world.start_controller();
+}
+
+/// Waits until the controller has come to a state, and mounts what it has written, as kubelet does for hub and gateway.
+async fn until(world: &World, authorities: &Path, what: &str, fits: impl Fn(&Value) -> bool) -> String {
+    let begun = Instant::now();
+    while !fits(&state(world).await.1) {
+        assert!(begun.elapsed() < SOON, "{what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // The ConfigMap is written before the Secret, so both are of this state.
+    let bundle = world.mount_certificates().await;
+    let next = authorities.with_extension("next");
+    std::fs::write(&next, &bundle).unwrap();
+    std::fs::rename(&next, authorities).unwrap();
+    bundle
+}
+
+fn count(bundle: &str) -> usize {
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+/// Two thirds of a certificate's life are over. The next one is published, serves, and the last one is forgotten; a gateway's
+/// streams and calls go on through all of it, and whoever trusts only the last authority is told so by TLS.
+#[test]
+fn a_certificate_is_replaced_under_its_gateways() {
+    alone("a_certificate_is_replaced_under_its_gateways", async |cluster| {
+        let names = vec!["127.0.0.1".to_owned()];
+        let plan = Plan {
+            tenants: 1,
+            spec: json!({"warmPool": {"replicas": 1}}),
+            hub_names: names.clone(),
+        };
+        let mut world = World::install(cluster, plan).await;
+        world.stop_controller();
+        let last = age(&world, names).await;
+        let authorities = world.folder.path().join("ca.crt");
+        std::fs::write(&authorities, &last).unwrap();
+        world.mount_certificates().await;
+
+        let port = free_port();
+        let url = format!("https://127.0.0.1:{port}");
+        let token = world.token(&world.tenants[0], "default", "knack").await;
+        let gateway = client(&url, &authorities, &token);
+        let hub = world.replica("hub-rotated", port);
+        let begun = Instant::now();
+        while gateway.get::<Version>("/v1/version").await.is_err() {
+            assert!(
+                begun.elapsed() < SOON,
+                "the hub serves the old certificate: {}",
+                hub.log()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // Published first.
+        world.start_controller();
+        let bundle = until(&world, &authorities, "the next one is prepared", |state| {
+            !state["next"].is_null()
+        })
+        .await;
+        assert_eq!(count(&bundle), 2, "{bundle}");
+        let calls = Calls::new(&world, gateway.clone()).await;
+        let mut catalog = gateway.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
+        next_skill(&mut catalog, |skill| skill.name == "steady").await;
+        let long = tokio::spawn({
+            let calls = calls.clone();
+            async move {
+                calls
+                    .text(calls.python("import time; time.sleep(25); print('through')", 40))
+                    .await
+            }
+        });
+
+        // An hour later it serves; a hub looks at its files every 10 s.
+        an_hour_later(&mut world, "next", "published_at").await;
+        let bundle = until(&world, &authorities, "the next one serves", |state| {
+            !state["previous"].is_null()
+        })
+        .await;
+        assert_eq!(count(&bundle), 2, "{bundle}");
+        let only_last = world.folder.path().join("last.crt");
+        std::fs::write(&only_last, &last).unwrap();
+        until_replaced(&calls, &url, &only_last, &token).await;
+        let fresh = client(&url, &authorities, &token);
+        assert!(fresh.get::<Version>("/v1/version").await.is_ok());
+
+        // An hour later the last authority is forgotten.
+        an_hour_later(&mut world, "previous", "replaced_at").await;
+        let bundle = until(&world, &authorities, "the last one is dropped", |state| {
+            state["previous"].is_null()
+        })
+        .await;
+        assert_eq!(count(&bundle), 1, "{bundle}");
+        assert!(!bundle.contains(last.trim()));
+        assert_eq!(calls.text(calls.sleeper(0.0, "last")).await, Ok("last\n".to_owned()));
+        // What was connected at the beginning is connected still.
+        assert_eq!(long.await.unwrap(), Ok("through\n".to_owned()));
+        world.skill(&world.tenants[0], "late", "print('x')").await;
+        let late = async {
+            loop {
+                if let Some(CatalogLine::Skill(skill)) = catalog.next_value::<CatalogLine>().await.unwrap()
+                    && skill.name == "late"
+                {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(SOON, late)
+            .await
+            .expect("the first stream goes on");
+    });
+}

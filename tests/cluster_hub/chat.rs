@@ -1,0 +1,95 @@
+//! A gateway process with a scripted model behind it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::support::{Process, SOON, World, free_port, listening};
+
+/// A model that runs a skill's script by `run_code` when asked to, and says what came of it.
+const SCRIPT: &str = r#"
+turns:
+  - user: {regex: 'run it'}
+    rounds:
+      - when: {results: 0}
+        reply:
+          calls:
+            - tool: run_code
+              arguments: {skill: steady, command: 'python3 skills/steady/scripts/run.py'}
+      - when: {}
+        reply: {text: "{{results}}"}
+  - rounds:
+      - when: {}
+        reply: {text: "the model speaks"}
+"#;
+
+/// The model, and what its gateways need.
+pub(crate) struct Model {
+    words: Vec<String>,
+    _process: Process,
+}
+
+impl Model {
+    /// Starts the model; its gateways come with a token of the first tenant.
+    pub(crate) async fn start(world: &World) -> Self {
+        let folder = world.folder.path();
+        let (script, token, port) = (folder.join("script.yaml"), folder.join("token"), free_port());
+        std::fs::write(&script, SCRIPT).unwrap();
+        std::fs::write(&token, world.token(&world.tenants[0], "default", "knack").await).unwrap();
+        let mock = [
+            "mock",
+            &format!("--listen=127.0.0.1:{port}"),
+            &format!("--script={}", script.display()),
+        ];
+        let process = Process::start(world.cluster, folder, "mock", &mock.map(str::to_owned));
+        listening(port).await;
+        let words = vec![
+            format!("--hub={}", world.url()),
+            format!("--hub-ca={}", world.authorities_file().display()),
+            format!("--token-file={}", token.display()),
+            format!("--runtime={}", world.runtime()),
+            format!("--upstream-openai=http://127.0.0.1:{port}"),
+            "--metrics-listen=127.0.0.1:0".to_owned(),
+        ];
+        Self {
+            words,
+            _process: process,
+        }
+    }
+
+    /// Starts a gateway and returns its port.
+    pub(crate) async fn gateway(&self, world: &World, name: &str) -> (Process, u16) {
+        let port = free_port();
+        let mut words = vec!["gateway".to_owned(), format!("--listen=127.0.0.1:{port}")];
+        words.extend(self.words.iter().cloned());
+        let folder: &Path = world.folder.path();
+        let process = Process::start(world.cluster, folder, name, &words);
+        listening(port).await;
+        (process, port)
+    }
+}
+
+/// Asks the model through a gateway; `skills` are named in the header.
+pub(crate) async fn chat(port: u16, text: &str, skills: Option<&str>) -> (u16, String) {
+    let mut request = reqwest::Client::new()
+        .post(format!("http://127.0.0.1:{port}/v1/chat/completions"))
+        .header("authorization", "Bearer sk-mock")
+        .timeout(SOON)
+        .header("content-type", "application/json")
+        .body(json!({"model": "gpt-x", "messages": [{"role": "user", "content": text}]}).to_string());
+    if let Some(skills) = skills {
+        request = request.header("x-knack-skills", skills);
+    }
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    (status, response.text().await.unwrap())
+}
+
+/// What the model says.
+pub(crate) fn content(body: &str) -> String {
+    let body: Value = serde_json::from_str(body).unwrap();
+    body["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
