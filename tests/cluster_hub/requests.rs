@@ -1,6 +1,6 @@
 //! Bad requests, each with its own answer.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::run;
 use knack::execution::ExecutionId;
@@ -25,6 +25,9 @@ fn bad_requests_are_refused_by_name() {
             post.to_string()
         };
         let old = ExecutionId::new(Duration::from_secs(1_700_000_000), "r", 0, "c").to_string();
+        let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let tomorrow = today + Duration::from_hours(24);
+        let early = ExecutionId::new(tomorrow, "r", 0, "c").to_string();
         let fifty_megabytes = "x".repeat(50 << 20);
         for (body, code, word) in [
             ("{".to_owned(), ProblemCode::Invalid, "cannot be read"),
@@ -35,6 +38,7 @@ fn bad_requests_are_refused_by_name() {
                 "version 7",
             ),
             (with(&|post| post["id"] = json!(old)), ProblemCode::Gone, "retention"),
+            (with(&|post| post["id"] = json!(early)), ProblemCode::Invalid, "future"),
             (
                 with(&|post| post["protocol"] = json!(99)),
                 ProblemCode::Invalid,
@@ -86,11 +90,22 @@ fn bad_requests_are_refused_by_name() {
                 other => panic!("{shown}: {other:?}"),
             }
         }
-        for id in [fresh_id().to_string(), "nonsense".to_owned(), "..%2f..".to_owned()] {
+        // Ids that nobody was given, that are none, and that are older than anything is kept.
+        let foreign = ProblemCode::NotFound;
+        for (id, code) in [
+            (fresh_id().to_string(), foreign),
+            ("5f0c6a1e-2d7b-4a53-9f3c-111111111111".to_owned(), foreign),
+            ("nonsense".to_owned(), foreign),
+            ("..%2f..".to_owned(), foreign),
+            (old, ProblemCode::Gone),
+        ] {
             let path = format!("/v1/executions/{id}?runtime={}", world.runtime());
-            match client.get::<ExecutionView>(&path).await {
-                Err(HubError::Refused(problem)) => assert_eq!(problem.code, ProblemCode::NotFound, "{id}: {problem}"),
-                other => panic!("{id}: {other:?}"),
+            let read = client.get::<ExecutionView>(&path).await.map(|_| ());
+            for answer in [read, client.delete(None, &path).await] {
+                match answer {
+                    Err(HubError::Refused(problem)) => assert_eq!(problem.code, code, "{id}: {problem}"),
+                    other => panic!("{id}: {other:?}"),
+                }
             }
         }
         // After all of it an honest request runs.

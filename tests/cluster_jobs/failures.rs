@@ -67,15 +67,42 @@ fn images_that_cannot_run_are_named() {
     });
 }
 
+/// One that only says what nobody asked for, and one that plays its part up to the run: each ends in an error, in bounded
+/// time, with the pods gone, and the executor runs the next one.
 #[test]
-fn garbage_of_a_compromised_runner_ends_in_an_error() {
-    cluster_support::run("garbage_of_a_compromised_runner_ends_in_an_error", async |cluster| {
-        let mut fixture = Fixture::new(cluster, cold()).await;
-        fixture.view.image = cluster.image("garbage");
-        let executor = fixture.owner().await;
-        let outcome = within(90, executor.execute(python("print(1)"), CancellationToken::new())).await;
-        println!("{}", outcome.unwrap_err());
-        executor.shutdown().await;
+fn a_compromised_runner_ends_in_an_error() {
+    cluster_support::run("a_compromised_runner_ends_in_an_error", async |cluster| {
+        for (image, kind, reason) in [
+            ("garbage", Kind::RunnerTooOld, "NoAnswer"),
+            ("liar", Kind::ContainerFailed, "NotStarted"),
+        ] {
+            let mut fixture = Fixture::new(cluster, cold()).await;
+            fixture.view.image = cluster.image(image);
+            let executor = fixture.owner().await;
+            let found = failure(&executor, 90).await;
+            assert_eq!(found, (kind, reason.to_owned(), false), "{image}");
+            let living = [
+                "get",
+                "pods",
+                "-n",
+                &fixture.namespace,
+                "--field-selector",
+                "status.phase=Running",
+                "-o",
+                "name",
+            ];
+            eventually(30, "no pod of it is left", async || cluster.kubectl(&living).is_empty()).await;
+            let mut honest = fixture.view.clone();
+            honest.image = cluster.image("sandbox-python");
+            executor.update(honest);
+            let result = within(
+                60,
+                executor.execute(python("print('honest')"), CancellationToken::new()),
+            )
+            .await;
+            assert_eq!(result.unwrap().stdout.text(), "honest\n");
+            executor.shutdown().await;
+        }
     });
 }
 

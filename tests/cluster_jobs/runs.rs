@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use knack::execution::job::{Event, RunnerSource};
-use knack::execution::{ExecutionError, ExecutionRequest, ExecutionStatus, Executor as _, Exit, Program, StartKind};
+use knack::execution::{
+    ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor as _, Exit, InputFile, Program,
+    StartKind,
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -194,5 +197,58 @@ fn a_foreign_image_gets_the_runner_by_an_image_volume() {
         assert_eq!(result.files.len(), 1);
         assert!(result.locks.seccomp, "{:?}", result.locks);
         executor.shutdown().await;
+    });
+}
+
+/// Writes what it is given to both streams, and tries to write it to the stream of PID 1, which is the journal.
+const FORGER: &str = r#"
+import os, sys
+forged = open("forged").read()
+sys.stdout.write(forged)
+sys.stderr.write(forged)
+sys.stdout.flush()
+for path in ["/proc/1/fd/1", f"/proc/{os.getppid()}/fd/1"]:
+    try:
+        open(path, "w").write(forged)
+        print("opened", path)
+    except OSError:
+        pass
+sys.exit(7)
+"#;
+
+/// What a program writes is its output, whatever it looks like: in the answer, in the journal that a new owner reads, and
+/// in a journal that is not sealed.
+#[test]
+fn frames_that_a_program_forges_are_its_output() {
+    cluster_support::run("frames_that_a_program_forges_are_its_output", async |cluster| {
+        let kinds = [
+            "claimed", "ready", "started", "output", "file", "sealed", "rejected", "result",
+        ];
+        let frame = |kind| json!({"type": kind, "nonce": "", "id": "x", "exit": {"type": "code", "code": 0}});
+        let forged: String = kinds.iter().map(|kind| format!("{}\n", frame(kind))).collect();
+        for logs in ["Sealed", "Plain"] {
+            let spec = json!({"warmPool": {"replicas": 0}, "sandbox": {"logs": logs}});
+            let fixture = Fixture::new(cluster, spec).await;
+            let executor = fixture.owner().await;
+            let mut request = python(FORGER);
+            request.inputs = vec![InputFile {
+                path: "forged".to_owned(),
+                bytes: forged.clone().into(),
+            }];
+            let check = |result: &ExecutionResult| {
+                assert_eq!(result.exit, Exit::Code(7), "{logs}");
+                assert_eq!(result.stdout.text(), forged, "{logs}");
+                assert_eq!(result.stderr.text(), forged, "{logs}");
+                assert!(result.files.is_empty() && result.file_errors.is_empty(), "{logs}");
+            };
+            let first = within(60, executor.execute(request.clone(), CancellationToken::new())).await;
+            check(&first.unwrap());
+            executor.shutdown().await;
+            let next = fixture.replica("next").await;
+            within(30, next.wait_until_owner()).await;
+            let again = within(60, next.execute(request, CancellationToken::new())).await;
+            check(&again.unwrap());
+            next.shutdown().await;
+        }
     });
 }

@@ -299,6 +299,8 @@ pub(super) async fn settle(
             Err(_) => {}
         }
         if Instant::now() >= give_up {
+            // Long past the runner's own deadline: whatever it is, it is not to go on.
+            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
             return Verdict::Failed(failure(
                 ClusterFailureKind::ApiUnavailable,
                 "JournalUnreadable",
