@@ -37,7 +37,7 @@ impl Calls {
             namespace: namespace.to_owned(),
             name: SKILL.to_owned(),
         };
-        let skill = fetch_skill(&client, &world.runtime(), &id).await.unwrap();
+        let (skill, _) = fetch_skill(&client, &world.runtime(), &id).await.unwrap();
         Self {
             executor: RemoteExecutor::new(client, world.runtime()),
             mount: Arc::new(SkillMount {
