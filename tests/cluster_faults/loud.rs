@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 use super::alone;
 use super::calls::Calls;
 use super::journals::Journals;
-use super::support::{Process, World, free_port, fresh_id};
+use super::replicas::install;
+use super::support::{Process, free_port, fresh_id};
 
 /// Readers that stop, each with 1 MB of output and 3 MB of files: 40 MB.
 const READERS: usize = 10;
@@ -48,8 +49,7 @@ async fn read(mut lines: Lines) -> (usize, usize) {
 fn readers_that_stop_and_forty_megabytes_harm_nobody() {
     alone("readers_that_stop_and_forty_megabytes_harm_nobody", async |cluster| {
         let spec = json!({"concurrency": {"maxRuns": 4}, "sandbox": {"ttlSecondsAfterFinished": 3600}});
-        let mut world = World::start(cluster, 1, spec).await;
-        world.kill_hub();
+        let world = install(cluster, spec).await;
         let port = free_port();
         let hub = world.replica("hub-loud", port);
         let url = format!("https://127.0.0.1:{port}");

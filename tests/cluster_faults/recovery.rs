@@ -26,6 +26,9 @@ const MAX_RUNS: usize = 16;
 /// How often the journals are looked at while a moment is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// How long the name of the owner is good for.
+const OWNER_KNOWN_FOR: Duration = Duration::from_millis(250);
+
 /// When a replica is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
@@ -132,16 +135,25 @@ async fn wait_for(
     kill: usize,
 ) -> (String, BTreeSet<String>) {
     let until = Instant::now() + Duration::from_mins(1);
-    let mut before = None;
+    journals.look();
+    let before = journals.claimed().clone();
+    let (mut owner, mut asked) = (None, Instant::now());
     loop {
+        // Not in the moment itself: the answer takes as long as a pod stands between claim and run.
+        if owner.is_none() || asked.elapsed() > OWNER_KNOWN_FOR {
+            (owner, asked) = (replicas.owner().await, Instant::now());
+        }
         journals.look();
+        let claimed: BTreeSet<String> = journals.claimed().difference(&before).cloned().collect();
         let is_busy = running(journals, sleeps) >= IN_FLIGHT;
-        let before = before.get_or_insert_with(|| journals.claimed().clone());
-        let claimed: BTreeSet<String> = journals.claimed().difference(before).cloned().collect();
         let is_now = is_busy && (moment != Moment::BetweenClaimAndRun || !claimed.is_empty());
-        if is_now && let Some(owner) = replicas.owner().await {
-            let other = replicas.addresses().into_iter().find(|address| *address != owner);
-            let victim = if moment == Moment::Other { other.unwrap() } else { owner };
+        if is_now && let Some(owner) = &owner {
+            let other = replicas.addresses().into_iter().find(|address| address != owner);
+            let victim = if moment == Moment::Other {
+                other.unwrap()
+            } else {
+                owner.clone()
+            };
             return (victim, claimed);
         }
         assert!(Instant::now() < until, "kill {kill}: {moment:?} does not come");

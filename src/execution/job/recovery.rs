@@ -253,7 +253,7 @@ async fn end_idle(
     let _ = tokio::time::timeout(Duration::from_secs(20), gone).await;
 }
 
-/// Jobs whose pod was not there yet when the old owner ended.
+/// Jobs whose pod was not there yet when the old owner ended: it may be there by now, and nobody would ever claim it.
 async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: &BTreeSet<String>) {
     let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
     let jobs = match call(launcher.cluster.jobs.list(&parameters)).await {
@@ -270,8 +270,7 @@ async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: 
     };
     let leftover = jobs.into_iter().filter(|job| !is_finished(job)).filter_map(|job| {
         let name = job.metadata.name?;
-        let has_pod = launcher.index.state(&name).facts.is_some();
-        (!adopted.contains(&name) && !has_pod).then_some(name)
+        (!adopted.contains(&name)).then_some(name)
     });
     for job in leftover {
         launcher.cluster.delete_job(&job).await;
