@@ -9,6 +9,5 @@
 
 mod failures;
 mod isolation;
-mod recovery;
 mod runs;
 mod support;
