@@ -1,7 +1,7 @@
 //! What ran, by the journals of all pods, also of those that are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster_support::{Cluster, PodLogs};
 use serde_json::Value;
@@ -15,6 +15,8 @@ pub(crate) struct Journals {
     known: BTreeSet<String>,
     /// Pods that are claimed and have started nothing.
     claimed: BTreeSet<String>,
+    /// When each container was first seen.
+    seen: BTreeMap<String, Instant>,
 }
 
 impl Journals {
@@ -25,12 +27,14 @@ impl Journals {
             started: BTreeMap::new(),
             known: BTreeSet::new(),
             claimed: BTreeSet::new(),
+            seen: BTreeMap::new(),
         }
     }
 
     /// Reads what is new.
     pub(crate) fn look(&mut self) {
         for pod in self.logs.pods() {
+            self.seen.entry(pod.clone()).or_insert_with(Instant::now);
             if self.known.contains(&pod) {
                 continue;
             }
@@ -61,6 +65,15 @@ impl Journals {
     /// Pods that are claimed and have started nothing (so far).
     pub(crate) fn claimed(&self) -> &BTreeSet<String> {
         &self.claimed
+    }
+
+    /// Containers not older than `age` in which nothing has started (so far).
+    pub(crate) fn starting(&self, age: Duration) -> usize {
+        let young = self
+            .seen
+            .iter()
+            .filter(|(pod, at)| !self.known.contains(*pod) && at.elapsed() < age);
+        young.count()
     }
 
     /// How often each execution has started, at last. A pod that started two is counted for both.

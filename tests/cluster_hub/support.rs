@@ -436,6 +436,18 @@ pub(crate) async fn apply_skill(client: &kube::Client, namespace: &str, name: &s
     api.patch(name, &params, &Patch::Apply(&body)).await.unwrap();
 }
 
+/// Members of `more` over those of `whole`, at every depth.
+fn merge(whole: &mut Value, more: Value) {
+    match (whole.as_object_mut(), more) {
+        (Some(members), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(members.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (_, more) => *whole = more,
+    }
+}
+
 async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace, spec: Value) {
     let mut whole = json!({
         "maxActivation": "Always",
@@ -445,9 +457,7 @@ async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace
             {"key": TENANT, "operator": "In", "values": [run.name()]},
         ]}}},
     });
-    for (key, value) in spec.as_object().cloned().unwrap_or_default() {
-        whole[key] = value;
-    }
+    merge(&mut whole, spec);
     let body = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"name": "default"}, "spec": whole,
     });
