@@ -193,6 +193,12 @@ impl Artifacts {
         exact.or_else(|| list.last()).cloned()
     }
 
+    /// Whether a skill's content is being read and none of it is known yet: so it is in a replica that has just started.
+    pub fn is_being_read(&self, id: &SkillRef) -> bool {
+        let table = self.lock();
+        table.reading.contains_key(id) && !table.summaries.contains_key(id)
+    }
+
     /// The content of a digest of a skill: the revision in service, one before it, or one that is still in the cluster.
     pub async fn content(&self, id: &SkillRef, digest: &str) -> Result<Arc<Content>, ArtifactError> {
         if let Some(summary) = self.known(id, digest) {

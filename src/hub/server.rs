@@ -97,7 +97,12 @@ impl Hub {
         let state = HubState {
             callers: Authenticator::new(client.clone(), TOKEN_AUDIENCE),
             clients: Authenticator::new(client.clone(), CLIENT_TOKEN_AUDIENCE),
-            access: Access::new(client.clone(), Arc::clone(&shared), settings.default_runtime.clone()),
+            access: Access::new(
+                client.clone(),
+                Arc::clone(&shared),
+                settings.default_runtime.clone(),
+                watch::lists(&settings),
+            ),
             views: Views::new(Arc::clone(&shared), artifacts.clone(), Arc::clone(&settings)),
             executors: Executors::new(clients, job_settings, Arc::clone(&settings)),
             bodies: Bodies::default(),

@@ -66,6 +66,7 @@ impl Calls {
                 timeout: Duration::from_secs(seconds),
                 ..Limits::default()
             },
+            trace: None,
         }
     }
 

@@ -110,7 +110,7 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
             println!(
                 "{:>5.1} s: kill {kill}, {moment:?}, {alive} in flight, {} left",
                 begun.elapsed().as_secs_f64(),
-                asked.len()
+                EXECUTIONS - answered.load(Ordering::Relaxed)
             );
             replicas.add();
         }

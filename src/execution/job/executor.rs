@@ -140,11 +140,11 @@ impl JobExecutor {
         matches!(*self.state.borrow(), State::Serving(_))
     }
 
-    /// Where the owner answers, if another replica owns the runtime.
+    /// `Some` if another replica owns the runtime: where it answers, if it says so.
     #[must_use]
-    pub fn owner(&self) -> Option<String> {
+    pub fn other_owner(&self) -> Option<Option<String>> {
         match &*self.state.borrow() {
-            State::Standby { owner } => owner.clone(),
+            State::Standby { owner } => Some(owner.clone()),
             _ => None,
         }
     }

@@ -163,6 +163,10 @@ impl RemoteExecutor {
     }
 
     fn judge(&self, error: HubError, tries: &mut Tries) -> Next {
+        // Counted in a row: during an outage replicas come and go, and each says so once or twice.
+        if !matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Unavailable) {
+            tries.unavailable = 0;
+        }
         match error {
             HubError::Refused(problem) => match problem.code {
                 ProblemCode::NotOwner => {
@@ -241,7 +245,7 @@ impl RemoteExecutor {
     }
 }
 
-/// How often a replica that says "not now" is asked again.
+/// How often replicas may say "not now", in a row, before that is the answer.
 const UNAVAILABLE_TRIES: u32 = 3;
 
 #[derive(Debug, Default)]

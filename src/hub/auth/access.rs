@@ -37,6 +37,8 @@ pub struct Access {
     client: Client,
     shared: Arc<Shared>,
     default_runtime: Option<RuntimeName>,
+    /// Watches per kind, without whose first lists nothing is known.
+    lists: usize,
     answers: Expiring<(String, String, RuntimeName, &'static str), bool>,
 }
 
@@ -47,12 +49,13 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// Rights as the world and the API server tell them.
-    pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>) -> Self {
+    /// Rights as the world and the API server tell them; `lists` = watches per kind.
+    pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>, lists: usize) -> Self {
         Self {
             client,
             shared,
             default_runtime,
+            lists,
             answers: Expiring::new(REMEMBERED),
         }
     }
@@ -60,16 +63,20 @@ impl Access {
     /// Whether `caller` may use `name`.
     ///
     /// Errors: [`ProblemCode::Forbidden`], with the same text for a runtime that does not exist, so that nobody learns
-    /// names; [`ProblemCode::Unavailable`] if the API server does not answer.
+    /// names; [`ProblemCode::Unavailable`] if the API server does not answer, or this replica has not read its first lists.
     pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<Granted, Problem> {
-        let (runtime, listed) = self.shared.read(|world| {
+        let (runtime, listed, is_complete) = self.shared.read(|world| {
             let runtime = world.runtime(name).cloned();
             let labels = world.namespaces.get(&caller.namespace);
             let listed = runtime
                 .as_deref()
                 .is_some_and(|runtime| is_listed(runtime, &caller.namespace, labels));
-            (runtime, listed)
+            (runtime, listed, world.waiting_for(self.lists).is_none())
         });
+        // A replica that has just started knows nobody yet: that is no refusal.
+        if !is_complete {
+            return Err(starting());
+        }
         let Some(runtime) = runtime else {
             return Err(forbidden(caller, name));
         };
@@ -147,6 +154,14 @@ fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
             name.name
         ),
     )
+}
+
+fn starting() -> Problem {
+    Problem::new(
+        ProblemCode::Unavailable,
+        "this replica of the hub has just started; try again",
+    )
+    .retry_after(1)
 }
 
 fn unavailable() -> Problem {
