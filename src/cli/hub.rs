@@ -42,6 +42,10 @@ pub struct HubArgs {
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
+    /// Seconds after which another replica takes over the runtimes of one that does not answer any more
+    #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::LEASE_DURATION.as_secs(),
+        value_parser = clap::value_parser!(u64).range(3..=120))]
+    takeover_after: u64,
     /// Where callers of other replicas reach this one, as https://host:port; by default made from --pod-ip
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
@@ -77,6 +81,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
         demand_image_volumes(&clients.api).await?;
     }
     let mut job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
+    job_settings.lease_duration = Duration::from_secs(args.takeover_after);
     // The hub's own port is the listener that the isolation probe dials.
     job_settings.probe = args.pod_ip.map(|address| SocketAddr::new(address, args.listen.port()));
     let (client, tracer) = (clients.api.clone(), settings.tracer.clone());

@@ -135,6 +135,7 @@ fn a_hub_that_is_cut_off_loses_nothing() {
             tenants: 1,
             spec: json!({"warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 8}}),
             hub_names: vec!["127.0.0.1".to_owned(), HUB_SIDE.to_owned()],
+            hub_words: Vec::new(),
         };
         let world = World::install(cluster, plan).await;
         let mut journals = Journals::keep(cluster, &world.run);

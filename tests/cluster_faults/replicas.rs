@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use cluster_support::Cluster;
 use k8s_openapi::api::coordination::v1::Lease;
 use knack::api::vocabulary::ANNOTATION_ADDRESS;
 use knack::hub_api::{Problem, ProblemCode};
 use knack::hub_client::{HubClient, HubError};
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::alone;
 use super::calls::Calls;
@@ -94,16 +95,22 @@ pub(crate) async fn owner(world: &World) -> Option<String> {
 }
 
 /// Everything but a hub, for one tenant.
-pub(crate) async fn install(cluster: &'static cluster_support::Cluster, spec: serde_json::Value) -> World {
+pub(crate) async fn install(cluster: &'static Cluster, spec: Value) -> World {
+    install_with(cluster, spec, &[]).await
+}
+
+/// The same with more words for every hub.
+pub(crate) async fn install_with(cluster: &'static Cluster, spec: Value, words: &[&str]) -> World {
     let plan = Plan {
         tenants: 1,
         spec,
         hub_names: vec!["127.0.0.1".to_owned()],
+        hub_words: words.iter().map(ToString::to_string).collect(),
     };
     World::install(cluster, plan).await
 }
 
-async fn refusal(client: &HubClient, post: &serde_json::Value) -> Problem {
+async fn refusal(client: &HubClient, post: &Value) -> Problem {
     match client
         .post_stream(None, "/v1/executions", post.to_string().into())
         .await

@@ -134,6 +134,7 @@ fn a_certificate_is_replaced_under_its_gateways() {
             tenants: 1,
             spec: json!({"warmPool": {"replicas": 1}}),
             hub_names: names.clone(),
+            hub_words: Vec::new(),
         };
         let mut world = World::install(cluster, plan).await;
         world.stop_controller();

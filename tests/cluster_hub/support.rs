@@ -104,6 +104,8 @@ pub(crate) struct Plan {
     pub(crate) spec: Value,
     /// Names that the hub's certificate is for.
     pub(crate) hub_names: Vec<String>,
+    /// More words of every hub.
+    pub(crate) hub_words: Vec<String>,
 }
 
 /// An installation: controller, hub, one runtime that is the cluster default, and namespaces of tenants.
@@ -133,6 +135,7 @@ impl World {
             tenants,
             spec,
             hub_names: vec!["127.0.0.1".to_owned()],
+            hub_words: Vec::new(),
         };
         let mut world = Self::install(cluster, plan).await;
         world.restart_hub().await;
@@ -183,6 +186,7 @@ impl World {
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
         hub_words.extend(watched);
+        hub_words.extend(plan.hub_words);
         let mut world = Self {
             cluster,
             client,

@@ -244,7 +244,8 @@ impl Launcher {
     /// Sends `start` and waits until the interpreter stands.
     async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &Plan) -> Result<(), ExecutionError> {
         let frame = start_frame(view, plan, sandbox.attached.nonce(), &self.keys.journal(&sandbox.uid));
-        sandbox.attached.send(&encode(&ToRunner::Start(frame))).await?;
+        let sent = sandbox.attached.send(&encode(&ToRunner::Start(frame))).await;
+        sent.map_err(|error| stream_ended(&error))?;
         let answer = async {
             let nonce = sandbox.attached.nonce();
             loop {
@@ -286,7 +287,7 @@ impl Launcher {
             // The stream ended: the pod knows why.
             Ok(Err(error)) => match trouble(&self.index.state(&sandbox.job).facts.unwrap_or_default()) {
                 Some(found) => Err(found.error(false)),
-                None => Err(error),
+                None => Err(stream_ended(&error)),
             },
             Err(_) => Err(failure(
                 ClusterFailureKind::ContainerFailed,
@@ -309,6 +310,14 @@ impl Launcher {
             .find(|uid| !used.contains(uid));
         free.unwrap_or(first)
     }
+}
+
+/// The word of a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
+pub(super) const STREAM_ENDED: &str = "StreamEnded";
+
+fn stream_ended(error: &ExecutionError) -> ExecutionError {
+    let message = format!("before the run began: {error}");
+    failure(ClusterFailureKind::ApiUnavailable, STREAM_ENDED, &message, false)
 }
 
 /// Sends `claim` and waits for its echo. `false`: the stream ended before anything came.

@@ -16,7 +16,7 @@ use super::executor::{JobRequest, PoolCounts};
 use super::history;
 use super::isolation::{self, Isolation};
 use super::keys::Keys;
-use super::launch::{Launcher, Plan, Sandbox};
+use super::launch::{Launcher, Plan, STREAM_ENDED, Sandbox};
 use super::pods::PodIndex;
 use super::pool::Pool;
 use super::record;
@@ -277,7 +277,12 @@ impl Term {
             });
             let sandbox = match standing {
                 Some(sandbox) => sandbox,
-                None => self.launch(&view, &plan, &bounds, spool, request).await?,
+                None => match self.launch(&view, &plan, &bounds, spool, request).await {
+                    Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {
+                        continue;
+                    }
+                    launched => launched?,
+                },
             };
             self.check_ownership()?;
             let job = sandbox.job.clone();
