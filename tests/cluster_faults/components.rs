@@ -16,7 +16,7 @@ use super::journals::Journals;
 use super::support::World;
 
 /// Longest wait for the answer to a request without skills, whatever is down.
-const PROXIED_WITHIN: Duration = Duration::from_secs(5);
+const PROXIED_WITHIN: Duration = Duration::from_secs(20);
 /// Longest call of an execution, whatever is down: its own limit, its start, and what a hub waits for its cluster.
 const CALL_WITHIN: Duration = Duration::from_secs(150);
 /// How soon code runs again after the part is back.
