@@ -96,16 +96,11 @@ pub(crate) async fn owner(world: &World) -> Option<String> {
 
 /// Everything but a hub, for one tenant.
 pub(crate) async fn install(cluster: &'static Cluster, spec: Value) -> World {
-    install_with(cluster, spec, &[]).await
-}
-
-/// The same with more words for every hub.
-pub(crate) async fn install_with(cluster: &'static Cluster, spec: Value, words: &[&str]) -> World {
     let plan = Plan {
         tenants: 1,
         spec,
         hub_names: vec!["127.0.0.1".to_owned()],
-        hub_words: words.iter().map(ToString::to_string).collect(),
+        hub_words: Vec::new(),
     };
     World::install(cluster, plan).await
 }
