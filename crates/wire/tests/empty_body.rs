@@ -1,7 +1,5 @@
 //! A body without any member: what is injected makes it one with several, parted by commas. Found by fuzzing.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
-
 use bytes::Bytes;
 use knack_wire::json::{self, Edits};
 use knack_wire::{Format, Injection, Kind, ModelRoute, Request, Tool};
