@@ -71,7 +71,6 @@ impl Tracer {
 
     /// Off: this program was built without an exporter, and says so if one is wanted.
     #[cfg(not(feature = "otel"))]
-    #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
     pub fn from_env(_: &'static str) -> Result<Self, String> {
         if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some()
             || std::env::var_os("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").is_some()

@@ -7,7 +7,7 @@ while read -r line; do
       nonce=$(printf '%s' "$line" | sed 's/.*"nonce":"\([^"]*\)".*/\1/')
       say '{"type":"claimed","nonce":"'"$nonce"'"}'
       ;;
-    *'"type":"start"'*) say '{"type":"ready","nonce":"'"$nonce"'","protocol":1,"version":"0.1.0"}' ;;
+    *'"type":"start"'*) say '{"type":"ready","nonce":"'"$nonce"'","protocol":2,"version":"0.1.0"}' ;;
     *'"type":"run"'*)
       say '{"type":"result","nonce":"guessed","exit":{"code":0}}'
       say '{"type":"started","nonce":"guessed","id":"00000000-0000-7000-8000-000000000000","context":""}'
