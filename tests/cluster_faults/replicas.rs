@@ -105,14 +105,23 @@ pub(crate) async fn install(cluster: &'static Cluster, spec: Value) -> World {
     World::install(cluster, plan).await
 }
 
+/// What a replica refuses a POST with. One that has just started takes it, until it has heard of the owner.
 async fn refusal(client: &HubClient, post: &Value) -> Problem {
-    match client
-        .post_stream(None, "/v1/executions", post.to_string().into())
+    let refused = async {
+        loop {
+            match client
+                .post_stream(None, "/v1/executions", post.to_string().into())
+                .await
+            {
+                Err(HubError::Refused(problem)) => return problem,
+                Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(SOON, refused)
         .await
-    {
-        Err(HubError::Refused(problem)) => problem,
-        other => panic!("{other:?}"),
-    }
+        .expect("the replica hears of the owner")
 }
 
 /// One replica owns a runtime. The other names it with 421, a client follows, and when the owner dies the other takes over.
