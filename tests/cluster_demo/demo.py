@@ -73,9 +73,19 @@ class Demo:
             command("kubectl", "wait", "-n", SKILLS, "skills", "--all", "--for=condition=Ready", "--timeout=30s", quiet=True)))
         self.timed("runtime Ready", lambda: command(
             "kubectl", "wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=60s", quiet=True))
+        self.timed("the gateway has them", self.wait_for_catalog)
         command("kubectl", "get", "skills", "-n", SKILLS)
         configmaps = get("configmaps", "-n", SKILLS, "-l", "knack.dev/skill=bouncing-ball")["items"]
         self.check(configmaps and all(item.get("immutable") for item in configmaps), "the skill's files are in no immutable ConfigMap")
+
+    def wait_for_catalog(self):
+        """A gateway that started before its runtime existed asks again every two seconds."""
+        pod = get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
+        path = "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (NAMESPACE, pod)
+        end = time.monotonic() + 30
+        while "skills=3" not in run("kubectl", "get", "--raw", path):
+            self.check(time.monotonic() < end, "the gateway has no catalog")
+            time.sleep(0.1)
 
     def model(self):
         """A provider inside the cluster: it checks what it is sent, and answers 400 if a text is missing."""

@@ -19,8 +19,8 @@ use crate::hub_client::{HubClient, HubError, Lines};
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
 const WAIT_FIRST: Duration = Duration::from_millis(100);
-/// Longest wait: what a hub that came back waits at most for its gateways.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest wait: what a hub that came back, or a runtime that was just made, waits at most for its gateways.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Content that could not be fetched is asked for again after this; the stream goes on meanwhile.
 const CONTENT_RETRY: Duration = Duration::from_secs(1);
 /// `maxSnapshotAgeSeconds` before the first snapshot told another.
