@@ -138,8 +138,12 @@ def first_request_runs_code():
     kubectl("wait", "-n", SKILLS, "skill/adder", "--for=condition=Ready", "--timeout=30s")
     apply(MOCK % SETTINGS, "-n", SKILLS)
     kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=60s")
+    # The gateway may have started before its runtime was there, and then asks again every two seconds.
+    wait_until("the gateway has the skill", 15, lambda: "skills=1" in gateway_readiness())
+    # A Service that is seconds old has a name and a route on the node a little after its pods are ready.
+    wait_until("the gateway reaches the mock's Service", 30, lambda: ask_gateway("/v1/models", expect=(200, 502))[0] == 200)
     body = {"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]}
-    answer = ask_gateway(body)
+    answer = chat(body)
     assert_equal(answer["choices"][0]["message"]["content"], "The sum is 42.", "the answer")
     # The record of a run is written after the answer.
     made = wait_until("the Job that ran the skill", 15,
@@ -148,28 +152,42 @@ def first_request_runs_code():
     return "Job " + made[0]["metadata"]["name"]
 
 
-def ask_gateway(body, token="test"):
-    """A chat request to the gateway's Service, as a pod on the node sends it. The first call to a new Service can be refused.
+def gateway_readiness():
+    pod = get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
+    return kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (NAMESPACE, pod))
 
-    An answer that is no 200 is an AssertionError with its status and body.
+
+def chat(body, token="test"):
+    """The answer to a chat request through the gateway; one that is no 200 is an AssertionError with its status and body."""
+    return ask_gateway("/v1/chat/completions", body, token)[1]
+
+
+def ask_gateway(path, body=None, token="test", expect=(200,)):
+    """Status and JSON body of a request to the gateway's Service, as a pod on the node sends it.
+
+    The first call to a new Service can be refused, so a connection that fails is tried again.
     """
     import urllib.error
     import urllib.request
     service = get("service", "-n", NAMESPACE, "knack-gateway")["spec"]
-    request = urllib.request.Request("http://%s:%d/v1/chat/completions" % (service["clusterIP"], service["ports"][0]["port"]),
-                                     json.dumps(body).encode(), {"content-type": "application/json", "authorization": "Bearer " + token})
+    request = urllib.request.Request("http://%s:%d%s" % (service["clusterIP"], service["ports"][0]["port"], path),
+                                     body and json.dumps(body).encode(),
+                                     {"content-type": "application/json", "authorization": "Bearer " + token})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     told = []
 
     def asked():
         try:
             with opener.open(request, timeout=90) as response:
-                return json.loads(response.read())
+                status, text = response.status, response.read()
         except urllib.error.HTTPError as error:
-            raise AssertionError("the gateway answered %d: %s" % (error.code, error.read()[:2000])) from None
+            status, text = error.code, error.read()
         except OSError as error:
             told.append(str(error))
             return None
+        if status not in expect:
+            raise AssertionError("the gateway answered %d: %s" % (status, text[:2000]))
+        return status, json.loads(text)
 
     return wait_until("an answer of the gateway (%s)" % told[-1:], 20, asked)
 
@@ -204,14 +222,14 @@ def gateway_knows_its_callers():
     # The runtime's allowedCallers are the namespaces with this label.
     kubectl("label", "namespace", SKILLS, "knack.dev/inject=enabled")
     # Verdicts are remembered for a moment.
-    answer = wait_until("an allowed caller's answer", 60, lambda: not refusal(body, token) and ask_gateway(body, token))
+    answer = wait_until("an allowed caller's answer", 60, lambda: not refusal(body, token) and chat(body, token))
     assert_equal(answer["choices"][0]["message"]["content"], "The gateway pays.", "the answer")
 
 
 def refusal(body, token):
     """Status and body of a refusal; empty if the request was answered."""
     try:
-        ask_gateway(body, token)
+        chat(body, token)
         return ""
     except AssertionError as error:
         return str(error).removeprefix("the gateway answered ")
