@@ -1,19 +1,7 @@
 //! Digests as text.
 
-use std::fmt::Write as _;
-
+pub(crate) use knack_skill::tree::hex;
 use sha2::{Digest as _, Sha256};
-
-/// Lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
 
 /// Lower-case hex SHA-256.
 pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {

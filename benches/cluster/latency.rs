@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::Bench;
 use crate::calls::Ran;
 use crate::report::{Budget, Measured, Report};
-use crate::statistics::{measured, median_and_spread};
+use crate::statistics::{measured, median_and_spread, of_sorted};
 
 /// Pods of the pool.
 const POOL: usize = 4;
@@ -39,7 +39,7 @@ fn over_rounds(rounds: &[Vec<f64>]) -> Measured {
 
 fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) * percent / 100]
+    of_sorted(&values, percent)
 }
 
 /// Calls 400 ms apart, in turns with pre-attached bare pods.

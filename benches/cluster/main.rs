@@ -11,7 +11,6 @@
     clippy::print_stdout,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
     reason = "a bench prints, and ends by panicking where it cannot measure; its numbers are small"
 )]
 

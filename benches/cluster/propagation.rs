@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::Bench;
 use crate::installation::{TENANT, UPSTREAM_PORT, apply};
 use crate::report::{Budget, Measured, Report};
-use crate::statistics::median_and_spread;
+use crate::statistics::{median_and_spread, of_sorted};
 
 /// Gateways.
 const GATEWAYS: usize = 3;
@@ -97,7 +97,7 @@ pub(crate) async fn to_every_gateway(bench: &mut Bench) {
                 .collect(),
         );
         times.sort_by(f64::total_cmp);
-        let at = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
+        let at = |percent| of_sorted(&times, percent);
         Report::note(&format!(
             "  {GATEWAYS} gateways, {CHANGES} changes: p50 {:.0}, p90 {:.0} ms",
             at(50),

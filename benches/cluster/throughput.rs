@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::calls::Answer;
 use crate::installation::Installation;
 use crate::report::{Budget, Measured, Report};
-use crate::statistics::{measured, median_and_spread};
+use crate::statistics::{measured, median_and_spread, of_sorted};
 
 /// Runs at once, on both sides.
 const RUNS: usize = 8;
@@ -71,7 +71,7 @@ pub(crate) async fn sustained(bench: &mut Bench) {
         assert!(all.len() > 100, "a full queue refuses: {}", all.len());
         all.sort_by(f64::total_cmp);
         // Of a percentile far below its limit the spread says nothing.
-        let p99 = all[(all.len() * 99).div_ceil(100) - 1];
+        let p99 = of_sorted(&all, 99);
         Report::note(&format!(
             "  refusals: p50 {:.1}, p99 {p99:.1} ms",
             median_and_spread(all).0

@@ -89,6 +89,9 @@ pub struct Resources {
 pub type ResourceList = BTreeMap<String, Quantity>;
 
 impl Resources {
+    /// Resources that every sandbox has, whatever a runtime says; all others it must offer.
+    pub const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
     /// `limits.memory` in bytes.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.limits.get("memory").map(Quantity::units)

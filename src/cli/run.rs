@@ -184,11 +184,9 @@ pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duratio
         ..Limits::default()
     };
     let now = crate::execution::now();
+    let id = ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "cli");
     Ok(ExecutionRequest {
-        id: ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "cli"),
-        caller: "cli".to_owned(),
         skill: Some(format!("{}/{}", skill.id.namespace, skill.id.name)),
-        program: Program::Command { argv },
         mounts: vec![SkillMount {
             name: skill.id.name.clone(),
             skill: Arc::clone(skill),
@@ -197,7 +195,7 @@ pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duratio
         working_directory,
         env: granted.env,
         limits,
-        trace: None,
+        ..ExecutionRequest::new(id, "cli", Program::Command { argv })
     })
 }
 

@@ -65,14 +65,10 @@ impl World {
 
     /// Skills of one name, in any namespace.
     pub(super) fn namesakes(&self, name: &str) -> Vec<Arc<WatchedSkill>> {
-        let found = self.realms.iter().flat_map(|realm| {
-            let members = realm.skills_by_name.members(name);
-            members.into_iter().filter_map(|(namespace, name)| {
-                realm
-                    .skills
-                    .get(&ObjectRef::<WatchedSkill>::new(&name).within(&namespace))
-            })
-        });
+        let found = self
+            .realms
+            .iter()
+            .flat_map(|realm| members(&realm.skills_by_name, name, &realm.skills));
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
@@ -92,19 +88,15 @@ impl World {
 
     /// Metadata of the ConfigMaps that an object controls.
     pub(super) fn owned_config_maps(&self, namespace: &str, uid: &str) -> Vec<Arc<ConfigMapMeta>> {
-        let found = self.realms.iter().flat_map(|realm| {
-            let members = realm.config_maps_by_owner.members(uid);
-            members
-                .into_iter()
-                .filter(|member| member.0 == namespace)
-                .filter_map(|(namespace, name)| {
-                    realm
-                        .config_maps
-                        .get(&ObjectRef::<ConfigMapMeta>::new(&name).within(&namespace))
-                })
-        });
+        let found = self
+            .realms
+            .iter()
+            .flat_map(|realm| members(&realm.config_maps_by_owner, uid, &realm.config_maps));
         found
-            .filter(|config_map| is_controlled_by(&config_map.metadata, uid))
+            .filter(|config_map| {
+                config_map.metadata.namespace.as_deref() == Some(namespace)
+                    && is_controlled_by(&config_map.metadata, uid)
+            })
             .collect()
     }
 
@@ -115,6 +107,18 @@ impl World {
             .map(|namespace| (namespace.name_any(), namespace.labels().clone()))
             .collect::<BTreeMap<_, _>>()
     }
+}
+
+/// What a store holds of an index's entry.
+fn members<K>(index: &Index, key: &str, store: &Store<K>) -> Vec<Arc<K>>
+where
+    K: kube::runtime::reflector::Lookup + Clone + 'static,
+    K::DynamicType: Default + Eq + std::hash::Hash + Clone,
+{
+    let members = index.members(key).into_iter();
+    members
+        .filter_map(|(namespace, name)| store.get(&ObjectRef::new(&name).within(&namespace)))
+        .collect()
 }
 
 /// The skill of a watched object, unless it cannot be read or is on its way out.

@@ -37,6 +37,25 @@ pub struct ExecutionRequest {
     pub trace: Option<TraceContext>,
 }
 
+impl ExecutionRequest {
+    /// A program of no skill, with nothing mounted or staged, in the working directory, under the default limits.
+    #[must_use]
+    pub fn new(id: ExecutionId, caller: impl Into<String>, program: Program) -> Self {
+        Self {
+            id,
+            caller: caller.into(),
+            skill: None,
+            program,
+            mounts: Vec::new(),
+            inputs: Vec::new(),
+            working_directory: WorkingDirectory::Work,
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            trace: None,
+        }
+    }
+}
+
 /// The program of an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {

@@ -48,7 +48,10 @@ pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<()
     for (name, wanted) in asked.limits.iter().chain(&asked.requests) {
         let over = match ceiling(name) {
             Some(ceiling) if wanted.milli() > ceiling.milli() => format!("over the runtime's ceiling {ceiling}"),
-            None if !COMMON.contains(&name.as_str()) => "a resource that the runtime does not offer".to_owned(),
+            // The native ones without a ceiling are bounded by the namespace's quota only.
+            None if !Resources::NATIVE.contains(&name.as_str()) => {
+                "a resource that the runtime does not offer".to_owned()
+            }
             _ => continue,
         };
         return Err(Rejection {
@@ -60,9 +63,6 @@ pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<()
     }
     Ok(())
 }
-
-/// Resources that every sandbox has; without a ceiling they are bounded by the namespace's quota only.
-const COMMON: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Whether an image may run at a runtime: its own image, or one of `allowedImages`, with a digest.
 pub fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Result<(), Rejection> {

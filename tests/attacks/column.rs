@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use knack::execution::local::{LocalExecutor, LocalSettings};
 use knack::execution::{
-    ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, WorkingDirectory,
+    ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -36,29 +36,19 @@ async fn cells(directory: &Path) -> BTreeMap<String, String> {
     for name in world::names(directory) {
         // The same text as the control, told its attack by `sys.argv`.
         let source = format!("import sys\nsys.argv = ['attacks.py', {name:?}]\n{script}");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let program = Program::Code {
+            language: Language::Python,
+            source,
+        };
         let request = ExecutionRequest {
-            id: ExecutionId::new(
-                SystemTime::now().duration_since(UNIX_EPOCH).unwrap(),
-                "attacks",
-                0,
-                &name,
-            ),
-            caller: "attacks".to_owned(),
-            skill: None,
-            program: Program::Code {
-                language: Language::Python,
-                source,
-            },
-            mounts: Vec::new(),
-            inputs: Vec::new(),
-            working_directory: WorkingDirectory::Work,
             env: [("KNACK_WORLD".to_owned(), world.clone())].into(),
-            trace: None,
             limits: Limits {
                 timeout: time_limit(&name),
                 max_output_bytes: 64 << 10,
                 ..Limits::default()
             },
+            ..ExecutionRequest::new(ExecutionId::new(now, "attacks", 0, &name), "attacks", program)
         };
         let cell = match executor.execute(request, CancellationToken::new()).await {
             Err(error) => format!("no result: {error}"),

@@ -25,9 +25,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster_support::{Cluster, Switches, own, run};
-use knack::execution::{
-    ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program, WorkingDirectory,
-};
+use knack::execution::{ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -58,24 +56,18 @@ fn time_limit(bomb: &str) -> Duration {
 async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> Result<String, String> {
     let words = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
     let script = include_str!("../attacks/attacks.py");
+    let program = Program::Code {
+        language: Language::Python,
+        source: format!("import sys\nsys.argv = {words}\n{script}"),
+    };
     let request = ExecutionRequest {
-        id: ExecutionId::new(pods::now(), "attacks", 0, &words),
-        caller: "attacks".to_owned(),
-        skill: None,
-        program: Program::Code {
-            language: Language::Python,
-            source: format!("import sys\nsys.argv = {words}\n{script}"),
-        },
-        mounts: Vec::new(),
-        inputs: Vec::new(),
-        working_directory: WorkingDirectory::Work,
         env: [("KNACK_WORLD".to_owned(), world().to_string())].into(),
-        trace: None,
         limits: Limits {
             timeout,
             max_output_bytes: 64 << 10,
             ..Limits::default()
         },
+        ..ExecutionRequest::new(ExecutionId::new(pods::now(), "attacks", 0, &words), "attacks", program)
     };
     runtime.ready().await;
     let result = runtime

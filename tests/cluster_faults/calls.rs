@@ -1,6 +1,5 @@
 //! Executions as a gateway asks for them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,6 @@ use knack::catalog::remote::fetch_skill;
 use knack::execution::remote::RemoteExecutor;
 use knack::execution::{
     ExecutionError, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, SkillMount,
-    WorkingDirectory,
 };
 use knack::hub_client::HubClient;
 use knack_skill::model::SkillRef;
@@ -50,23 +48,18 @@ impl Calls {
 
     /// A run of python source that may take some seconds.
     pub(crate) fn python(&self, source: &str, seconds: u64) -> ExecutionRequest {
+        let program = Program::Code {
+            language: Language::Python,
+            source: source.to_owned(),
+        };
         ExecutionRequest {
-            id: fresh_id(),
-            caller: "test".to_owned(),
             skill: Some(self.skill.clone()),
-            program: Program::Code {
-                language: Language::Python,
-                source: source.to_owned(),
-            },
             mounts: vec![(*self.mount).clone()],
-            inputs: Vec::new(),
-            working_directory: WorkingDirectory::Work,
-            env: BTreeMap::new(),
             limits: Limits {
                 timeout: Duration::from_secs(seconds),
                 ..Limits::default()
             },
-            trace: None,
+            ..ExecutionRequest::new(fresh_id(), "test", program)
         }
     }
 

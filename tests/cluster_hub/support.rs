@@ -14,8 +14,7 @@ use knack::api::Skill;
 use knack::catalog::remote::fetch_skill;
 use knack::execution::remote::RemoteExecutor;
 use knack::execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Limits, Program, SkillMount,
-    WorkingDirectory,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Program, SkillMount,
 };
 use knack::hub_api::{CatalogLine, RuntimeName, SkillLine, Version};
 use knack::hub_client::{Authorities, HubClient, HubClientSettings, Lines, Token};
@@ -379,22 +378,16 @@ impl World {
             name: name.to_owned(),
         };
         let (skill, _) = fetch_skill(client, &self.runtime(), &id).await.unwrap();
+        let program = Program::Command {
+            argv: words.iter().map(ToString::to_string).collect(),
+        };
         let request = ExecutionRequest {
-            id: fresh_id(),
-            caller: "test".to_owned(),
             skill: Some(format!("{namespace}/{name}")),
-            program: Program::Command {
-                argv: words.iter().map(ToString::to_string).collect(),
-            },
             mounts: vec![SkillMount {
                 name: name.to_owned(),
                 skill,
             }],
-            inputs: Vec::new(),
-            working_directory: WorkingDirectory::Work,
-            env: std::collections::BTreeMap::new(),
-            limits: Limits::default(),
-            trace: None,
+            ..ExecutionRequest::new(fresh_id(), "test", program)
         };
         RemoteExecutor::new(client.clone(), self.runtime())
             .execute(request, CancellationToken::new())

@@ -81,17 +81,7 @@ fn a_compromised_runner_ends_in_an_error() {
             let executor = fixture.owner().await;
             let found = failure(&executor, 90).await;
             assert_eq!(found, (kind, reason.to_owned(), false), "{image}");
-            let living = [
-                "get",
-                "pods",
-                "-n",
-                &fixture.namespace,
-                "--field-selector",
-                "status.phase=Running",
-                "-o",
-                "name",
-            ];
-            eventually(30, "no pod of it is left", async || cluster.kubectl(&living).is_empty()).await;
+            fixture.no_pod_runs().await;
             let mut honest = fixture.view.clone();
             honest.image = cluster.image("sandbox-python");
             executor.update(honest);

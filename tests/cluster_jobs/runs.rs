@@ -93,20 +93,7 @@ fn a_warm_run_is_one_round_trip_and_its_pod_is_used_once() {
             times.sort();
             println!("warm: p50 {:?} all {times:?}", times[times.len() / 2]);
             executor.shutdown().await;
-            eventually(20, "no idle pod is left", async || {
-                let pods = cluster.kubectl(&[
-                    "get",
-                    "pods",
-                    "-n",
-                    &fixture.namespace,
-                    "--field-selector",
-                    "status.phase=Running",
-                    "-o",
-                    "name",
-                ]);
-                pods.is_empty()
-            })
-            .await;
+            fixture.no_pod_runs().await;
         },
     );
 }

@@ -8,9 +8,7 @@ use cluster_support::{Cluster, Namespace};
 use knack::api::SkillRuntime;
 use knack::api::schema::definitions;
 use knack::execution::job::{Defaults, Event, JobClients, JobExecutor, JobRequest, JobSettings, RuntimeView};
-use knack::execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Limits, Program, WorkingDirectory,
-};
+use knack::execution::{ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Program};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -70,6 +68,21 @@ impl Fixture {
         within(30, executor.wait_until_owner()).await;
         executor
     }
+
+    /// Waits until nothing of the runtime runs any more.
+    pub(crate) async fn no_pod_runs(&self) {
+        let running = [
+            "get",
+            "pods",
+            "-n",
+            &self.namespace,
+            "--field-selector",
+            "status.phase=Running",
+            "-o",
+            "name",
+        ];
+        eventually(30, "no pod runs", async || self.cluster.kubectl(&running).is_empty()).await;
+    }
 }
 
 /// Only the definition that these tests need.
@@ -127,20 +140,13 @@ pub(crate) fn fresh_id() -> ExecutionId {
 
 /// A run of python source.
 pub(crate) fn python(source: &str) -> ExecutionRequest {
+    let program = Program::Code {
+        language: Language::Python,
+        source: source.to_owned(),
+    };
     ExecutionRequest {
-        id: fresh_id(),
-        caller: "team/app/uid".to_owned(),
         skill: Some("team/tested".to_owned()),
-        program: Program::Code {
-            language: Language::Python,
-            source: source.to_owned(),
-        },
-        mounts: Vec::new(),
-        inputs: Vec::new(),
-        working_directory: WorkingDirectory::Work,
-        env: std::collections::BTreeMap::new(),
-        limits: Limits::default(),
-        trace: None,
+        ..ExecutionRequest::new(fresh_id(), "team/app/uid", program)
     }
 }
 

@@ -41,8 +41,7 @@ pub(crate) enum Answer {
 
 /// `sha256:<hex>` of bytes.
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", knack_skill::tree::hex(&Sha256::digest(bytes)))
 }
 
 /// A .tar.gz of regular files, paths as they are.

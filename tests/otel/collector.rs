@@ -8,6 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
 use http::HeaderMap;
+use knack_skill::tree::hex;
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -104,10 +105,6 @@ impl Collector {
         got.iter()
             .any(|(_, body)| body.windows(text.len()).any(|window| window == text.as_bytes()))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn told(span: &Span) -> Told {

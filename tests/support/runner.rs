@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use knack::execution::interpreter::{Reach, Search};
 use knack::execution::local::{LocalExecutor, LocalSettings, find_runner};
-use knack::execution::{ExecutionId, ExecutionRequest, Language, Limits, Program, WorkingDirectory};
+use knack::execution::{ExecutionId, ExecutionRequest, Language, Program};
 
 /// The runner, built once if this is a cargo run and nothing names another.
 pub(crate) fn binary() -> PathBuf {
@@ -55,19 +55,9 @@ pub(crate) fn now() -> Duration {
 
 /// A request to run python code; `call` makes its id.
 pub(crate) fn python(call: &str, source: &str) -> ExecutionRequest {
-    ExecutionRequest {
-        id: ExecutionId::new(now(), "test", 0, call),
-        caller: "tester".to_owned(),
-        skill: None,
-        program: Program::Code {
-            language: Language::Python,
-            source: source.to_owned(),
-        },
-        mounts: Vec::new(),
-        inputs: Vec::new(),
-        working_directory: WorkingDirectory::Work,
-        env: std::collections::BTreeMap::new(),
-        limits: Limits::default(),
-        trace: None,
-    }
+    let program = Program::Code {
+        language: Language::Python,
+        source: source.to_owned(),
+    };
+    ExecutionRequest::new(ExecutionId::new(now(), "test", 0, call), "tester", program)
 }

@@ -119,8 +119,8 @@ pub fn digest(files: &BTreeMap<String, SkillFile>) -> String {
     hex(&hasher.finalize())
 }
 
-/// Lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Bytes as lower-case hex, two digits each.
+pub fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()
         .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

@@ -67,9 +67,7 @@ fn with_hash(name: &str, identity: &str) -> String {
     let digest = Sha256::digest(identity.as_bytes());
     let mut short: String = name.chars().take(KEPT_BYTES).collect();
     short.push('_');
-    for byte in digest.iter().take(4) {
-        let _ = write!(short, "{byte:02x}");
-    }
+    short.push_str(&crate::tree::hex(&digest[..4]));
     short
 }
 

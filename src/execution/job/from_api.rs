@@ -136,7 +136,7 @@ impl PodResources {
         };
         let mut extended = self.extended.clone();
         for (name, quantity) in written.requests.iter().chain(&written.limits) {
-            if !Self::NATIVE.contains(&name.as_str()) {
+            if !Resources::NATIVE.contains(&name.as_str()) {
                 extended.insert(name.clone(), quantity.to_string());
             }
         }
@@ -183,9 +183,6 @@ impl PodResources {
         }
         Some(self.with(&more))
     }
-
-    /// Resources that every sandbox has.
-    const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 }
 
 fn env_grant(namespace: &str, grant: &runtime_sandbox::EnvGrant) -> EnvGrant {

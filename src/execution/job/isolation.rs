@@ -27,7 +27,7 @@ use super::facts::PodFacts;
 use super::failure::trouble;
 use super::launch::{Launcher, Plan, job_name};
 use super::names::CONTAINER;
-use super::nodes::{AGAIN, EVERY, Nodes};
+use super::nodes::{AGAIN, Nodes, Seen};
 use super::run::{self, Bounds};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::spool::Spool;
@@ -36,9 +36,7 @@ use crate::api::SkillRuntime;
 use crate::api::runtime_status::IsolationStatus;
 use crate::api::vocabulary::{API_VERSION, CONDITION_ISOLATED, FIELD_MANAGER_HUB, KIND_SKILL_RUNTIME};
 use crate::execution::conversation::Verdict;
-use crate::execution::{
-    ExecutionId, ExecutionRequest, Language, Limits, Missing, Program, StartKind, WorkingDirectory, now,
-};
+use crate::execution::{ExecutionId, ExecutionRequest, Language, Missing, Program, StartKind, now};
 
 /// Longest dial of the control.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -116,19 +114,22 @@ pub(super) async fn watch(
     over: CancellationToken,
 ) {
     let mut nodes = Nodes::default();
-    let mut tried: Option<(Instant, Option<bool>)> = None;
+    let mut tried: Option<Seen> = None;
     loop {
         let now_view = view.load_full();
         let probed = probe_nodes(&launcher, &now_view, target, &mut nodes).await;
-        let is_due = tried.is_none_or(|(at, held)| at.elapsed() >= if held.is_some() { EVERY } else { AGAIN });
+        let is_due = tried.is_none_or(|tried| tried.is_due(Instant::now()));
         if is_due {
-            let held = attempt(&launcher, &now_view, &over).await;
-            tried = Some((Instant::now(), held));
+            let told = attempt(&launcher, &now_view, &over).await;
+            tried = Some(Seen {
+                at: Instant::now(),
+                told,
+            });
         }
         if probed || is_due {
             let found = Isolation {
                 cni: nodes.enforces(),
-                runner: tried.and_then(|(_, held)| held),
+                runner: tried.and_then(|tried| tried.told),
             };
             tracing::info!(runtime = %now_view.reference(), ?found, open = ?nodes.open(), "isolation looked at");
             seen.store(Arc::new(found));
@@ -226,21 +227,12 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
     let plan = Plan::of_pool(view, Some(Language::Python));
     let sandbox = launcher.launch(view, &plan, &|_| {}).await.ok()?;
     let job = sandbox.job.clone();
-    let request = JobRequest::from(ExecutionRequest {
-        id: ExecutionId::new(now(), &launcher.replica, 0, &job),
-        caller: "knack/isolation".to_owned(),
-        skill: None,
-        program: Program::Code {
-            language: Language::Python,
-            source: ATTEMPT.to_owned(),
-        },
-        mounts: Vec::new(),
-        inputs: Vec::new(),
-        working_directory: WorkingDirectory::Work,
-        env: std::collections::BTreeMap::new(),
-        limits: Limits::default(),
-        trace: None,
-    });
+    let program = Program::Code {
+        language: Language::Python,
+        source: ATTEMPT.to_owned(),
+    };
+    let id = ExecutionId::new(now(), &launcher.replica, 0, &job);
+    let request = JobRequest::from(ExecutionRequest::new(id, "knack/isolation", program));
     let bounds = Bounds {
         cancel: CancellationToken::new(),
         lost: over.clone(),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A node is probed again after this long: a network plugin that is replaced is seen within the hour.
-pub(super) const EVERY: Duration = Duration::from_hours(1);
+/// A probe holds for this long: a network plugin that is replaced is seen within the hour.
+const EVERY: Duration = Duration::from_hours(1);
 /// A probe that learnt nothing is repeated after this long.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
 /// Nodes probed in one look: each costs a pod, and a runtime that grows by a hundred nodes must not pay at once.
@@ -16,10 +16,20 @@ pub(super) struct Nodes {
     seen: BTreeMap<String, Seen>,
 }
 
+/// Whether sandboxes were found sealed, and when.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
-    at: Instant,
-    enforces: Option<bool>,
+pub(super) struct Seen {
+    pub(super) at: Instant,
+    /// `None`: nothing was learnt.
+    pub(super) told: Option<bool>,
+}
+
+impl Seen {
+    /// Whether it is to be asked again.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let holds_for = if self.told.is_some() { EVERY } else { AGAIN };
+        now.duration_since(self.at) >= holds_for
+    }
 }
 
 impl Nodes {
@@ -27,12 +37,7 @@ impl Nodes {
     pub(super) fn due(&mut self, now: Instant, live: &BTreeSet<String>) -> Vec<String> {
         self.seen
             .retain(|node, seen| live.contains(node) || now.duration_since(seen.at) < EVERY);
-        let is_due = |node: &&String| {
-            self.seen.get(*node).is_none_or(|seen| {
-                let fresh_for = if seen.enforces.is_some() { EVERY } else { AGAIN };
-                now.duration_since(seen.at) >= fresh_for
-            })
-        };
+        let is_due = |node: &&String| self.seen.get(*node).is_none_or(|seen| seen.is_due(now));
         live.iter().filter(is_due).take(PER_LOOK).cloned().collect()
     }
 
@@ -43,19 +48,19 @@ impl Nodes {
 
     /// Takes what a probe told.
     pub(super) fn tell(&mut self, node: String, at: Instant, enforces: Option<bool>) {
-        self.seen.insert(node, Seen { at, enforces });
+        self.seen.insert(node, Seen { at, told: enforces });
     }
 
     /// Whether policies hold wherever it was asked. `None`: nowhere was anything learnt.
     pub(super) fn enforces(&self) -> Option<bool> {
-        let told = || self.seen.values().filter_map(|seen| seen.enforces);
+        let told = || self.seen.values().filter_map(|seen| seen.told);
         told().next()?;
         Some(told().all(|enforces| enforces))
     }
 
     /// Nodes that let sandboxes out, in order.
     pub(super) fn open(&self) -> Vec<String> {
-        let open = self.seen.iter().filter(|(_, seen)| seen.enforces == Some(false));
+        let open = self.seen.iter().filter(|(_, seen)| seen.told == Some(false));
         open.map(|(node, _)| node.clone()).collect()
     }
 }
