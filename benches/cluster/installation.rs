@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service, ServiceAcco
 use knack::api::{Skill, SkillRuntime};
 use knack::hub_api::{CatalogLine, RuntimeName, SkillLine};
 use knack::hub_client::{Authorities, HubClient, HubClientSettings, Token};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// Namespace of the release.
@@ -146,6 +146,18 @@ impl Installation {
         })
         .await;
         tokio::time::sleep(SETTLE).await;
+    }
+
+    /// Deletes the finished Jobs here and those of `namespace`, so that no part meets what another left.
+    pub(crate) async fn cleared(&self, namespace: &str) {
+        let finished = ListParams::default().fields("status.successful=1");
+        for namespace in [SANDBOXES, namespace] {
+            let jobs: Api<Job> = Api::namespaced(self.client.clone(), namespace);
+            jobs.delete_collection(&DeleteParams::background(), &finished)
+                .await
+                .expect("finished Jobs can be deleted");
+        }
+        self.swept(namespace).await;
     }
 
     /// Sets how many gateways there are and waits for them; their addresses.

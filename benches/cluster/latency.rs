@@ -183,9 +183,17 @@ pub(crate) async fn cold(bench: &mut Bench) {
             floors.extend(floor);
             calls.extend(call);
         }
+        bare.with_volume(false);
+        let mut without = Vec::new();
+        for _ in 0..ROUNDS {
+            tokio::time::sleep(COLD_APART).await;
+            without.push(ms(bare.cold(TTL_SECONDS).await));
+        }
+        bare.with_volume(true);
         Report::note(&format!(
-            "  p50 bare {:.0}, call {:.0}; p90 bare {:.0}, call {:.0} ms",
+            "  p50 bare {:.0} (without a volume {:.0}), call {:.0}; p90 bare {:.0}, call {:.0} ms",
             median_and_spread(floors.clone()).0,
+            median_and_spread(without).0,
             median_and_spread(calls.clone()).0,
             percentile(floors, 90),
             percentile(calls, 90)

@@ -79,6 +79,7 @@ fn main() {
         for part in PARTS {
             if only.is_empty() || only == part {
                 bench.progress(&format!("== {part}"));
+                bench.installation.cleared(&bench.bare.namespace).await;
                 measure(&mut bench, part).await;
             }
         }

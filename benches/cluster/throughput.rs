@@ -17,12 +17,12 @@ use crate::statistics::{measured, median_and_spread, of_sorted};
 const RUNS: usize = 8;
 /// Calls that wait in the queue all the time.
 const QUEUED: usize = 4;
-/// Jobs go soon on both sides, so that what is deleted keeps pace with what is made.
-const TTL_SECONDS: u32 = 10;
+/// The shortest that a SkillRuntime takes, on both sides. What a turn made is deleted after it.
+const TTL_SECONDS: u32 = 30;
 /// One turn.
 const TURN: Duration = Duration::from_secs(15);
 /// Turns of each side.
-const TURNS: usize = 4;
+const TURNS: usize = 3;
 /// Between two calls on top of a full queue.
 const KNOCK: Duration = Duration::from_millis(150);
 
