@@ -9,8 +9,9 @@ use crate::hub_api::RuntimeName;
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Watches end and begin anew after this many seconds: load balancers drop idle ones from 240 s on.
 pub(super) const WATCH_SECONDS: u32 = 200;
-/// Skills reconciled at once: the client speaks HTTP/1.1, so it is also the number of sockets.
-pub(super) const SKILL_CONCURRENCY: u16 = 64;
+/// Skills reconciled at once: each holds its files a few times over, and a socket, since the client speaks HTTP/1.1. An API
+/// server on two cores is busy with as many.
+pub(super) const SKILL_CONCURRENCY: u16 = 16;
 /// Runtimes reconciled at once; each looks at every skill.
 pub(super) const RUNTIME_CONCURRENCY: u16 = 8;
 /// Skills change in bursts; runtimes look again at most this often.
