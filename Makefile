@@ -49,7 +49,7 @@ lint: setup ## Formatting, clippy, file sizes, banned crates
 vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
 	@tools/summary.sh run vectors cargo run -q -p vectors --features knack/otel
 
-# The first start builds Kubernetes (some 12 min on 2 cores); it says how far it is.
+# The first start builds Kubernetes (several minutes); it says how far it is.
 cluster-of-tests: build
 	@[ "$(KNACK_NO_CLUSTER)" = 1 ] || tools/setup.sh cluster
 	@tests/cluster/for_tests.sh begin
@@ -79,7 +79,7 @@ bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster o
 cluster-setup:
 	@tools/setup.sh cluster
 
-cluster-up: cluster-setup ## Starts a real one-node Kubernetes for tests, in namespaces of its own (root; first time some 12 min)
+cluster-up: cluster-setup ## Starts a real one-node Kubernetes for tests, in namespaces of its own (root; the first time builds it)
 	@tests/cluster/bed up
 
 cluster-down: ## Takes it down; nothing of it stays

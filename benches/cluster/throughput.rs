@@ -70,7 +70,7 @@ pub(crate) async fn sustained(bench: &mut Bench) {
         let mut all = refusals.concat();
         assert!(all.len() > 100, "a full queue refuses: {}", all.len());
         all.sort_by(f64::total_cmp);
-        // Of a percentile far below its limit the spread says nothing.
+        // One percentile of all turns: a single value, which has no spread.
         let p99 = of_sorted(&all, 99);
         Report::note(&format!(
             "  refusals: p50 {:.1}, p99 {p99:.1} ms",
