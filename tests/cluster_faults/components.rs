@@ -9,11 +9,11 @@ use knack::execution::ExecutionError;
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::alone;
 use super::calls::{Calls, is_named};
 use super::chat::{Model, chat, content};
 use super::journals::Journals;
 use super::support::World;
-use super::{alone, is_full};
 
 /// Longest wait for the answer to a request without skills, whatever is down.
 const PROXIED_WITHIN: Duration = Duration::from_secs(20);
@@ -240,10 +240,6 @@ async fn outage(
 /// with their result or fail by name, in bounded time, and never run twice; code runs again when the part is back.
 #[test]
 fn parts_of_the_cluster_go_and_come_back() {
-    if !is_full() {
-        println!("SKIPPED parts_of_the_cluster_go_and_come_back: KNACK_FAULTS=full runs it");
-        return;
-    }
     alone("parts_of_the_cluster_go_and_come_back", async |cluster| {
         let spec = json!({
             "warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 6},

@@ -41,8 +41,3 @@ fn alone(test: &str, body: impl AsyncFnOnce(&'static Cluster) + Send) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     cluster_support::run(test, body);
 }
-
-/// `KNACK_FAULTS=full`: what needs a machine for itself and minutes.
-fn is_full() -> bool {
-    std::env::var("KNACK_FAULTS").is_ok_and(|word| word == "full")
-}

@@ -9,15 +9,15 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::alone;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::{Replicas, install};
-use super::{alone, is_full};
 
-/// Executions, of 2 to 8 s: of an ordinary run, and of one with `KNACK_FAULTS=full`.
-const EXECUTIONS: (usize, usize) = (80, 200);
-/// Replicas killed, likewise; every other one is the owner.
-const KILLS: (usize, usize) = (4, 10);
+/// Executions, of 2 to 8 s.
+const EXECUTIONS: usize = 200;
+/// Replicas killed; every other one is the owner.
+const KILLS: usize = 10;
 /// Executions answered from one kill to the next.
 const ANSWERED_BETWEEN: usize = 12;
 /// Executions in flight at any kill, at least.
@@ -76,11 +76,6 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
             "warmPool": {"replicas": 2}, "concurrency": {"maxRuns": MAX_RUNS, "maxQueued": 300, "queueTimeoutSeconds": 300},
             "sandbox": {"ttlSecondsAfterFinished": 3600, "maxTimeoutSeconds": 60},
         });
-        let (executions, kills) = if is_full() {
-            (EXECUTIONS.1, KILLS.1)
-        } else {
-            (EXECUTIONS.0, KILLS.0)
-        };
         let world = install(cluster, spec).await;
         let mut journals = Journals::keep(cluster, &world.run);
         let mut replicas = Replicas::start(&world, 2).await;
@@ -91,7 +86,7 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
         let places = Arc::new(Semaphore::new(CALLERS));
         let (mut asked, mut ids) = (JoinSet::new(), BTreeSet::new());
         let answered = Arc::new(AtomicUsize::new(0));
-        for index in 0..executions {
+        for index in 0..EXECUTIONS {
             let request = calls.sleeper(
                 f64::from(u32::try_from(seconds(index)).unwrap()),
                 &format!("done {index}"),
@@ -106,7 +101,7 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
             });
         }
         let mut between = 0;
-        for kill in 0..kills {
+        for kill in 0..KILLS {
             let moment = Moment::of(kill);
             let (victim, claimed) = wait_for(moment, &mut journals, &answered, &replicas, kill).await;
             let alive = in_flight(&journals, &answered);
@@ -117,7 +112,7 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
             println!(
                 "{:>5.1} s: kill {kill}, {moment:?}, {alive} in flight, {} left",
                 begun.elapsed().as_secs_f64(),
-                executions - answered.load(Ordering::Relaxed)
+                EXECUTIONS - answered.load(Ordering::Relaxed)
             );
             replicas.add();
         }
@@ -133,13 +128,10 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
         };
         let (lost, doubled) = (count(&|starts| starts == 0), count(&|starts| starts > 1));
         println!(
-            "{executions} executions, {kills} kills, {between} between claim and run: {lost} lost, {doubled} doubled"
+            "{EXECUTIONS} executions, {KILLS} kills, {between} between claim and run: {lost} lost, {doubled} doubled"
         );
         assert_eq!((lost, doubled), (0, 0));
-        assert!(
-            !is_full() || between >= 2,
-            "only {between} kills met a pod between claim and run"
-        );
+        assert!(between >= 2, "only {between} kills met a pod between claim and run");
     });
 }
 
