@@ -74,8 +74,11 @@ fn wrap(members: &Map<String, Value>) -> Map<String, Value> {
     let mut root = Map::new();
     root.insert("type".to_owned(), Value::from("object"));
     if members.get("properties").is_some_and(Value::is_object) {
-        // `{properties, required}` without a type: only the type is missing.
-        root.extend(members.iter().map(|(name, value)| (name.clone(), value.clone())));
+        // `{properties, required}` without a type: only the type is missing. A type that is no list either (`null`) is none.
+        let kept = members
+            .iter()
+            .filter(|(name, value)| *name != "type" || value.is_array());
+        root.extend(kept.map(|(name, value)| (name.clone(), value.clone())));
         return root;
     }
     let mut properties = members.clone();
@@ -186,5 +189,25 @@ fn lift_required(node: &mut Map<String, Value>) {
         node.insert("required".to_owned(), Value::Array(required));
     } else if node.get("required").is_some_and(|required| !required.is_array()) {
         node.shift_remove("required");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_type_that_is_no_type_is_replaced() {
+        for kind in [json!(null), json!(7), json!({})] {
+            let schema = normalize(&json!({"type": kind, "properties": {}, "required": ["a"]}));
+            assert_eq!(
+                schema,
+                json!({"type": "object", "properties": {}, "required": ["a"]}),
+                "{kind}"
+            );
+        }
+        let listed = json!({"type": ["object", "null"], "properties": {}});
+        assert_eq!(normalize(&listed), listed);
     }
 }
