@@ -60,12 +60,17 @@ impl Model {
     /// Starts a gateway and returns its port.
     pub(crate) async fn gateway(&self, world: &World, name: &str) -> (Process, u16) {
         let port = free_port();
-        let mut words = vec!["gateway".to_owned(), format!("--listen=127.0.0.1:{port}")];
-        words.extend(self.words.iter().cloned());
         let folder: &Path = world.folder.path();
-        let process = Process::start(world.cluster, folder, name, &words);
+        let process = Process::start(world.cluster, folder, name, &self.gateway_words(port));
         listening(port).await;
         (process, port)
+    }
+
+    /// The words of a gateway that listens at a port of loopback.
+    pub(crate) fn gateway_words(&self, port: u16) -> Vec<String> {
+        let mut words = vec!["gateway".to_owned(), format!("--listen=127.0.0.1:{port}")];
+        words.extend(self.words.iter().cloned());
+        words
     }
 }
 

@@ -9,6 +9,10 @@
 )]
 
 mod chat;
+#[cfg(feature = "otel")]
+#[path = "../otel/collector.rs"]
+#[expect(dead_code, reason = "some of it is for tests/otel")]
+mod collector;
 mod gateway_auth;
 mod outage;
 mod propagation;
@@ -18,3 +22,5 @@ mod slow_reader;
 mod support;
 mod tenants;
 mod tokens;
+#[cfg(feature = "otel")]
+mod trace;

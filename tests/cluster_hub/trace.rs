@@ -1,0 +1,105 @@
+//! One request, one trace: from the application through the gateway and the hub to the run.
+
+use std::process::Command;
+use std::time::Instant;
+
+use cluster_support::run;
+use serde_json::json;
+
+use super::chat::{Model, content};
+use super::collector::{Collector, Told};
+use super::support::{Plan, Process, SOON, World, free_port, listening};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// A process of this build that exports its spans to a collector.
+fn traced(world: &World, collector: &Collector, name: &str, words: &[String]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
+    command
+        .args(words)
+        .env("KUBECONFIG", world.cluster.kubeconfig())
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
+        .env("OTEL_BSP_SCHEDULE_DELAY", "100");
+    Process::spawn(world.folder.path(), name, &mut command)
+}
+
+fn only<'t>(told: &'t [Told], name: &str) -> &'t Told {
+    let found: Vec<&Told> = told.iter().filter(|span| span.name == name).collect();
+    let [one] = found[..] else {
+        panic!("{name}: {told:?}");
+    };
+    one
+}
+
+#[test]
+fn a_run_in_a_pod_belongs_to_the_trace_of_its_request() {
+    run("a_run_in_a_pod_belongs_to_the_trace_of_its_request", async |cluster| {
+        let plan = Plan {
+            tenants: 1,
+            spec: json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}),
+            hub_names: vec!["127.0.0.1".to_owned()],
+            hub_words: Vec::new(),
+        };
+        let world = World::install(cluster, plan).await;
+        let (of_hub, of_gateway) = (Collector::start().await, Collector::start().await);
+        let words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+        let _hub = traced(&world, &of_hub, "hub", &words);
+        world.wait_for_hub_at(&world.url()).await;
+        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
+        world.served(&world.tenant(0).await, "steady").await;
+
+        let model = Model::start(&world).await;
+        let port = free_port();
+        let _gateway = traced(&world, &of_gateway, "gateway", &model.gateway_words(port));
+        listening(port).await;
+
+        let response = reqwest::Client::new()
+            .post(format!("http://127.0.0.1:{port}/v1/chat/completions"))
+            .header("authorization", "Bearer sk-mock")
+            .header("content-type", "application/json")
+            .header("traceparent", PARENT)
+            .timeout(SOON)
+            .body(json!({"model": "gpt-x", "messages": [{"role": "user", "content": "run it"}]}).to_string())
+            .send()
+            .await
+            .unwrap();
+        let body = response.text().await.unwrap();
+        assert!(content(&body).contains("steady ran"), "{body}");
+
+        let begun = Instant::now();
+        let complete = || of_hub.spans().iter().any(|span| span.trace == TRACE) && of_gateway.spans().len() >= 4;
+        while !complete() {
+            assert!(begun.elapsed() < SOON, "{:?} {:?}", of_hub.spans(), of_gateway.spans());
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        let (gateway, hub) = (of_gateway.spans(), of_hub.spans());
+        let request = only(&gateway, "POST /v1/chat/completions");
+        let call = only(&gateway, "execute_tool run_code");
+        let ran = only(&hub, "POST /v1/executions");
+        for span in [request, call, ran] {
+            assert_eq!((span.trace.as_str(), span.failed), (TRACE, false), "{span:?}");
+        }
+        assert_eq!(request.parent, "00f067aa0ba902b7");
+        assert_eq!(
+            (call.parent.as_str(), ran.parent.as_str()),
+            (request.span.as_str(), call.span.as_str())
+        );
+        assert_eq!(ran.kind, "server");
+        assert!(call.begun <= ran.begun && ran.ended <= call.ended, "{call:?} {ran:?}");
+        assert_eq!(ran.get("knack.execution.id"), call.get("knack.execution.id"));
+        assert_eq!(ran.get("knack.runtime"), Some(world.runtime().to_string().as_str()));
+        assert!(
+            matches!(ran.get("knack.execution.start"), Some("warm" | "cold")),
+            "{ran:?}"
+        );
+        let names: Vec<_> = [&of_gateway, &of_hub]
+            .map(|of| of.resource().remove("service.name"))
+            .into();
+        assert_eq!(names, [Some("knack-gateway".to_owned()), Some("knack-hub".to_owned())]);
+        assert!(
+            !of_hub.raw_contains("steady ran") && !of_gateway.raw_contains("steady ran"),
+            "content in a span"
+        );
+    });
+}
