@@ -21,6 +21,8 @@ use crate::hub_api::RuntimeName;
 
 /// How often counts are written to a status, at most (design.md section 5).
 const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// Looks after which counts that never stand still are written all the same: half a minute.
+const RESTLESS_LOOKS: u32 = 6;
 /// One call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -43,8 +45,38 @@ struct Running {
     uid: String,
     spec: SkillRuntimeSpec,
     executor: Arc<JobExecutor>,
-    /// What the status was told last.
-    told: Option<(PoolCounts, Option<String>)>,
+    told: Told,
+}
+
+/// What the status of a runtime was told, and what has been seen since.
+///
+/// A pool that replaces a used pod dips for a second. Told at once, each run would cost two writes that nobody reads, so
+/// counts are told when two looks in a row see the same.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    status: Option<PoolCounts>,
+    last_look: Option<PoolCounts>,
+    /// Looks in a row that saw something else than the status tells.
+    differing: u32,
+}
+
+impl Told {
+    /// Takes what a look sees; true if the status is to be told. The first look of an owner always is.
+    fn look(&mut self, now: &PoolCounts) -> bool {
+        let stands = self.last_look.as_ref() == Some(now);
+        self.last_look = Some(now.clone());
+        if self.status.as_ref() == Some(now) {
+            self.differing = 0;
+            return false;
+        }
+        self.differing += 1;
+        let due = self.status.is_none() || stands || self.differing >= RESTLESS_LOOKS;
+        if due {
+            self.status = Some(now.clone());
+            self.differing = 0;
+        }
+        due
+    }
 }
 
 impl Executors {
@@ -116,7 +148,7 @@ impl Executors {
                             uid: runtime.uid().unwrap_or_default(),
                             spec: runtime.spec.clone(),
                             executor,
-                            told: None,
+                            told: Told::default(),
                         };
                         running.insert(name, entry);
                     }
@@ -156,7 +188,7 @@ impl Executors {
             let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
             for (name, entry) in running.iter_mut() {
                 if !entry.executor.is_owner() {
-                    entry.told = None;
+                    entry.told = Told::default();
                     metrics.forget(&name.to_string());
                     continue;
                 }
@@ -167,9 +199,7 @@ impl Executors {
                     queued: 0,
                     ..counts
                 };
-                let now = (stable.clone(), Some(self.settings.replica.clone()));
-                if entry.told.as_ref() != Some(&now) {
-                    entry.told = Some(now);
+                if entry.told.look(&stable) {
                     due.push((name.clone(), stable));
                 }
             }
@@ -179,7 +209,7 @@ impl Executors {
                 tracing::warn!(runtime = %name, %error, "the status cannot be written; trying again");
                 let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if let Some(entry) = running.get_mut(&name) {
-                    entry.told = None;
+                    entry.told = Told::default();
                 }
             }
         }
@@ -216,4 +246,35 @@ impl Executors {
 /// The name of a runtime object.
 pub fn name_of(runtime: &SkillRuntime) -> RuntimeName {
     RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each look sees as ready, and at which looks the status is told.
+    fn told(seen: &[usize]) -> Vec<usize> {
+        let mut told = Told::default();
+        let looks = seen.iter().enumerate().filter(|(_, ready)| {
+            told.look(&PoolCounts {
+                ready: **ready,
+                desired: 2,
+                ..PoolCounts::default()
+            })
+        });
+        looks.map(|(look, _)| look).collect()
+    }
+
+    #[test]
+    fn counts_are_told_once_they_stand() {
+        assert_eq!(told(&[0, 1, 2, 2, 2]), [0, 3], "a pool that fills");
+        assert_eq!(told(&[2, 1, 2, 0, 2]), [0], "dips of single runs");
+        assert_eq!(told(&[2, 1, 1, 2, 2]), [0, 2, 4], "less, and then all again");
+    }
+
+    #[test]
+    fn counts_that_never_stand_are_told_every_half_minute() {
+        let seen: Vec<usize> = (0..14).collect();
+        assert_eq!(told(&seen), [0, 6, 12]);
+    }
 }
