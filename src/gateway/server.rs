@@ -1,13 +1,14 @@
 //! Accepts connections, and lets running answers finish when it stops.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
+use axum::serve::{Listener, ListenerExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::app::router;
 use super::client_auth::{self, ClientAuth};
@@ -41,18 +42,22 @@ pub async fn serve_authenticated(
     serve_router(gateway, service, listener, stop).await
 }
 
+/// Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
+fn without_delay(listener: TcpListener) -> impl Listener<Io = TcpStream, Addr = SocketAddr> {
+    listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+    })
+}
+
 async fn serve_router(
     gateway: Arc<Gateway>,
     service: Router,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    // Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
-        }
-    });
+    let listener = without_delay(listener);
     let (stopping, mut stopped) = tokio::sync::watch::channel(false);
     let signal = async move {
         stop.await;
@@ -71,5 +76,20 @@ async fn serve_router(
             tracing::warn!("answers still running after {} s were cut", DRAIN_TIMEOUT.as_secs());
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn accepted_connections_send_without_delay() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut listener = without_delay(listener);
+        let _client = TcpStream::connect(address).await.unwrap();
+        let (accepted, _) = listener.accept().await;
+        assert!(accepted.nodelay().unwrap());
     }
 }
