@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """Writes the seed corpus of every fuzz target from the vectors and the wire examples. Standard library only."""
 
+import hashlib
+import io
 import json
 import pathlib
+import tarfile
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "fuzz" / "corpus"
@@ -164,11 +168,84 @@ def runner():
     put("runner_frames", "all", b"\x05" + "".join(lines).encode())
     for number, line in enumerate(lines):
         put("runner_frames", str(number), b"\xff" + line.encode())
+    log = [text(frame) + "\n" for frame in from_runner]
+    put("journal", "all", "".join(log))
+    for number, line in enumerate(log):
+        put("journal", str(number), log[1] + line)
+
+
+def archives():
+    """Small archives of each kind, good ones and ones that must be refused."""
+    content = b"---\nname: x\ndescription: d\n---\nb\n"
+    for kind, suffix in (("w", "tar"), ("w:gz", "tgz")):
+        for name in ("SKILL.md", "a/SKILL.md", "../x", "/etc/passwd", "a/./b"):
+            packed = io.BytesIO()
+            with tarfile.open(fileobj=packed, mode=kind, format=tarfile.USTAR_FORMAT) as archive:
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+            put("archive", f"{suffix}-{name.replace('/', '_')}", packed.getvalue())
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode=kind, format=tarfile.PAX_FORMAT) as archive:
+            entry = tarfile.TarInfo("long-" * 40)
+            archive.addfile(entry)
+            link = tarfile.TarInfo("link")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(link)
+        put("archive", f"{suffix}-pax-link", packed.getvalue())
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", method) as archive:
+            archive.writestr("a/SKILL.md", content * 20)
+            archive.writestr("a/run.py", b"print(1)\n")
+        put("archive", f"zip-{method}", packed.getvalue())
+
+
+def cluster():
+    """Manifests, artifacts, and what hub and gateway say."""
+    for path in sorted((ROOT / "examples").rglob("*.yaml")):
+        put("manifest", path.stem, path.read_bytes())
+    put("manifest", "broken", "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: x}\nspec: {inline: 3}\n---\n: :\n---\nkind: [")
+    put("artifact_read", "files", "SKILL.md\t---\nrun.py\tprint(1)\na/b.txt\tx")
+    put("artifact_read", "empty", "[]")
+    index = text({"format": 1, "files": []})
+    put("artifact_read", "maps", text([{"metadata": {"name": "s-0123456789"}, "data": {"index.json": index}, "binaryData": {"f": "eA=="}}]))
+    post = {"protocol": 1, "runtime": "n/r", "id": "019345a0-0000-7000-8000-000000000000",
+            "program": {"kind": "code", "language": "python", "source": "print(1)"},
+            "mounts": [{"mount": "m", "namespace": "n", "name": "s", "digest": "0" * 64}],
+            "inputs": [{"path": "inputs/a", "data": "eA=="}], "working_directory": "work", "limits": {}, "live": True}
+    skill = {"namespace": "n", "name": "s", "uid": "u", "resource_version": "7"}
+    lines = [
+        {"type": "hello", "protocol": 1, "version": "0", "resource_version": "7"},
+        {"type": "runtime", "uid": "u", "resource_version": "7", "max_activation": "Always", "model_code": True, "node": True,
+         "timeout_seconds": 9, "max_timeout_seconds": 9, "memory_bytes": 9, "max_tool_rounds": 9, "deadline_seconds": 9,
+         "max_listing_tokens": 9, "models": ["m*"], "min_max_tokens": 9, "max_snapshot_age_seconds": 9,
+         "pins": [{"namespace": "n", "name": "s", "mode": "Listed", "inputs": {"a": "b"}}], "upstreams": {"openai": "http://x"}},
+        {"type": "skill", **skill, "digest": "0" * 64, "overrides": {"version": "1.0.0", "activation": "Auto", "tags": ["t"],
+         "tools": [{"name": "t", "description": "d", "command": ["x"], "input_schema": {}, "parameters": [{"name": "p"}], "env": ["E"]}],
+         "inputs": [{"name": "i", "default": "d"}], "sandbox": {"image": "i", "timeout_seconds": 1}}},
+        {"type": "removed", **skill}, {"type": "synced", "resource_version": "8"}, {"type": "ping"}, {"type": "newer"},
+        post,
+        {**post, "program": {"kind": "command", "argv": ["true"]}, "skill": 0, "working_directory": {"skill": "m"}},
+        {"type": "accepted", "protocol": 1, "id": post["id"]}, {"type": "phase", "phase": "running"}, {"type": "skipped", "frames": 3},
+        {"type": "output", "stream": "stdout", "data": "eA=="},
+        {"type": "file", "path": "out.txt", "size": 1, "sha256": hashlib.sha256(b"x").hexdigest(), "data": "eA==", "last": True},
+        {"type": "result", "end": "exit", "code": 0, "stdout": "eA==", "stderr": "", "file_errors": [{"path": "l", "reason": "r"}],
+         "timings": {"queue_us": 1, "total_us": 2, "run_us": 1, "warm": True}, "locks": {"seccomp": True, "landlock": "x", "landlock_abi": 6}},
+        {"type": "error", "code": "not_owner", "message": "m", "owner": "https://x:1"},
+        {"code": "failed", "message": "m", "retry_after_seconds": 1,
+         "failure": {"kind": "ImagePullFailed", "reason": "r", "message": "m", "may_have_run": False}},
+    ]
+    put("hub_frames", "all", "\n".join(text(line) for line in lines))
+    for number, line in enumerate(lines):
+        put("hub_frames", str(number), text(line))
 
 
 if __name__ == "__main__":
     wire()
     skills()
     runner()
+    archives()
+    cluster()
     for folder in sorted(CORPUS.iterdir()):
         print(f"seeds {folder.name} {sum(1 for seed in folder.iterdir() if seed.name.startswith('seed-'))}")

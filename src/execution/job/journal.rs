@@ -19,20 +19,20 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a journal tells so far.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
+pub struct Journal {
     /// The nonce that the runner is bound to.
-    pub(super) nonce: Option<String>,
+    pub nonce: Option<String>,
     /// The run, once it has started.
-    pub(super) started: Option<Started>,
+    pub started: Option<Started>,
     /// What the run wrote.
     pub(super) collected: Collected,
     /// Its end.
-    pub(super) result: Option<RunResult>,
+    pub result: Option<RunResult>,
 }
 
 impl Journal {
     /// Takes one frame. Frames of another nonce, and sealed ones that do not open, tell nothing.
-    pub(super) fn take(&mut self, frame: FromRunner, key: &[u8]) -> Option<FromRunner> {
+    pub fn take(&mut self, frame: FromRunner, key: &[u8]) -> Option<FromRunner> {
         let frame = match frame {
             FromRunner::Sealed(sealed) => open(key, &sealed)?,
             frame => frame,

@@ -39,6 +39,7 @@ mod view;
 pub use event::{Event, OutputStream};
 pub use executor::{JobExecutor, JobRequest, PoolCounts};
 pub use from_api::Defaults;
+pub use journal::Journal;
 pub use settings::{JobClients, JobSettings};
 pub use spec::{JobIdentity, JobPurpose, job_spec, pool_key};
 pub use view::{
