@@ -3,6 +3,9 @@
 
 use libc::c_long;
 
+/// Not in libc for aarch64; since 424 every architecture has the same numbers (asm-generic/unistd.h).
+const FCHMODAT2: c_long = 452;
+
 /// Allowed whatever the arguments are, on every architecture.
 #[rustfmt::skip]
 pub(super) const ALWAYS: &[c_long] = &[
@@ -14,7 +17,7 @@ pub(super) const ALWAYS: &[c_long] = &[
     libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_fadvise64, libc::SYS_readahead, libc::SYS_getdents64,
     libc::SYS_getcwd, libc::SYS_chdir, libc::SYS_fchdir, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_renameat,
     libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_readlinkat, libc::SYS_fchmod,
-    libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_utimensat, libc::SYS_faccessat, libc::SYS_faccessat2,
+    libc::SYS_fchmodat, FCHMODAT2, libc::SYS_utimensat, libc::SYS_faccessat, libc::SYS_faccessat2,
     libc::SYS_umask, libc::SYS_flock, libc::SYS_sendfile, libc::SYS_copy_file_range, libc::SYS_splice, libc::SYS_tee,
     // Reading attributes: shutil.copy2 fails without it. Setting them is not in the list.
     libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr,

@@ -145,11 +145,8 @@ mod tests {
                 "i386 syscall {number}"
             );
         }
-        assert!(
-            (180..230).contains(&(allowed.len() + conditional.len())),
-            "{}",
-            allowed.len() + conditional.len()
-        );
+        let count = allowed.len() + conditional.len() - LEGACY.len();
+        assert!((150..195).contains(&count), "{count}");
         assert!(program.len() < 400, "{} instructions", program.len());
     }
 

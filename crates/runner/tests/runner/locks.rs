@@ -19,9 +19,40 @@ def show(name, action):
         print(name, errno.errorcode[error.errno])
 "#;
 
+/// Numbers of this architecture, as `NR` in Python.
+fn numbers() -> String {
+    let of = |name: &str, number: libc::c_long| format!("{name:?}: {number}, ");
+    let all = [
+        of("ptrace", libc::SYS_ptrace),
+        of("process_vm_readv", libc::SYS_process_vm_readv),
+        of("pidfd_getfd", libc::SYS_pidfd_getfd),
+        of("unshare", libc::SYS_unshare),
+        of("mount", libc::SYS_mount),
+        of("setns", libc::SYS_setns),
+        of("clone", libc::SYS_clone),
+        of("clone3", libc::SYS_clone3),
+        of("memfd_create", libc::SYS_memfd_create),
+        of("bpf", libc::SYS_bpf),
+        of("keyctl", libc::SYS_keyctl),
+        of("personality", libc::SYS_personality),
+        of("userfaultfd", libc::SYS_userfaultfd),
+        of("perf_event_open", libc::SYS_perf_event_open),
+        of("seccomp", libc::SYS_seccomp),
+        of("landlock_create_ruleset", libc::SYS_landlock_create_ruleset),
+        of("setuid", libc::SYS_setuid),
+        of("chroot", libc::SYS_chroot),
+        of("shmget", libc::SYS_shmget),
+        of("vmsplice", libc::SYS_vmsplice),
+        of("prctl", libc::SYS_prctl),
+        of("sync", libc::SYS_sync),
+        of("io_uring_setup", libc::SYS_io_uring_setup),
+    ];
+    format!("NR = {{{}}}\n", all.concat())
+}
+
 #[track_caller]
 fn check(source: &str, expected: &[&str]) {
-    let told = run_python(&format!("{SHOW}{source}"));
+    let told = run_python(&format!("{SHOW}{}{source}", numbers()));
     assert_eq!(
         told.out().lines().collect::<Vec<_>>(),
         expected,
@@ -42,7 +73,7 @@ for family in range(47):
         except OSError as error: seen.add(errno.errorcode[error.errno])
 print(*sorted(seen))
 show("datagram pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
-show("io_uring", lambda: call(425, 8, ctypes.create_string_buffer(256)))
+show("io_uring", lambda: call(NR["io_uring_setup"], 8, ctypes.create_string_buffer(256)))
 "#,
         &["EPERM", "datagram pair EPERM", "io_uring EPERM"],
     );
@@ -92,9 +123,9 @@ os.kill(-1, signal.SIGKILL) # Succeeds with nobody reached: the result still com
 show("prlimit", lambda: resource.prlimit(parent, resource.RLIMIT_CPU, (1, 1)))
 show("renice user", lambda: os.setpriority(os.PRIO_USER, 0, 5))
 show("affinity", lambda: os.sched_setaffinity(parent, {0}))
-show("ptrace", lambda: call(101, 16, parent, 0, 0))
-show("process_vm_readv", lambda: call(310, parent, 0, 0, 0, 0, 0))
-show("pidfd_getfd", lambda: call(438, os.pidfd_open(parent), 0, 0))
+show("ptrace", lambda: call(NR["ptrace"], 16, parent, 0, 0))
+show("process_vm_readv", lambda: call(NR["process_vm_readv"], parent, 0, 0, 0, 0, 0))
+show("pidfd_getfd", lambda: call(NR["pidfd_getfd"], os.pidfd_open(parent), 0, 0))
 show("group", lambda: os.getpgid(0) == os.getpid() or call(-1))
 "#,
         &[
@@ -111,16 +142,16 @@ show("group", lambda: os.getpgid(0) == os.getpid() or call(-1))
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn dangerous_syscalls_are_denied() {
     check(
         r#"
-for name, number, *arguments in [("unshare", 272, 0x10000000), ("mount", 165, 0, 0, 0, 0, 0), ("setns", 308, 0, 0),
-        ("clone user", 56, 0x10000011, 0, 0, 0, 0), ("clone3", 435, 0, 0), ("memfd", 319, b"x", 0), ("bpf", 321, 0, 0, 0),
-        ("keyctl", 250, 0, 0), ("personality", 135, 0xffffffff), ("userfaultfd", 323, 0), ("perf", 298, 0, 0, -1, -1, 0),
-        ("seccomp", 317, 0, 0, 0), ("landlock", 444, 0, 0, 1), ("setuid", 105, 0), ("chroot", 161, b"."), ("shmget", 29, 0, 4096, 0o1600),
-        ("vmsplice", 278, 1, 0, 0, 0), ("x32 socket", 0x40000029, 2, 1, 0), ("dumpable", 157, 4, 1), ("sync", 162)]:
-    show(name, lambda: call(number, *arguments))
+for name, syscall, *arguments in [("unshare", "unshare", 0x10000000), ("mount", "mount", 0, 0, 0, 0, 0), ("setns", "setns", 0, 0),
+        ("clone user", "clone", 0x10000011, 0, 0, 0, 0), ("clone3", "clone3", 0, 0), ("memfd", "memfd_create", b"x", 0), ("bpf", "bpf", 0, 0, 0),
+        ("keyctl", "keyctl", 0, 0), ("personality", "personality", 0xffffffff), ("userfaultfd", "userfaultfd", 0), ("perf", "perf_event_open", 0, 0, -1, -1, 0),
+        ("seccomp", "seccomp", 0, 0, 0), ("landlock", "landlock_create_ruleset", 0, 0, 1), ("setuid", "setuid", 0), ("chroot", "chroot", b"."), ("shmget", "shmget", 0, 4096, 0o1600),
+        ("vmsplice", "vmsplice", 1, 0, 0, 0), ("dumpable", "prctl", 4, 1), ("sync", "sync")]:
+    show(name, lambda: call(NR[syscall], *arguments))
+show("x32 socket", lambda: call(0x40000029, 2, 1, 0))
 "#,
         &[
             "unshare EPERM",
@@ -140,9 +171,9 @@ for name, number, *arguments in [("unshare", 272, 0x10000000), ("mount", 165, 0,
             "chroot EPERM",
             "shmget EPERM",
             "vmsplice EPERM",
-            "x32 socket EPERM",
             "dumpable EPERM",
             "sync EPERM",
+            "x32 socket EPERM",
         ],
     );
 }
