@@ -18,9 +18,10 @@ bench() {
 only=${1:-}
 KNACK_RUNNER=$(realpath -m "$target/release/knack-runner")
 export KNACK_RUNNER
-cargo build -q --release --example floor_proxy
-bench gateway cargo bench -q --bench gateway
-bench local_exec cargo bench -q --bench local_exec
+# The features of `make build`, so that the library is compiled once.
+cargo build -q --release --features otel --example floor_proxy
+bench gateway cargo bench -q --features otel --bench gateway
+bench local_exec cargo bench -q --features otel --bench local_exec
 bench locks cargo bench -q -p knack-runner --bench locks
 bench autoscore cargo bench -q -p knack-skill --bench autoscore
 

@@ -23,10 +23,10 @@ if [ -z "$only" ] || [ "$only" = locks ]; then
   cargo bench -q -p knack-runner --bench locks 2>&1 | tee -a "$lines" || status=1
 fi
 if [ "$only" != locks ]; then
-  tools/progress.sh "the bench" cargo bench -q --bench cluster --no-run
+  tools/progress.sh "the bench" cargo bench -q --features otel --bench cluster --no-run
   $bed up
   KNACK_PROGRAM=$target/release/knack tests/cluster/images/load.sh --release
-  cargo bench -q --bench cluster 2>&1 | tee -a "$lines" || status=1
+  cargo bench -q --features otel --bench cluster 2>&1 | tee -a "$lines" || status=1
 fi
 
 [ -n "$only" ] || tools/bench_page.sh "cluster" "make bench-cluster" "$lines"

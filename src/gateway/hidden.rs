@@ -4,7 +4,7 @@ use bytes::Bytes;
 use knack_skill::call::LoadRecord;
 use knack_skill::plan::Plan;
 use knack_wire::drive::GeneratedFile;
-use knack_wire::history::{self, Caller, FileNote, Hit, Mode, Record};
+use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Mode, Record};
 use knack_wire::{In, Request};
 use std::sync::Arc;
 
@@ -39,9 +39,18 @@ impl Hidden {
 
     /// Whether this request may need any change: without a record, and with nothing of ours in the history, it does not.
     pub fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
-        gateway.records.has_caller(&self.bucket())
+        self.may_have_records(gateway, request)
             || memchr::memmem::find(request.raw(), b"knack_").is_some()
             || (self.injecting && history::may_need_repair(request))
+    }
+
+    /// Whether the store can hold a record of this conversation. Asked before the whole history is hashed: most requests
+    /// of a busy caller belong to conversations without hidden turns.
+    fn may_have_records(&self, gateway: &Gateway, request: &Request) -> bool {
+        let (records, bucket) = (&gateway.records, self.bucket());
+        let begins_so = |link| records.has_opening(&bucket, &self.caller.opening_key(&link));
+        records.has_caller(&bucket)
+            && (history::may_hold_calls(request) || history::opening(request).is_some_and(begins_so))
     }
 
     /// What the loop is told of the conversation, and the files that the found turns made and that are still kept.
@@ -99,7 +108,7 @@ impl Hidden {
     /// Stores a finished loop under its keys.
     pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, made: &[GeneratedFile]) {
         let scan = history::scan(request);
-        let keys = history::keys(&self.caller, request.format(), &scan, answer);
+        let Keys { keys, opening } = history::keys(&self.caller, request.format(), &scan, answer);
         let notes = entries(made).into_iter().map(|(entry, _)| FileNote {
             name: entry.name,
             sha256: entry.sha256,
@@ -109,7 +118,7 @@ impl Hidden {
             self.render(reference)
         });
         if let Some(record) = sealed {
-            gateway.records.put(self.bucket(), keys, Bytes::from(record));
+            gateway.records.put(self.bucket(), opening, keys, Bytes::from(record));
         } else {
             tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it");
         }

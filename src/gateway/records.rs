@@ -3,7 +3,8 @@
 //! What a record means is knack-wire's matter (`knack_wire::history`). Losing one is never an error: the next
 //! request goes upstream as the client sent it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, hash_map};
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +34,10 @@ struct Inner {
     entries: HashMap<u64, Entry>,
     /// Least recently used first: use number to entry.
     order: BTreeMap<u64, u64>,
+    /// Records of each caller.
     callers: HashMap<Key, usize>,
+    /// Records of each caller, by the beginning of their conversation.
+    openings: HashMap<(Key, Key), usize>,
     bytes: usize,
     next: u64,
 }
@@ -41,6 +45,7 @@ struct Inner {
 #[derive(Debug)]
 struct Entry {
     caller: Key,
+    opening: Key,
     keys: Vec<Key>,
     record: Bytes,
     used: u64,
@@ -50,7 +55,7 @@ struct Entry {
 impl Entry {
     /// What an entry costs: its bytes, its keys and the maps' overhead, rounded up.
     fn cost(&self) -> usize {
-        self.record.len() + 96 * self.keys.len() + 160
+        self.record.len() + 96 * self.keys.len() + 256
     }
 }
 
@@ -66,6 +71,11 @@ impl RecordStore {
     /// Whether this caller has any record: without one, histories need not be hashed.
     pub fn has_caller(&self, caller: &Key) -> bool {
         self.lock().callers.contains_key(caller)
+    }
+
+    /// Whether this caller has any record of a conversation that begins so.
+    pub fn has_opening(&self, caller: &Key, opening: &Key) -> bool {
+        self.lock().openings.contains_key(&(*caller, *opening))
     }
 
     /// The record under a key of this caller, if it is still there; counts as a use.
@@ -93,7 +103,7 @@ impl RecordStore {
 
     /// Remembers one record under several keys; an older record under one of them is replaced.
     /// A record over [`RECORD_MAX_BYTES`] is not kept, which is answered with false.
-    pub fn put(&self, caller: Key, keys: Vec<Key>, record: Bytes) -> bool {
+    pub fn put(&self, caller: Key, opening: Key, keys: Vec<Key>, record: Bytes) -> bool {
         if record.len() > RECORD_MAX_BYTES || keys.is_empty() {
             return false;
         }
@@ -107,6 +117,7 @@ impl RecordStore {
         let id = inner.tick();
         let entry = Entry {
             caller,
+            opening,
             keys,
             record,
             used: id,
@@ -117,6 +128,7 @@ impl RecordStore {
             inner.by_key.insert((caller, *key), id);
         }
         *inner.callers.entry(caller).or_default() += 1;
+        *inner.openings.entry((caller, opening)).or_default() += 1;
         inner.order.insert(id, id);
         inner.entries.insert(id, entry);
         inner.evict(self.capacity_bytes, now);
@@ -155,12 +167,8 @@ impl Inner {
                 self.by_key.remove(&(entry.caller, *key));
             }
         }
-        if let Some(count) = self.callers.get_mut(&entry.caller) {
-            *count -= 1;
-            if *count == 0 {
-                self.callers.remove(&entry.caller);
-            }
-        }
+        count_down(&mut self.callers, entry.caller);
+        count_down(&mut self.openings, (entry.caller, entry.opening));
     }
 
     fn evict(&mut self, capacity: usize, now: Instant) {
@@ -177,12 +185,23 @@ impl Inner {
     }
 }
 
+/// One record less under a name; the last one takes the name along.
+fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, name: K) {
+    if let hash_map::Entry::Occupied(mut count) = counts.entry(name) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const A: Key = [1; 32];
     const B: Key = [2; 32];
+    const OPENING: Key = [9; 32];
 
     fn key(n: u8) -> Key {
         [n; 32]
@@ -192,7 +211,7 @@ mod tests {
     async fn a_record_is_found_under_each_key_by_its_caller_only() {
         let store = RecordStore::new(1 << 20);
         assert!(!store.has_caller(&A));
-        assert!(store.put(A, vec![key(1), key(2)], Bytes::from_static(b"x")));
+        assert!(store.put(A, OPENING, vec![key(1), key(2)], Bytes::from_static(b"x")));
         assert_eq!(store.get(&A, &key(2)).as_deref(), Some(&b"x"[..]));
         assert_eq!(store.get(&B, &key(2)), None);
         assert!(store.has_caller(&A) && !store.has_caller(&B));
@@ -200,34 +219,49 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_least_recently_used_goes_first_and_the_bound_holds() {
-        let store = RecordStore::new(3 * 1300);
+        let store = RecordStore::new(3 * 1400);
         for n in 1..=3 {
-            store.put(A, vec![key(n)], Bytes::from(vec![0; 1000]));
+            store.put(A, OPENING, vec![key(n)], Bytes::from(vec![0; 1000]));
         }
         store.get(&A, &key(1));
-        store.put(A, vec![key(4)], Bytes::from(vec![0; 1000]));
+        store.put(A, OPENING, vec![key(4)], Bytes::from(vec![0; 1000]));
         let left: Vec<bool> = (1..=4).map(|n| store.get(&A, &key(n)).is_some()).collect();
         assert_eq!(left, [true, false, true, true]);
-        assert!(store.usage().1 <= 3 * 1300);
+        assert!(store.usage().1 <= 3 * 1400);
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_records_and_records_over_the_cap_are_not_kept() {
         let store = RecordStore::new(1 << 20);
-        store.put(A, vec![key(1)], Bytes::from_static(b"x"));
+        store.put(A, OPENING, vec![key(1)], Bytes::from_static(b"x"));
         tokio::time::advance(RECORD_IDLE + Duration::from_secs(1)).await;
         assert_eq!(store.get(&A, &key(1)), None);
         assert!(!store.has_caller(&A));
-        assert!(!store.put(A, vec![key(1)], Bytes::from(vec![0; RECORD_MAX_BYTES + 1])));
+        assert!(!store.put(A, OPENING, vec![key(1)], Bytes::from(vec![0; RECORD_MAX_BYTES + 1])));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_replaced_record_leaves_nothing_behind() {
         let store = RecordStore::new(1 << 20);
-        store.put(A, vec![key(1), key(2)], Bytes::from_static(b"x"));
-        store.put(A, vec![key(2)], Bytes::from_static(b"y"));
+        store.put(A, OPENING, vec![key(1), key(2)], Bytes::from_static(b"x"));
+        store.put(A, OPENING, vec![key(2)], Bytes::from_static(b"y"));
         assert_eq!(store.get(&A, &key(1)), None);
         assert_eq!(store.get(&A, &key(2)).as_deref(), Some(&b"y"[..]));
         assert_eq!(store.usage().0, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_opening_is_known_as_long_as_one_of_its_records_is_there() {
+        let store = RecordStore::new(1 << 20);
+        let other: Key = [8; 32];
+        for n in 1..=2 {
+            store.put(A, OPENING, vec![key(n)], Bytes::from_static(b"x"));
+        }
+        assert!(store.has_opening(&A, &OPENING));
+        assert!(!store.has_opening(&B, &OPENING) && !store.has_opening(&A, &other));
+        store.put(A, other, vec![key(1)], Bytes::from_static(b"y"));
+        assert!(store.has_opening(&A, &OPENING) && store.has_opening(&A, &other));
+        store.put(A, other, vec![key(2)], Bytes::from_static(b"y"));
+        assert!(!store.has_opening(&A, &OPENING));
     }
 }

@@ -210,27 +210,45 @@ fn scan_object(src: &[u8], start: usize) -> Result<(Vec<Member>, usize), JsonErr
 
 /// The elements of the array at `span`, in order.
 pub fn elements(src: &[u8], span: Span) -> Result<Vec<Span>, JsonError> {
-    let mut found = Vec::new();
+    each_element(src, span)?.collect()
+}
+
+/// As [`elements`], one by one: what comes behind the last one taken is not looked at.
+pub fn each_element(src: &[u8], span: Span) -> Result<Elements<'_>, JsonError> {
     if src.get(span.start) != Some(&b'[') {
         return Err(JsonError::Type {
             at: span.start,
             wanted: "an array",
         });
     }
-    let mut at = space(src, span.start + 1);
-    if src.get(at) == Some(&b']') {
-        return Ok(found);
-    }
-    loop {
-        let end = skip_nested(src, at, 1)?;
-        found.push(Span::new(at, end));
-        at = space(src, end);
-        match src.get(at) {
-            Some(b',') => at = space(src, at + 1),
-            Some(b']') => return Ok(found),
-            Some(_) => return Err(JsonError::Syntax { at }),
-            None => return Err(JsonError::Cut),
-        }
+    let first = space(src, span.start + 1);
+    let next = (src.get(first) != Some(&b']')).then_some(first);
+    Ok(Elements { src, next })
+}
+
+/// The elements of an array, one by one; ends with the array or with the first error.
+#[derive(Debug, Clone)]
+pub struct Elements<'s> {
+    src: &'s [u8],
+    /// Where the next one starts.
+    next: Option<usize>,
+}
+
+impl Iterator for Elements<'_> {
+    type Item = Result<Span, JsonError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.next.take()?;
+        Some(skip_nested(self.src, start, 1).and_then(|end| {
+            let at = space(self.src, end);
+            match self.src.get(at) {
+                Some(b',') => self.next = Some(space(self.src, at + 1)),
+                Some(b']') => {}
+                Some(_) => return Err(JsonError::Syntax { at }),
+                None => return Err(JsonError::Cut),
+            }
+            Ok(Span::new(start, end))
+        }))
     }
 }
 

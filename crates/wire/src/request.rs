@@ -108,9 +108,15 @@ impl Request {
 
     /// The spans of the conversation's elements (messages, input items, contents), in order; empty if there are none.
     pub fn conversation(&self) -> Vec<Span> {
+        self.each_element().collect()
+    }
+
+    /// As [`Request::conversation`], one by one.
+    pub(crate) fn each_element(&self) -> impl Iterator<Item = Span> {
         let span = self.present(dialect(self.route.format).conversation_key());
-        span.and_then(|span| json::elements(&self.raw, span).ok())
-            .unwrap_or_default()
+        let elements = span.and_then(|span| json::each_element(&self.raw, span).ok());
+        // The body was read as a whole before: no element is broken.
+        elements.into_iter().flatten().map_while(Result::ok)
     }
 
     /// The body that goes upstream in round 1: injection and conversation changes written in one pass. With neither,

@@ -87,6 +87,11 @@ impl Caller {
         self.finish(b"chain", &[link.as_bytes()])
     }
 
+    /// The key of all conversations that begin with a link.
+    pub fn opening_key(&self, link: &Link) -> RecordKey {
+        self.finish(b"opening", &[link.as_bytes()])
+    }
+
     fn finish(&self, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
         let mut mac = self.mac.clone();
         feed(&mut mac, kind);

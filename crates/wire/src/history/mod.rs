@@ -11,7 +11,8 @@
 //!
 //! The store is a soft cache of opaque bytes under 32-byte keys. It holds, for each caller (`Caller::bucket`),
 //! records under one or two keys (`keys`), least recently used out, and answers whether the caller has any
-//! record at all: without one no scan is needed. Losing a record is never an error, since what the client
+//! record of a conversation that begins as this one (`opening`): without one, and without calls in the history,
+//! no scan is needed. Losing a record is never an error, since what the client
 //! sent is a valid conversation on its own; `expand` without records repairs only what a provider would
 //! refuse. This module does not look anything up, does not know what a skill is, and runs nothing.
 
@@ -34,8 +35,8 @@ pub use expand::{Expansion, Hit, Mode, expand};
 pub use keys::{Caller, HistorySecret, RecordKey};
 pub use record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
 pub use repair::may_need_repair;
-pub use scan::{Lookup, Scan, Turn, scan};
-pub use seal::{keys, seal};
+pub use scan::{Lookup, Scan, Turn, may_hold_calls, opening, scan};
+pub use seal::{Keys, keys, seal};
 pub use shown::{is_our_container, is_our_use};
 
 use crate::route::Format;

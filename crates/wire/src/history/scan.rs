@@ -72,6 +72,29 @@ pub fn scan(request: &Request) -> Scan {
     }
 }
 
+/// The first link of a conversation, which every later link depends on: a caller without a record of a conversation that
+/// begins so has none that the chain could lead to. Costs the first turn, not the whole history. `None`: there is no turn.
+pub fn opening(request: &Request) -> Option<Link> {
+    let (format, src) = (request.format(), request.raw());
+    let first = request.each_element().find_map(|element| {
+        let mut turns = turns(format, src, &[element]);
+        turns.pop().filter(|turn| turn.canon.is_some())
+    });
+    first.map(|turn| Link::origin(format).then(&turn))
+}
+
+/// Whether the history may hold calls, by whose ids a record may be found. True for too many: a text may name them too.
+pub fn may_hold_calls(request: &Request) -> bool {
+    let names: &[&str] = match request.format() {
+        Format::Chat => &["\"tool_calls\"", "\"function_call\""],
+        Format::Messages => &["\"tool_use\""],
+        // Their histories are not read yet.
+        Format::Responses | Format::Gemini => &[],
+    };
+    let has = |name: &&str| memchr::memmem::find(request.raw(), name.as_bytes()).is_some();
+    names.iter().any(has)
+}
+
 /// The turns of a list of conversation elements.
 pub(crate) fn turns(format: Format, src: &[u8], elements: &[Span]) -> Vec<Turn> {
     match format {
@@ -95,6 +118,12 @@ impl Scan {
                 }
             })
             .collect()
+    }
+
+    /// The first link, as [`opening`] has it for a later request; `None`: there is no turn in the chain.
+    pub(crate) fn opening(&self) -> Option<Link> {
+        let first = self.turns.iter().position(|turn| turn.canon.is_some())?;
+        self.links.get(first).copied()
     }
 
     /// The link after the last visible turn.

@@ -10,10 +10,19 @@ use crate::format::dialect;
 use crate::json::{self, Span};
 use crate::route::Format;
 
+/// Where a record is put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// One or two: the record is found under each.
+    pub keys: Vec<RecordKey>,
+    /// That of the conversation's beginning, shared by all of its records ([`super::opening`]).
+    pub opening: RecordKey,
+}
+
 /// The keys of an answer: the request's chain with the visible answer at its end, and the ids of the client's calls.
 /// The record is put under all of them before the end marker is sent. `request` is the scan of the body as the client
 /// sent it.
-pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Record) -> Vec<RecordKey> {
+pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Record) -> Keys {
     let mut visible = vec![b'['];
     for (index, element) in answer.visible.iter().enumerate() {
         if index > 0 {
@@ -23,12 +32,17 @@ pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Rec
     }
     visible.push(b']');
     let elements = json::elements(&visible, Span::new(0, visible.len())).unwrap_or_default();
-    let link = scan::turns(format, &visible, &elements)
-        .iter()
-        .fold(request.end(), Link::then);
-    std::iter::once(caller.chain_key(&link))
-        .chain(caller.calls_key(&answer.client_calls))
-        .collect()
+    let turns = scan::turns(format, &visible, &elements);
+    let link = turns.iter().fold(request.end(), Link::then);
+    // Where the client said nothing, the answer is the first turn of the next request.
+    let first = || turns.first().map(|turn| Link::origin(format).then(turn));
+    let opening = request.opening().or_else(first).unwrap_or(link);
+    Keys {
+        keys: std::iter::once(caller.chain_key(&link))
+            .chain(caller.calls_key(&answer.client_calls))
+            .collect(),
+        opening: caller.opening_key(&opening),
+    }
 }
 
 /// The record of a loop in its byte form, or `None` if it is too large to be remembered.

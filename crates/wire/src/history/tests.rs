@@ -146,7 +146,7 @@ fn an_answer_is_found_again_by_chain_and_by_call_ids() {
         client_calls: vec!["toolu_01abcdefgh".to_owned()],
         ..drive::Record::default()
     };
-    let stored = keys(&caller(), Format::Messages, &first, &answer);
+    let stored = keys(&caller(), Format::Messages, &first, &answer).keys;
     assert_eq!(stored.len(), 2);
     let next = scan(&request(Format::Messages, &body(&format!("{user},{assistant}"))));
     assert_eq!(

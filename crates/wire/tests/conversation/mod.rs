@@ -1,6 +1,6 @@
 //! Both ends of a conversation: a client that sends back what it saw, a gateway with a store, and a strict upstream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ pub(crate) struct Gateway {
     pub(crate) secret: u8,
     pub(crate) credential: String,
     pub(crate) store: HashMap<RecordKey, Vec<u8>>,
+    pub(crate) openings: HashSet<RecordKey>,
     pub(crate) skill_changed: bool,
     pub(crate) max_rounds: u32,
     pub(crate) native: bool,
@@ -47,6 +48,7 @@ impl Gateway {
             secret,
             credential,
             store: HashMap::new(),
+            openings: HashSet::new(),
             skill_changed: false,
             max_rounds: 10,
             native: false,
@@ -128,6 +130,13 @@ impl Gateway {
                 })
             })
             .collect();
+        let begins = history::opening(request).map(|link| self.caller().opening_key(&link));
+        assert!(
+            hits.is_empty()
+                || history::may_hold_calls(request)
+                || begins.is_some_and(|opening| self.openings.contains(&opening)),
+            "a record that a gateway would not have looked for"
+        );
         let mode = Mode::Injecting {
             run_tool: Some("run_code"),
         };
@@ -152,7 +161,8 @@ impl Gateway {
         let keys = history::keys(&self.caller(), self.format, &history::scan(request), record);
         let mut render = |_: &str| Some(LOADED.to_owned());
         let bytes = history::seal(self.format, record, Vec::new(), &mut render).unwrap();
-        self.store.extend(keys.into_iter().map(|key| (key, bytes.clone())));
+        self.openings.insert(keys.opening);
+        self.store.extend(keys.keys.into_iter().map(|key| (key, bytes.clone())));
     }
 
     fn run(&mut self, call: &Call) -> CallOutcome {
