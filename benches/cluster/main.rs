@@ -27,6 +27,8 @@ mod statistics;
 mod throughput;
 mod writes;
 
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bare::Bare;
@@ -54,10 +56,10 @@ impl Bench {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
     // `cargo bench` and `cargo test --benches` call with flags of their own; a budget is only measured when asked for.
     if !std::env::args().any(|argument| argument == "--bench") {
-        return;
+        return ExitCode::SUCCESS;
     }
     let only = std::env::var("ONLY").unwrap_or_default();
     assert!(
@@ -65,6 +67,7 @@ fn main() {
         "ONLY={only}: there are {}",
         PARTS.join(" ")
     );
+    let is_within = AtomicBool::new(false);
     cluster_support::run_within("bench-cluster", BOUND, async |cluster| {
         let begun = Instant::now();
         let installation = Installation::new(cluster).await;
@@ -84,8 +87,13 @@ fn main() {
             }
         }
         bench.progress("done");
-        bench.report.finish();
+        is_within.store(bench.report.finish(), Ordering::Relaxed);
     });
+    if is_within.load(Ordering::Relaxed) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 async fn measure(bench: &mut Bench, part: &str) {

@@ -21,6 +21,8 @@ mod rows;
 mod statistics;
 mod upstream;
 
+use std::process::ExitCode;
+
 use processes::{Floor, Knack};
 use report::Report;
 
@@ -28,10 +30,10 @@ use report::Report;
 const PAIRS: usize = 10;
 
 #[tokio::main]
-async fn main() {
+async fn main() -> ExitCode {
     // `cargo bench` and `cargo test --benches` call with flags of their own; a budget is only measured when asked for.
     if !std::env::args().any(|argument| argument == "--bench") {
-        return;
+        return ExitCode::SUCCESS;
     }
     // The first TLS client panics without it, plain HTTP or not.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -51,5 +53,9 @@ async fn main() {
     rows::first_byte(&mut report, &floor, &full, &body, "_full_records").await;
     rows::memory(&mut report, &knack, "").await;
     rows::memory(&mut report, &full, "_full_records").await;
-    report.finish();
+    if report.finish() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
