@@ -18,7 +18,7 @@ bench() {
 only=${1:-}
 KNACK_RUNNER=$(realpath -m "$target/release/knack-runner")
 export KNACK_RUNNER
-# The features of `make build`, so that the library is compiled once.
+# The features of `make build`: what is measured is what ships.
 cargo build -q --release --features otel --example floor_proxy
 bench gateway cargo bench -q --features otel --bench gateway
 bench local_exec cargo bench -q --features otel --bench local_exec

@@ -28,7 +28,7 @@ mod throughput;
 mod writes;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bare::Bare;
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         "ONLY={only}: there are {}",
         PARTS.join(" ")
     );
-    let is_within = AtomicBool::new(false);
+    let verdict = OnceLock::new();
     cluster_support::run_within("bench-cluster", BOUND, async |cluster| {
         let begun = Instant::now();
         let installation = Installation::new(cluster).await;
@@ -87,13 +87,9 @@ fn main() -> ExitCode {
             }
         }
         bench.progress("done");
-        is_within.store(bench.report.finish(), Ordering::Relaxed);
+        verdict.get_or_init(|| bench.report.finish());
     });
-    if is_within.load(Ordering::Relaxed) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    verdict.into_inner().unwrap_or(ExitCode::FAILURE)
 }
 
 async fn measure(bench: &mut Bench, part: &str) {

@@ -1,5 +1,7 @@
 //! The lines and the verdict, shared by the benches.
 
+use std::process::ExitCode;
+
 /// One measured value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
@@ -74,11 +76,12 @@ impl Report {
         println!("{text}");
     }
 
-    /// Says what is over; true if nothing is. No exit here: the servers under measurement are to be stopped first.
-    pub(crate) fn finish(self) -> bool {
-        if !self.over.is_empty() {
-            println!("over budget: {}", self.over.join(", "));
+    /// Fails if anything is over. No exit here: the servers under measurement are to be stopped first.
+    pub(crate) fn finish(self) -> ExitCode {
+        if self.over.is_empty() {
+            return ExitCode::SUCCESS;
         }
-        self.over.is_empty()
+        println!("over budget: {}", self.over.join(", "));
+        ExitCode::FAILURE
     }
 }

@@ -76,14 +76,20 @@ impl Model {
 
 /// Asks the model through a gateway; `skills` are named in the header.
 pub(crate) async fn chat(port: u16, text: &str, skills: Option<&str>) -> (u16, String) {
+    let header = skills.map(|skills| ("x-knack-skills", skills));
+    chat_with(port, text, header.as_slice()).await
+}
+
+/// As [`chat`], with headers of one's own.
+pub(crate) async fn chat_with(port: u16, text: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let mut request = reqwest::Client::new()
         .post(format!("http://127.0.0.1:{port}/v1/chat/completions"))
         .header("authorization", "Bearer sk-mock")
         .timeout(SOON)
         .header("content-type", "application/json")
         .body(json!({"model": "gpt-x", "messages": [{"role": "user", "content": text}]}).to_string());
-    if let Some(skills) = skills {
-        request = request.header("x-knack-skills", skills);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
     }
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();

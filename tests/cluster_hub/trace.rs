@@ -1,17 +1,14 @@
 //! One request, one trace: from the application through the gateway and the hub to the run.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster_support::run;
 use serde_json::json;
 
-use super::chat::{Model, content};
-use super::collector::{Collector, Told};
+use super::chat::{Model, chat_with, content};
+use super::collector::{Collector, PARENT, TRACE, only};
 use super::support::{Plan, Process, SOON, World, free_port, listening};
-
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// A process of this build that exports its spans to a collector.
 fn traced(world: &World, collector: &Collector, name: &str, words: &[String]) -> Process {
@@ -22,14 +19,6 @@ fn traced(world: &World, collector: &Collector, name: &str, words: &[String]) ->
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
         .env("OTEL_BSP_SCHEDULE_DELAY", "100");
     Process::spawn(world.folder.path(), name, &mut command)
-}
-
-fn only<'t>(told: &'t [Told], name: &str) -> &'t Told {
-    let found: Vec<&Told> = told.iter().filter(|span| span.name == name).collect();
-    let [one] = found[..] else {
-        panic!("{name}: {told:?}");
-    };
-    one
 }
 
 #[test]
@@ -54,29 +43,19 @@ fn a_run_in_a_pod_belongs_to_the_trace_of_its_request() {
         let _gateway = traced(&world, &of_gateway, "gateway", &model.gateway_words(port));
         listening(port).await;
 
-        let response = reqwest::Client::new()
-            .post(format!("http://127.0.0.1:{port}/v1/chat/completions"))
-            .header("authorization", "Bearer sk-mock")
-            .header("content-type", "application/json")
-            .header("traceparent", PARENT)
-            .timeout(SOON)
-            .body(json!({"model": "gpt-x", "messages": [{"role": "user", "content": "run it"}]}).to_string())
-            .send()
-            .await
-            .unwrap();
-        let body = response.text().await.unwrap();
+        let (_, body) = chat_with(port, "run it", &[("traceparent", PARENT)]).await;
         assert!(content(&body).contains("steady ran"), "{body}");
 
         let begun = Instant::now();
         let complete = || of_hub.spans().iter().any(|span| span.trace == TRACE) && of_gateway.spans().len() >= 4;
         while !complete() {
             assert!(begun.elapsed() < SOON, "{:?} {:?}", of_hub.spans(), of_gateway.spans());
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let (gateway, hub) = (of_gateway.spans(), of_hub.spans());
-        let request = only(&gateway, "POST /v1/chat/completions");
-        let call = only(&gateway, "execute_tool run_code");
-        let ran = only(&hub, "POST /v1/executions");
+        let request = only(&gateway, "POST /v1/chat/completions", None);
+        let call = only(&gateway, "execute_tool run_code", None);
+        let ran = only(&hub, "POST /v1/executions", None);
         for span in [request, call, ran] {
             assert_eq!((span.trace.as_str(), span.failed), (TRACE, false), "{span:?}");
         }

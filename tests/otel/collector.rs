@@ -18,6 +18,23 @@ use prost::Message as _;
 /// Exports as they came.
 type Got = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 
+/// A trace that a client began, and its header.
+pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(crate) const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// The one span of a name that ended so.
+pub(crate) fn only<'t>(told: &'t [Told], name: &str, error: Option<&str>) -> &'t Told {
+    let found: Vec<&Told> = told
+        .iter()
+        .filter(|span| span.name == name && span.get("error.type") == error)
+        .collect();
+    let [one] = found[..] else {
+        let names: Vec<&str> = told.iter().map(|span| span.name.as_str()).collect();
+        panic!("{name}: {found:?} of {names:?}");
+    };
+    one
+}
+
 /// A running collector.
 pub(crate) struct Collector {
     pub(crate) url: String,

@@ -17,15 +17,13 @@ mod runner;
 
 use std::time::{Duration, Instant};
 
-use collector::{Collector, Told};
+use collector::{Collector, PARENT, TRACE, Told, only};
 use program::{Program, folder, knack};
 use provider::Provider;
 use serde_json::{Value, json};
 
 /// In the prompt, in the code that runs, in its output, in the answer; never in a span.
 const SECRET: &str = "plover-5531";
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const UNSAMPLED: &str = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
 const SKILL: &str =
@@ -51,17 +49,6 @@ const LATE: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "600000");
 
 fn names(told: &[Told]) -> Vec<&str> {
     told.iter().map(|span| span.name.as_str()).collect()
-}
-
-fn only<'t>(told: &'t [Told], name: &str, error: Option<&str>) -> &'t Told {
-    let found: Vec<&Told> = told
-        .iter()
-        .filter(|span| span.name == name && span.get("error.type") == error)
-        .collect();
-    let [one] = found[..] else {
-        panic!("{name}: {found:?} of {:?}", names(told));
-    };
-    one
 }
 
 #[tokio::test]

@@ -254,11 +254,7 @@ impl Iterator for Elements<'_> {
 
 /// The first element of the array at `span`; `None` if it is empty or no array stands there.
 pub fn first_element(src: &[u8], span: Span) -> Option<Span> {
-    if src.get(span.start) != Some(&b'[') {
-        return None;
-    }
-    let at = space(src, span.start + 1);
-    (src.get(at) != Some(&b']')).then(|| skip_nested(src, at, 1).ok().map(|end| Span::new(at, end)))?
+    each_element(src, span).ok()?.next()?.ok()
 }
 
 /// The last member with this key in a list of members, as most JSON readers take it.
