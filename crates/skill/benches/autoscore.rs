@@ -2,7 +2,6 @@
 //!
 //! `cargo bench -p knack-skill --bench autoscore` prints `budget <name> <value> <limit> ok|over` and fails if one is over.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Instant;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage, ScoreIndex, ScoredSkill};
 use knack_skill::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
-use knack_skill::model::{ActivationMode, Dialect, ModelSettings, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
 
 /// Skills in the catalog (issue: "scoring 10,000 skills against a 4 KB request").
 const SKILLS: usize = 10_000;
@@ -115,10 +114,10 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         activation: mode,
         tags: (0..4).map(|_| sequence.word().to_owned()).collect(),
         install_count: 0,
+        ids: Vec::new(),
         inputs: Vec::new(),
         tools: Vec::new(),
         env: Vec::new(),
-        model: ModelSettings::default(),
         extra: serde_json::Map::new(),
         files: [
             ("SKILL.md".to_owned(), file(&body)),
@@ -159,7 +158,6 @@ fn settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
         pins: Vec::new(),
-        ids: BTreeMap::new(),
     }
 }
 

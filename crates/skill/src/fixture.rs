@@ -6,9 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, json};
 
 use crate::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
-use crate::model::{
-    ActivationMode, Dialect, Input, InputKind, ModelSettings, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
-};
+use crate::model::{ActivationMode, Dialect, Input, InputKind, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
 
 /// A skill `default/<name>` with a body and SKILL.md only.
 pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
@@ -24,10 +22,10 @@ pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
         activation,
         tags: Vec::new(),
         install_count: 0,
+        ids: Vec::new(),
         inputs: Vec::new(),
         tools: Vec::new(),
         env: Vec::new(),
-        model: ModelSettings::default(),
         extra: Map::new(),
         files: BTreeMap::new(),
         digest: format!("digest-of-{name}"),
@@ -85,7 +83,6 @@ pub(crate) fn mk_settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
         pins: Vec::new(),
-        ids: BTreeMap::new(),
     }
 }
 

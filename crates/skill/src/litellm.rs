@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::catalog::SKILL_MD;
-use crate::model::Skill;
+use crate::model::{Input, Skill};
 use crate::plan::{Action, PlannedTool};
 use crate::texts;
 use crate::wire_name;
@@ -143,12 +143,22 @@ pub(crate) fn tool(skill: &Arc<Skill>, id: &str) -> PlannedTool {
     let action = Action::LitellmSkill {
         skill: Arc::clone(skill),
     };
-    PlannedTool::new(
-        wire_name::of_stored_id(id),
-        stored.tool_description(),
-        stored.tool_schema(),
-        action,
-    )
+    let schema = if stored.parameters.is_none() && !skill.inputs.is_empty() {
+        inputs_schema(skill)
+    } else {
+        stored.tool_schema()
+    };
+    PlannedTool::new(wire_name::of_stored_id(id), stored.tool_description(), schema, action)
+}
+
+/// The arguments of the tool of a template: its inputs. None is required by the schema, since a pin may give it.
+fn inputs_schema(skill: &Skill) -> Value {
+    let property = |input: &Input| {
+        let help = input.description.as_deref().unwrap_or(&input.label);
+        (input.name.clone(), json!({"type": "string", "description": help}))
+    };
+    let properties: Map<String, Value> = skill.inputs.iter().map(property).collect();
+    json!({"type": "object", "properties": properties, "required": []})
 }
 
 /// The code tool, last of all.

@@ -90,14 +90,14 @@ pub struct Skill {
     pub tags: Vec<String>,
     /// `metadata.installCount`, else 0: breaks AUTO ties.
     pub install_count: u64,
+    /// Ids that other systems gave it (`spec.ids`, else `metadata.skill_id`): requests may name it by them.
+    pub ids: Vec<String>,
     /// Template inputs; empty when the body is not a template.
     pub inputs: Vec<Input>,
     /// Declared tools.
     pub tools: Vec<Tool>,
     /// Environment names that any tool or run of this skill asks for. Requests only: values come from grants.
     pub env: Vec<String>,
-    /// Model settings of the dialects that have them.
-    pub model: ModelSettings,
     /// Frontmatter keys that nothing here gives a meaning to.
     pub extra: Map<String, Value>,
     /// Every file but nothing else, SKILL.md included, by path relative to the skill's folder (`/` separated).
@@ -171,21 +171,6 @@ pub struct Parameter {
     pub description: String,
     /// Defaults to true, as in HUSK.
     pub required: bool,
-}
-
-/// Model settings of Agent Flow (`temperature`, `max_tokens`) and HUSK (`provider`, `model`, rounds).
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ModelSettings {
-    /// Model id.
-    pub name: Option<String>,
-    /// Provider word of HUSK.
-    pub provider: Option<String>,
-    /// Sampling temperature, 0 to 2.
-    pub temperature: Option<f64>,
-    /// Output token cap.
-    pub max_tokens: Option<u64>,
-    /// HUSK's `max_tool_rounds`.
-    pub max_tool_rounds: Option<u64>,
 }
 
 /// What a skill asks of its sandbox. `None` = the runtime's default.

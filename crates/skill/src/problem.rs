@@ -58,6 +58,7 @@ pub enum ProblemKind {
     FieldHasNoEffect,
     InputInvalid,
     InputRepeated,
+    InputUnfilled,
     PlaceholderUndeclared,
     ToolInvalid,
     ToolRepeated,
@@ -69,7 +70,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::NoSkillMd,
         Self::NotUtf8,
         Self::FileTooLarge,
@@ -101,6 +102,7 @@ impl ProblemKind {
         Self::FieldHasNoEffect,
         Self::InputInvalid,
         Self::InputRepeated,
+        Self::InputUnfilled,
         Self::PlaceholderUndeclared,
         Self::ToolInvalid,
         Self::ToolRepeated,
@@ -144,6 +146,7 @@ impl ProblemKind {
             Self::FieldHasNoEffect => "field-has-no-effect",
             Self::InputInvalid => "input-invalid",
             Self::InputRepeated => "input-repeated",
+            Self::InputUnfilled => "input-unfilled",
             Self::PlaceholderUndeclared => "placeholder-undeclared",
             Self::ToolInvalid => "tool-invalid",
             Self::ToolRepeated => "tool-repeated",

@@ -40,10 +40,14 @@ pub fn substitute(body: &str, inputs: &[Input], given: &BTreeMap<String, String>
     })
 }
 
-/// Whether every required input has a value that is not empty. A default does not count: the author asks for a value.
+/// Whether an input needs a value and has none that is not empty. A default does not count: the author asks for a value.
+pub fn is_missing(input: &Input, given: &BTreeMap<String, String>) -> bool {
+    input.required && given.get(&input.name).is_none_or(String::is_empty)
+}
+
+/// Whether every required input has a value.
 pub fn validate_inputs(inputs: &[Input], given: &BTreeMap<String, String>) -> Result<(), MissingInput> {
-    let missing = |input: &&Input| input.required && given.get(&input.name).is_none_or(String::is_empty);
-    match inputs.iter().find(missing) {
+    match inputs.iter().find(|input| is_missing(input, given)) {
         Some(input) => Err(MissingInput {
             name: input.name.clone(),
         }),

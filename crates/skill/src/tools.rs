@@ -9,7 +9,7 @@ use crate::inputs::{boolean, scalar_text, shortened};
 use crate::model::{Parameter, Tool};
 use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
 use crate::schema;
-use crate::tool_env::{is_env_name, may_request};
+use crate::tool_env::{grantable, is_env_name, is_operational};
 
 /// One declared tool before its schema is made.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -153,18 +153,18 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
 /// Tells environment names that no grant can serve.
 pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
     let told = names.iter().enumerate().filter_map(|(index, name)| {
-        let (message, help) = if !is_env_name(name) {
+        // Programs get these without asking.
+        let reason = grantable(name).err().filter(|_| !is_operational(name))?;
+        let (message, help) = if is_env_name(name) {
             (
-                format!("'{}' is not a name of an environment variable", shortened(name)),
-                "use letters, digits and underscores",
-            )
-        } else if !may_request(name) {
-            (
-                format!("{name} is a key of a model provider and is never passed on"),
-                "remove it",
+                format!("{name} {reason} and is never passed on"),
+                "remove it, or choose another name",
             )
         } else {
-            return None;
+            (
+                format!("'{}' {reason}", shortened(name)),
+                "use letters, digits and underscores",
+            )
         };
         Some(Finding::warned(
             FieldInvalid,

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
-use serde_saphyr::{Options, Spanned};
+use serde_saphyr::{Options, Spanned, Tagged};
 
 /// Deepest nesting that is read. Real frontmatter has at most 6 levels; every consumer recurses, so this is also a stack bound.
 const MAX_DEPTH: usize = 32;
@@ -18,6 +18,10 @@ const MAX_NODES: usize = 50_000;
 const MAX_ALIASES: usize = 200;
 /// Most bytes of all scalars together, aliases expanded: the file limit twice.
 const MAX_SCALAR_BYTES: usize = 2 * 1024 * 1024;
+
+/// Tags of the YAML core schema. Every other tag is of a language or an application: what it asks for is not done here, and the
+/// value without it would mean something else.
+const CORE_TAGS: [&str; 7] = ["str", "int", "float", "bool", "null", "seq", "map"];
 
 /// How the parser's messages about bounds begin.
 const BOUND_MESSAGES: [&str; 4] = ["budget breached", "recursion limit", "alias replay", "alias expansion"];
@@ -221,8 +225,10 @@ fn bounded_options() -> Options {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Content>::deserialize(deserializer)?;
+        let spanned = Spanned::<Tagged<Content>>::deserialize(deserializer)?;
         let location = spanned.referenced;
+        let Tagged(content, tag) = spanned.value;
+        refuse_foreign(tag.as_deref())?;
         let span = location.span();
         let bytes = span.byte_offset().zip(span.byte_len());
         Ok(Self {
@@ -231,9 +237,21 @@ impl<'de> Deserialize<'de> for Node {
                 let from = usize::try_from(from).ok()?;
                 Some((from, from.checked_add(usize::try_from(len).ok()?)?))
             }),
-            content: spanned.value,
+            content,
         })
     }
+}
+
+fn refuse_foreign<E: serde::de::Error>(tag: Option<&str>) -> Result<(), E> {
+    let Some(tag) = tag else { return Ok(()) };
+    let name = tag.trim_start_matches("tag:yaml.org,2002:").trim_start_matches('!');
+    if name.is_empty() || CORE_TAGS.contains(&name) {
+        return Ok(());
+    }
+    Err(E::custom(format!(
+        "the tag !{} is not supported",
+        crate::inputs::shortened(name)
+    )))
 }
 
 impl<'de> Deserialize<'de> for Content {
@@ -299,7 +317,8 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Content, A::Error> {
         let mut members = Vec::new();
-        while let Some((key, node)) = access.next_entry::<Option<String>, Node>()? {
+        while let Some((Tagged(key, tag), node)) = access.next_entry::<Tagged<Option<String>>, Node>()? {
+            refuse_foreign(tag.as_deref())?;
             members.push((key.unwrap_or_else(|| "null".to_owned()), node));
         }
         Ok(Content::Mapping(members))
@@ -390,6 +409,30 @@ mod tests {
             writeln!(text, "{to}: &{to} [{uses}]").unwrap();
         }
         assert!(parse(&text).is_err());
+    }
+
+    #[test]
+    fn tags_of_languages_and_applications_are_errors() {
+        for (text, line) in [
+            ("a: 1\nb: !!python/object/apply:os.system [x]\n", 2),
+            ("a: !ruby/object:Foo x\n", 1),
+            ("a:\n  b: !!js/function 'x'\n", 2),
+            ("a: [1, !env HOME]\n", 1),
+            ("a: !include other.yaml\n", 1),
+            ("a: !!binary aGk=\n", 1),
+            ("a: !!timestamp 2020-01-01\n", 1),
+            // The parser names no line for a key's tag, nor for that of the whole document.
+            ("!!python/name:x a: 1\n", 0),
+            ("--- !!set {a, b}\n", 0),
+            ("%TAG !p! tag:python.org,2000:\n---\na: !p!name x\n", 3),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains("tag"), "{text}: {error:?}");
+            assert_eq!(error.line.unwrap_or(0), line, "{text}: {error:?}");
+        }
+        let text = "a: !!str 5\nb: !!int 7\nc: ! x\nd: !!seq [1]\ne: !!map {k: !!null null}\nf: !!bool true\n";
+        let expected = json!({"a": "5", "b": 7, "c": "x", "d": [1], "e": {"k": null}, "f": true});
+        assert_eq!(parse(text).unwrap().to_json(), expected);
     }
 
     #[test]

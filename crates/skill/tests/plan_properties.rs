@@ -1,13 +1,13 @@
 //! Properties that hold for any skills, requests and calls: no panic, legal and distinct names, bounded texts.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use knack_skill::at_skill;
 use knack_skill::autoscore::{AutoContext, AutoMessage, MAX_SELECTED, ScoreIndex, ScoredSkill};
 use knack_skill::call::{CallContext, Decision, resolve};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, Dialect, ModelSettings, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
+use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
 use knack_skill::plan::{ContainerSkill, PlanRequest, ToolChoice, plan};
 use knack_skill::{schema, texts};
 use proptest::prelude::*;
@@ -40,9 +40,9 @@ prop_compose! {
         let file = SkillFile { bytes: Arc::from(&b"x"[..]), executable: false };
         Skill {
             id: SkillRef { namespace, name: name.clone() }, title: name, description, version: None,
-            dialect: Dialect::AgentSkills, document: body.clone(), body, activation, tags, install_count: 0,
+            dialect: Dialect::AgentSkills, document: body.clone(), body, activation, tags, install_count: 0, ids: Vec::new(),
             inputs: Vec::new(), tools: tools.into_iter().map(tool).collect(), env: Vec::new(),
-            model: ModelSettings::default(), extra: Map::new(),
+            extra: Map::new(),
             files: files.into_iter().map(|path| (path, file.clone())).collect(), digest: String::new(),
             sandbox: SandboxRequest::default(),
         }
@@ -59,7 +59,6 @@ fn settings(max_listing_tokens: usize) -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: 0,
         pins: Vec::new(),
-        ids: BTreeMap::new(),
     }
 }
 

@@ -35,7 +35,7 @@ pub struct AutoContext {
     pub tools_json: String,
     /// Model id.
     pub model: String,
-    /// Wire format words of OmniRoute (`sourceFormat`, `targetFormat`); usually empty.
+    /// Wire format words of OmniRoute (`sourceFormat`, `targetFormat`).
     pub formats: Vec<String>,
     /// Why a background request was made, if the client says so.
     pub background_reason: String,

@@ -26,16 +26,18 @@ pub(super) fn read(
         Err(_) if !requires(schema) => Map::new(),
         Err(why) => return Err(error(texts::arguments_not_json(tool, &why, &schema.to_string()))),
     };
-    check(tool, members, schema, validate)
+    checked(tool, members, schema, validate).map_err(error)
 }
 
 /// Checks arguments that are an object already.
-pub(super) fn check(
+///
+/// Errors: one line for the model, with the schema.
+pub(super) fn checked(
     tool: &str,
     members: Map<String, Value>,
     schema: &Value,
     validate: Validate<'_>,
-) -> Result<Map<String, Value>, Decision> {
+) -> Result<Map<String, Value>, String> {
     let value = Value::Object(members);
     let checked = validate(schema, &value);
     let Value::Object(members) = value else {
@@ -52,8 +54,8 @@ pub(super) fn check(
     }
 }
 
-fn mismatch(tool: &str, why: &str, schema: &Value) -> Decision {
-    error(texts::arguments_mismatch(tool, why, &schema.to_string()))
+fn mismatch(tool: &str, why: &str, schema: &Value) -> String {
+    texts::arguments_mismatch(tool, why, &schema.to_string())
 }
 
 fn required(schema: &Value) -> impl Iterator<Item = &str> {

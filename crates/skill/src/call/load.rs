@@ -157,6 +157,13 @@ pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
     }
 }
 
+/// Arguments that are inputs of the skill: what the tool of a `litellm:` skill takes.
+pub(super) fn inputs_of(entry: &Entry, arguments: &Map<String, Value>) -> BTreeMap<String, String> {
+    let mut inputs = values(arguments);
+    inputs.retain(|name, _| entry.skill.inputs.iter().any(|input| input.name == *name));
+    inputs
+}
+
 fn values(inputs: &Map<String, Value>) -> BTreeMap<String, String> {
     inputs
         .iter()

@@ -12,12 +12,17 @@ mod load;
 mod mounts;
 mod resolve;
 mod run;
+mod staging;
 #[cfg(test)]
 mod tests;
+mod tool_run;
 mod types;
 
 pub use load::reload;
 pub use resolve::{owner, resolve};
+pub use run::LITELLM_TIMEOUT_SECONDS;
+pub use staging::{INPUTS, below_inputs, is_below_inputs, is_stageable};
+pub use tool_run::ToolRun;
 pub use types::{
     CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
     Validate,

@@ -19,7 +19,7 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
         Action::RunCode => run::code(context, &tool.name, &arguments),
         Action::Declared { skill, tool: place } => run::declared(context, &skill.id, *place, &arguments),
         Action::LitellmSkill { skill } => match context.catalog.get(&skill.id) {
-            Some(entry) => load::instructions(context.plan, entry, std::collections::BTreeMap::new()),
+            Some(entry) => load::instructions(context.plan, entry, load::inputs_of(entry, &arguments)),
             None => arguments::error(crate::texts::SKILL_CHANGED.to_owned()),
         },
         Action::LitellmCode => run::litellm_code(context, &arguments),

@@ -6,16 +6,17 @@ use serde_json::{Map, Value};
 
 use super::arguments::{self, error};
 use super::resolve::visible;
+use super::staging::is_stageable;
+use super::tool_run::ToolRun;
 use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpec};
 use super::{command, mounts};
-use crate::argv;
-use crate::catalog::{Entry, Node};
+use crate::catalog::{Entry, ModelCode, Node};
 use crate::model::{SandboxRequest, SkillRef, Tool};
 use crate::plan::Why;
 use crate::texts;
 
 /// LiteLLM's own limit for one run (`seeds/1`); a runtime may only tighten it.
-const LITELLM_TIMEOUT_SECONDS: u64 = 120;
+pub const LITELLM_TIMEOUT_SECONDS: u64 = 120;
 
 /// `run_skill_tool`.
 pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
@@ -35,7 +36,7 @@ pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Valu
         None => String::new(),
     };
     match arguments::read(&tool.name, &inner, &tool.input_schema, context.validate) {
-        Ok(inner) => run_tool(entry, tool, &inner),
+        Ok(inner) => run_tool(context, entry, tool, inner),
         Err(refusal) => refusal,
     }
 }
@@ -49,29 +50,26 @@ pub(super) fn declared(
 ) -> Decision {
     let entry = context.catalog.get(skill);
     match entry.and_then(|entry| Some((entry, entry.skill.tools.get(place)?))) {
-        Some((entry, tool)) => run_tool(entry, tool, arguments),
+        Some((entry, tool)) => run_tool(context, entry, tool, arguments.clone()),
         None => error(texts::SKILL_CHANGED.to_owned()),
     }
 }
 
-fn run_tool(entry: &Entry, tool: &Tool, arguments: &Map<String, Value>) -> Decision {
-    // A tool that declares only an input schema is mapped by HUSK's rule as well: its properties, in declared order, are the parameters.
-    let argv = match argv::build(tool, &Value::Object(arguments.clone())) {
-        Ok(argv) => argv,
-        Err(refused) => return error(texts::argument_refused(&refused.to_string())),
+fn run_tool(context: &CallContext<'_>, entry: &Entry, tool: &Tool, arguments: Map<String, Value>) -> Decision {
+    let tool = match ToolRun::new(&entry.skill, tool, arguments) {
+        Ok(tool) => tool,
+        Err(refused) => return error(refused),
     };
+    if let Err(refused) = tool.admit(false, context.catalog.settings().model_code) {
+        return error(texts::argument_refused(&refused));
+    }
     let mount = mounts::of(entry);
-    let mut env = entry.skill.env.clone();
-    env.extend(tool.env.iter().cloned());
-    env.sort_unstable();
-    env.dedup();
     run(RunSpec {
         skill: Some(entry.skill.id.clone()),
-        program: Program::Argv(argv),
+        program: Program::Tool(Box::new(tool)),
         cwd: Cwd::Mount(mount.path.clone()),
         mounts: vec![mount],
         staged: Vec::new(),
-        env,
         sandbox: entry.skill.sandbox.clone(),
         render: Render::Declared,
     })
@@ -79,6 +77,9 @@ fn run_tool(entry: &Entry, tool: &Tool, arguments: &Map<String, Value>) -> Decis
 
 /// `run_code`.
 pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String, Value>) -> Decision {
+    if context.catalog.settings().model_code == ModelCode::Deny {
+        return error(texts::MODEL_CODE_DENIED.to_owned());
+    }
     let text = |name: &str| {
         arguments
             .get(name)
@@ -115,7 +116,6 @@ pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String
         program,
         cwd: Cwd::Work,
         staged: Vec::new(),
-        env: entry.map(|entry| entry.skill.env.clone()).unwrap_or_default(),
         sandbox: entry.map(|entry| entry.skill.sandbox.clone()).unwrap_or_default(),
         render: Render::Code,
     })
@@ -132,6 +132,9 @@ fn language(word: Option<&str>, context: &CallContext<'_>) -> Result<Language, S
 
 /// `litellm_code_execution`: Python with the skills' files in the work directory itself, as that dialect's scripts expect.
 pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
+    if context.catalog.settings().model_code == ModelCode::Deny {
+        return error(texts::MODEL_CODE_DENIED.to_owned());
+    }
     let source = arguments
         .get("code")
         .and_then(Value::as_str)
@@ -145,8 +148,9 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
     let mut staged: Vec<(String, Arc<[u8]>)> = Vec::new();
     for entry in &entries {
         for (path, file) in &entry.skill.files {
-            // The first skill has a shared path; each skill's own files also stand at skills/<name>/.
-            if !staged.iter().any(|(known, _)| known == path) {
+            // The first skill has a shared path; each skill's own files also stand at skills/<name>/, where those are that no
+            // work directory takes: dot files configure programs.
+            if is_stageable(path) && !staged.iter().any(|(known, _)| known == path) {
                 staged.push((path.clone(), Arc::clone(&file.bytes)));
             }
         }
@@ -161,7 +165,6 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
         cwd: Cwd::Work,
         mounts: entries.iter().map(|entry| mounts::of(entry)).collect(),
         staged,
-        env: first.map(|entry| entry.skill.env.clone()).unwrap_or_default(),
         sandbox: SandboxRequest {
             timeout_seconds: asked.timeout_seconds.or(Some(LITELLM_TIMEOUT_SECONDS)),
             ..asked

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::autoscore::AutoContext;
-use crate::catalog::Catalog;
-use crate::fixture::{mk_catalog, mk_file, mk_input, mk_skill, mk_tool};
+use crate::catalog::{Catalog, CatalogSettings, ModelCode};
+use crate::fixture::{mk_catalog, mk_file, mk_input, mk_settings, mk_skill, mk_tool};
 use crate::model::{ActivationMode, Parameter, Skill};
 use crate::plan::{ContainerSkill, Plan, PlanRequest, ToolChoice, plan};
 
@@ -54,6 +54,22 @@ fn ran(decision: Decision) -> RunSpec {
     match decision {
         Decision::Run(spec) => *spec,
         Decision::Text { text, .. } => panic!("says {text}"),
+    }
+}
+
+/// The command line of a declared tool's run.
+fn argv(spec: &RunSpec) -> &[String] {
+    match &spec.program {
+        Program::Tool(tool) => &tool.argv,
+        other => panic!("no declared tool: {other:?}"),
+    }
+}
+
+/// The environment names that a run may get values of.
+fn env(spec: &RunSpec) -> Vec<String> {
+    match &spec.program {
+        Program::Tool(tool) => tool.env.clone(),
+        Program::Code { .. } | Program::Argv(_) => Vec::new(),
     }
 }
 
@@ -186,18 +202,155 @@ fn run_skill_tool_runs_in_the_skills_folder() {
         "run_skill_tool",
         &json!({"skill": "csv-chart", "tool": "extract", "arguments": {"path": "in.csv"}}),
     ));
+    assert_eq!(argv(&spec), ["python3", "extract.py", "in.csv"]);
     assert_eq!(
-        spec.program,
-        Program::Argv(vec!["python3".into(), "extract.py".into(), "in.csv".into()])
+        (&spec.cwd, spec.render),
+        (&Cwd::Mount("skills/csv-chart".to_owned()), Render::Declared)
     );
-    assert_eq!(
-        (spec.cwd, spec.render),
-        (Cwd::Mount("skills/csv-chart".to_owned()), Render::Declared)
-    );
-    assert_eq!((spec.mounts.len(), spec.env), (1, vec!["TOKEN".to_owned()]));
+    assert_eq!((spec.mounts.len(), env(&spec)), (1, vec!["TOKEN".to_owned()]));
     // Some models write the inner arguments as text.
     let inner = json!({"skill": "csv-chart", "tool": "extract", "arguments": "{\"path\": \"a\"}"});
-    assert!(matches!(ran(plain("run_skill_tool", &inner)).program, Program::Argv(argv) if argv.last().unwrap() == "a"));
+    assert_eq!(argv(&ran(plain("run_skill_tool", &inner))).last().unwrap(), "a");
+}
+
+/// Environment grants are a member of declared tools, so model-written code cannot have them, whatever skill it names.
+#[test]
+fn only_a_declared_tool_asks_for_environment_values() {
+    let mut skill = csv_chart();
+    skill.files.insert("x.py".to_owned(), mk_file(b"x"));
+    skill.tools[0].env = [
+        "OTHER",
+        "TOKEN",
+        "OPENAI_API_KEY",
+        "LD_PRELOAD",
+        "KNACK_UPSTREAM_OPENAI_KEY",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let catalog = mk_catalog([skill]);
+    let id = ContainerSkill {
+        kind: None,
+        id: "litellm:csv-chart",
+    };
+    for (tool, arguments, container, expected) in [
+        ("run_code", json!({"skill": "csv-chart", "code": "1"}), None, &[][..]),
+        (
+            "run_code",
+            json!({"skill": "csv-chart", "command": "python3 skills/csv-chart/extract.py"}),
+            None,
+            &[],
+        ),
+        ("litellm_code_execution", json!({"code": "1"}), Some(id), &[]),
+        (
+            "run_skill_tool",
+            json!({"skill": "csv-chart", "tool": "extract", "arguments": {"path": "a"}}),
+            None,
+            &["OTHER", "TOKEN"],
+        ),
+    ] {
+        let plan = planned(&catalog, &[], &[], container.as_slice());
+        let spec = ran(call(&catalog, &plan, &[], tool, &arguments.to_string()));
+        assert_eq!(
+            spec.skill.as_ref().unwrap().name,
+            "csv-chart",
+            "{tool}: the record names the skill"
+        );
+        assert_eq!(env(&spec), expected, "{tool}");
+    }
+}
+
+/// A tool that executes what its arguments say is model-written code.
+#[test]
+fn a_tool_whose_arguments_name_the_program_gets_nothing_and_runs_only_where_model_code_does() {
+    let mut skill = csv_chart();
+    skill.tools[0].command = vec!["python3".to_owned(), "-u".to_owned()];
+    skill.activation = ActivationMode::Always;
+    let arguments = r#"{"path":"inputs/model.py"}"#;
+    let resolved = |model_code| {
+        let settings = CatalogSettings {
+            model_code,
+            ..mk_settings()
+        };
+        let catalog = Catalog::compile(vec![Arc::new(skill.clone())], settings);
+        let plan = planned(&catalog, &[], &[], &[]);
+        call(&catalog, &plan, &[], "csv-chart__extract", arguments)
+    };
+    let Program::Tool(tool) = ran(resolved(ModelCode::Allow)).program else {
+        panic!("a declared tool")
+    };
+    assert!(tool.is_open);
+    assert!(tool.admit(false, ModelCode::Allow).is_ok());
+    assert!(
+        tool.admit(true, ModelCode::Allow)
+            .unwrap_err()
+            .contains("environment values")
+    );
+    let denied = refusal(resolved(ModelCode::Deny));
+    assert!(denied.contains("declared programs only"), "{denied}");
+}
+
+#[test]
+fn model_code_that_is_denied_does_not_run_by_any_name() {
+    let mut skill = mk_skill("gif", ActivationMode::OnRequest);
+    skill.files.insert("core/gif.py".to_owned(), mk_file(b"x = 1"));
+    let settings = CatalogSettings {
+        model_code: ModelCode::Deny,
+        ..mk_settings()
+    };
+    let denied = Catalog::compile(vec![Arc::new(skill.clone())], settings);
+    let id = ContainerSkill {
+        kind: None,
+        id: "litellm:gif",
+    };
+    let plan = planned(&denied, &[], &[], &[id]);
+    assert!(plan.tool("litellm_code_execution").is_none() && plan.tool("run_code").is_none());
+    // A plan of a moment before the runtime was changed.
+    let allowed = mk_catalog([skill]);
+    for container in [&[id][..], &[]] {
+        let plan = planned(&allowed, &[], &[], container);
+        for name in ["litellm_code_execution", "run_code"] {
+            if plan.tool(name).is_some() {
+                let text = refusal(call(&denied, &plan, &[], name, r#"{"code":"1"}"#));
+                assert_eq!(
+                    text, "Error: this runtime runs declared tools only; nothing ran.",
+                    "{name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tool_is_resolved_by_its_declared_name_as_the_gateway_does() {
+    let skill = csv_chart();
+    let resolve = |tool: &str, arguments: Value, verdict: Result<(), String>| {
+        let Value::Object(arguments) = arguments else {
+            panic!("an object")
+        };
+        ToolRun::resolve(&skill, tool, arguments, &|_, _| verdict.clone())
+    };
+    let run = resolve("extract", json!({"path": "in.csv"}), Ok(())).unwrap();
+    assert_eq!(
+        (run.argv.as_slice(), run.skill),
+        (
+            &["python3", "extract.py", "in.csv"].map(str::to_owned)[..],
+            skill.id.clone()
+        )
+    );
+    for (tool, arguments, verdict, said) in [
+        ("nope", json!({}), Ok(()), "has no tool \"nope\""),
+        ("extract", json!({}), Ok(()), "\"path\" is required"),
+        ("extract", json!({"path": "-rf"}), Ok(()), "must not begin with \"-\""),
+        (
+            "extract",
+            json!({"path": 1}),
+            Err("/path: 1 is not a string".to_owned()),
+            "/path: 1 is not a string",
+        ),
+    ] {
+        let refused = resolve(tool, arguments, verdict).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 #[test]
@@ -324,14 +477,7 @@ fn declared_tools_are_called_by_their_wire_name_or_by_name_at_version() {
     let plan = planned(&catalog, &[], &[], &[]);
     for name in ["forms__fill", "forms@2.0.0", "forms@latest"] {
         let spec = ran(call(&catalog, &plan, &[], name, r#"{"page":"3","path":"a.pdf"}"#));
-        assert_eq!(
-            spec.program,
-            Program::Argv(
-                ["python3", "fill.py", "a.pdf", "--page", "3"]
-                    .map(str::to_owned)
-                    .to_vec()
-            )
-        );
+        assert_eq!(argv(&spec), ["python3", "fill.py", "a.pdf", "--page", "3"]);
     }
     let accept = |_: &Value, _: &Value| Ok(());
     let context = CallContext {
@@ -356,11 +502,7 @@ fn arguments_that_are_not_json_count_as_none_where_nothing_is_required() {
     let plan = planned(&catalog, &[], &[], &[]);
     for arguments in ["", "{", "null", "[1]", "\"x\""] {
         let spec = ran(call(&catalog, &plan, &[], "now", arguments));
-        assert_eq!(
-            spec.program,
-            Program::Argv(vec!["python3".into(), "now.py".into()]),
-            "{arguments}"
-        );
+        assert_eq!(argv(&spec), ["python3", "now.py"], "{arguments}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::tool_run::ToolRun;
 use crate::catalog::Catalog;
 use crate::model::{SandboxRequest, Skill, SkillRef};
 use crate::plan::Plan;
@@ -67,7 +68,7 @@ pub enum Language {
 }
 
 /// What runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Program {
     /// Source text for an interpreter.
     Code {
@@ -76,8 +77,10 @@ pub enum Program {
         /// The source.
         source: String,
     },
-    /// Program and arguments; no shell.
+    /// Program and arguments that the model wrote; no shell.
     Argv(Vec<String>),
+    /// A declared tool: the only program that may get environment grants.
+    Tool(Box<ToolRun>),
 }
 
 /// Where it runs.
@@ -112,9 +115,9 @@ pub enum Render {
 /// One run, as asked for. Limits, grants and queueing are the executor's business.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
-    /// The skill it is recorded under; `None`: model-written code that names no skill.
+    /// The skill it is recorded under, which gives it no right to anything; `None`: model-written code that names no skill.
     pub skill: Option<SkillRef>,
-    /// What runs.
+    /// What runs, and whether it may get environment grants.
     pub program: Program,
     /// Where.
     pub cwd: Cwd,
@@ -122,8 +125,6 @@ pub struct RunSpec {
     pub mounts: Vec<Mount>,
     /// Skill files that are copied into the work directory itself (`litellm_code_execution` only), writable, not outputs unless changed.
     pub staged: Vec<(String, Arc<[u8]>)>,
-    /// Environment names asked for by the skill and tool; values come from grants to `skill` only.
-    pub env: Vec<String>,
     /// Limits that the skill asks for.
     pub sandbox: SandboxRequest,
     /// How to tell the outcome: pass it to [`super::render`].

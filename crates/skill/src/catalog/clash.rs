@@ -7,7 +7,7 @@ use crate::model::SkillRef;
 /// One clash and how it was settled. Nothing is dropped silently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clash {
-    /// Several namespaces have a skill of this name: models see `namespace/name` for each.
+    /// Several namespaces have a skill of this name: models see `namespace/name` for each but the one whose the name is.
     Name {
         /// The name.
         name: String,
@@ -16,6 +16,13 @@ pub enum Clash {
     },
     /// The same skill was given twice; the first is served.
     Twice(SkillRef),
+    /// Several skills carry this id, or one carries what is the name of another: the id names none of them.
+    Id {
+        /// The id.
+        id: String,
+        /// Who carries it, sorted by name, then namespace.
+        skills: Vec<SkillRef>,
+    },
     /// A tool's wire name was taken by another or by a generic tool, so it got a hashed one.
     Tool {
         /// The skill that had to yield.
@@ -36,6 +43,17 @@ impl fmt::Display for Clash {
                     .map(|skill| format!("{}/{}", skill.namespace, skill.name))
                     .collect();
                 write!(f, "several skills are named \"{name}\": models see {}", all.join(", "))
+            }
+            Self::Id { id, skills } => {
+                let all: Vec<String> = skills
+                    .iter()
+                    .map(|skill| format!("{}/{}", skill.namespace, skill.name))
+                    .collect();
+                write!(
+                    f,
+                    "the id \"{id}\" of {} is taken by another skill; requests cannot name a skill by it",
+                    all.join(", ")
+                )
             }
             Self::Twice(skill) => {
                 write!(

@@ -15,7 +15,16 @@ use crate::wire_name;
 
 impl Catalog {
     /// Compiles skills for a runtime. Never fails: what cannot stand together is settled and told in [`Catalog::clashes`].
-    pub fn compile(mut skills: Vec<Arc<Skill>>, settings: CatalogSettings) -> Self {
+    pub fn compile(skills: Vec<Arc<Skill>>, settings: CatalogSettings) -> Self {
+        Self::compile_named(skills, settings, &BTreeMap::new())
+    }
+
+    /// The same, where `names` says whose a name is that skills of several namespaces have: that skill keeps it.
+    pub fn compile_named(
+        mut skills: Vec<Arc<Skill>>,
+        settings: CatalogSettings,
+        names: &BTreeMap<String, SkillRef>,
+    ) -> Self {
         // Stable, so that of two skills with one identity the first given stays first.
         skills.sort_by(|a, b| (&a.id.name, &a.id.namespace).cmp(&(&b.id.name, &b.id.namespace)));
         let mut clashes = Vec::new();
@@ -26,10 +35,11 @@ impl Catalog {
             }
             same
         });
-        let entries = entries(skills, &settings, &mut clashes);
+        let entries = entries(skills, &settings, names, &mut clashes);
         let listing = list(&entries, settings.max_listing_tokens);
         let generic = generic(&entries, settings.model_code);
         let (index, scored) = score(&entries);
+        let by_id = by_id(&entries, &mut clashes);
         let mut catalog = Self {
             by_skill: entries
                 .iter()
@@ -48,6 +58,7 @@ impl Catalog {
                 .rev()
                 .map(|(at, entry)| (entry.skill.id.name.clone(), at))
                 .collect(),
+            by_id,
             settings,
             entries,
             listing,
@@ -75,7 +86,12 @@ impl Base {
     }
 }
 
-fn entries(skills: Vec<Arc<Skill>>, settings: &CatalogSettings, clashes: &mut Vec<Clash>) -> Vec<Entry> {
+fn entries(
+    skills: Vec<Arc<Skill>>,
+    settings: &CatalogSettings,
+    names: &BTreeMap<String, SkillRef>,
+    clashes: &mut Vec<Clash>,
+) -> Vec<Entry> {
     let mut namespaces: HashMap<String, Vec<SkillRef>> = HashMap::new();
     for skill in &skills {
         namespaces
@@ -88,7 +104,8 @@ fn entries(skills: Vec<Arc<Skill>>, settings: &CatalogSettings, clashes: &mut Ve
     let mut entries = Vec::with_capacity(skills.len());
     for skill in skills {
         let alone = namespaces.get(&skill.id.name).is_none_or(|skills| skills.len() == 1);
-        let handle: Arc<str> = if alone {
+        let keeps = alone || names.get(&skill.id.name) == Some(&skill.id);
+        let handle: Arc<str> = if keeps {
             skill.id.name.as_str().into()
         } else {
             format!("{}/{}", skill.id.namespace, skill.id.name).into()
@@ -115,6 +132,36 @@ fn entries(skills: Vec<Arc<Skill>>, settings: &CatalogSettings, clashes: &mut Ve
     shared.extend(namespaces.into_iter().filter(|(_, skills)| skills.len() > 1));
     clashes.extend(shared.into_iter().map(|(name, skills)| Clash::Name { name, skills }));
     entries
+}
+
+/// Ids to places. Skills of mode Never carry none: nothing may name them.
+fn by_id(entries: &[Entry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<usize>> {
+    let mut carriers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        for id in entry.skill.ids.iter().filter(|_| entry.mode != ActivationMode::Never) {
+            carriers.entry(id).or_default().push(place);
+        }
+    }
+    let names: HashSet<&str> = entries.iter().map(|entry| entry.skill.id.name.as_str()).collect();
+    let mut places = HashMap::with_capacity(carriers.len());
+    for (id, carriers) in carriers {
+        let only = match carriers.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        };
+        let own_name = only
+            .and_then(|place| entries.get(place))
+            .is_some_and(|entry| entry.skill.id.name == id);
+        if only.is_none() || (names.contains(id) && !own_name) {
+            let skills = carriers.iter().filter_map(|place| entries.get(*place));
+            clashes.push(Clash::Id {
+                id: id.to_owned(),
+                skills: skills.map(|entry| entry.skill.id.clone()).collect(),
+            });
+        }
+        places.insert(id.to_owned(), only.filter(|_| own_name || !names.contains(id)));
+    }
+    places
 }
 
 fn tools(skill: &Arc<Skill>, taken: &mut HashSet<String>, clashes: &mut Vec<Clash>) -> Vec<Arc<PlannedTool>> {
@@ -161,7 +208,8 @@ fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
     let listed = || entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
     let has_files = served().any(Entry::has_files);
     let mut generic = Vec::new();
-    if listed().next().is_some() || has_files {
+    let asks = served().any(|entry| !entry.missing_inputs(&BTreeMap::new()).is_empty());
+    if listed().next().is_some() || has_files || asks {
         generic.push(Generic::LoadSkill);
     }
     if listed().any(|entry| !entry.skill.tools.is_empty())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{ActivationMode, Skill};
+use crate::model::{ActivationMode, Input, Skill};
 use crate::plan::PlannedTool;
 use crate::template;
 use crate::texts;
@@ -24,7 +24,7 @@ pub(crate) enum Generic {
 pub struct Entry {
     /// The skill.
     pub skill: Arc<Skill>,
-    /// What models and logs call it: its name, or `namespace/name` where several namespaces have one of this name. Its files stand at `skills/<handle>/`.
+    /// What models and logs call it: its name, or `namespace/name` where several namespaces have one of this name and it is another's. Its files stand at `skills/<handle>/`.
     pub handle: Arc<str>,
     /// Its mode in this runtime: its own, capped, or a pin's.
     pub mode: ActivationMode,
@@ -54,6 +54,12 @@ impl Entry {
         matches!(self.mode, ActivationMode::Listed | ActivationMode::Always)
     }
 
+    /// Required inputs that neither `given` nor the pin gives a value, in declared order.
+    pub fn missing_inputs(&self, given: &BTreeMap<String, String>) -> Vec<&Input> {
+        let missing = |input: &&Input| template::is_missing(input, given) && template::is_missing(input, &self.inputs);
+        self.skill.inputs.iter().filter(missing).collect()
+    }
+
     /// The instructions, template inputs filled from `given`, then from the pin, then from their defaults.
     pub fn body(&self, given: &BTreeMap<String, String>) -> String {
         if self.skill.inputs.is_empty() {
@@ -64,9 +70,22 @@ impl Entry {
         template::substitute(&self.skill.body, &self.skill.inputs, &values)
     }
 
-    /// Its section under the heading of active skills.
-    pub(crate) fn section(&self, given: &BTreeMap<String, String>) -> String {
+    /// Its section under the heading of active skills. Without a value for every required input it asks for them in place of the body:
+    /// a template with blanks in it would be other instructions than the author wrote.
+    pub(crate) fn section(&self, given: &BTreeMap<String, String>, load_skill: &str) -> String {
+        if !self.missing_inputs(given).is_empty() {
+            let call = texts::load_with_inputs(load_skill, &self.handle);
+            return self.section_of_inputs(given, &call);
+        }
         let files = texts::files_line(&self.handle, self.paths());
         texts::body_section(&self.skill.title, &self.body(given), &files)
+    }
+
+    /// The section that asks for inputs; `call` says how they are given.
+    pub(crate) fn section_of_inputs(&self, given: &BTreeMap<String, String>, call: &str) -> String {
+        let skill = &self.skill;
+        let pinned = |input: &&Input| self.inputs.get(&input.name).is_some_and(|value| !value.is_empty());
+        let wanted = skill.inputs.iter().filter(|input| !pinned(input));
+        texts::inputs_wanted(&skill.title, &skill.description, call, wanted, given)
     }
 }

@@ -1,9 +1,30 @@
 //! The Listed block: one line for each skill, within a token budget.
+//!
+//! A list that is too long loses text evenly: first all descriptions are cut in the same proportion, down to a floor; then those at
+//! the end of the alphabet go, one by one, their names stay; last, names that do not fit are only counted. One skill more therefore
+//! never takes away more than about its own line.
 
 use crate::texts;
 
-/// Descriptions are cut to these sizes in turn until the block fits. The first is the dialects' own limit: longer ones are served cut.
-const DESCRIPTION_BYTES: [usize; 4] = [1_024, 200, 100, 0];
+/// Longest description of a line: the dialects' own limit. Longer ones are always cut.
+const LONGEST_BYTES: usize = 1_024;
+/// No description is cut below this in proportion: less does not say when to use a skill.
+const FLOOR_BYTES: usize = 60;
+/// What the proportion is counted in; fine enough for a byte of the longest description.
+const WHOLE_SHARE: usize = 1_024;
+
+/// How the lines of a block came out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListingCounts {
+    /// With their whole description.
+    pub whole: usize,
+    /// With the beginning of it.
+    pub cut: usize,
+    /// Name only.
+    pub bare: usize,
+    /// Skills without a line; the model finds them by asking `load_skill` for a few words.
+    pub left_out: usize,
+}
 
 /// One line to be.
 #[derive(Debug, Clone, Copy)]
@@ -17,66 +38,131 @@ pub(super) struct Line<'a> {
 pub(super) struct Listing {
     /// Lines without the closing `(<k> more: ...)`, which depends on the loader's name.
     pub(super) lines: String,
-    /// How many skills have no line.
-    pub(super) left_out: usize,
+    pub(super) counts: ListingCounts,
 }
 
 impl Listing {
     /// The block, or nothing if no skill is listed.
     pub(super) fn block(&self, load_skill: &str) -> Option<String> {
-        if self.lines.is_empty() && self.left_out == 0 {
+        if self.lines.is_empty() && self.counts.left_out == 0 {
             return None;
         }
-        if self.left_out == 0 {
+        if self.counts.left_out == 0 {
             return Some(texts::listing_block(&self.lines, load_skill));
         }
-        let lines = format!("{}{}", self.lines, texts::listing_more(self.left_out, load_skill));
+        let lines = format!(
+            "{}{}",
+            self.lines,
+            texts::listing_more(self.counts.left_out, load_skill)
+        );
         Some(texts::listing_block(&lines, load_skill))
+    }
+}
+
+/// One skill's line while the list is fitted.
+struct Item<'a> {
+    handle: &'a str,
+    /// On one line and escaped, whole.
+    description: String,
+}
+
+impl Item<'_> {
+    /// The description with this share of it, at least the floor.
+    fn share(&self, share: usize) -> &str {
+        let longest = self.description.len().min(LONGEST_BYTES);
+        cut_at_word(&self.description, FLOOR_BYTES.max(longest * share / WHOLE_SHARE))
+    }
+
+    fn bare(&self) -> usize {
+        texts::listing_line(self.handle, "").len()
     }
 }
 
 /// Fits lines into `max_tokens` for the whole block. Linear in the bytes of all descriptions.
 pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
-    let frame = texts::listing_block("", texts::LOAD_SKILL).len();
-    let flat: Vec<String> = lines
+    let items: Vec<Item<'_>> = lines
         .iter()
-        .map(|line| escape(&one_line(line.description)).into_owned())
+        .map(|line| Item {
+            handle: line.handle,
+            description: escape(&one_line(line.description)).into_owned(),
+        })
         .collect();
-    let bare: usize = lines
-        .iter()
-        .map(|line| texts::listing_line(line.handle, "").len())
-        .sum();
-    for limit in DESCRIPTION_BYTES {
-        let descriptions: usize = flat
+    let frame = texts::listing_block("", texts::LOAD_SKILL).len();
+    let room = max_tokens.saturating_mul(4).saturating_sub(frame);
+    let bare: usize = items.iter().map(Item::bare).sum();
+    let fits = |share: usize| bare + items.iter().map(|item| item.share(share).len()).sum::<usize>() <= room;
+    if fits(0) {
+        let share = largest(WHOLE_SHARE, fits);
+        return written(&items, |_, item| item.share(share));
+    }
+    if bare <= room {
+        let mut left = room - bare;
+        let described = items
             .iter()
-            .map(|description| cut_at_word(description, limit).len())
-            .sum();
-        if texts::tokens(frame + bare + descriptions) <= max_tokens {
-            let shown = lines.iter().zip(&flat);
-            let text =
-                shown.map(|(line, description)| texts::listing_line(line.handle, cut_at_word(description, limit)));
-            return Listing {
-                lines: text.collect(),
-                left_out: 0,
-            };
+            .take_while(|item| {
+                let bytes = item.share(0).len();
+                let fits = bytes <= left;
+                left = left.saturating_sub(bytes);
+                fits
+            })
+            .count();
+        return written(&items, |place, item| if place < described { item.share(0) } else { "" });
+    }
+    // Not even the names fit: the first ones, and room for the line that counts the others.
+    let mut left = room.saturating_sub(texts::listing_more(items.len(), texts::LOAD_SKILL).len());
+    let named = items
+        .iter()
+        .take_while(|item| {
+            let fits = item.bare() <= left;
+            left = left.saturating_sub(item.bare());
+            fits
+        })
+        .count();
+    let mut listing = written(items.get(..named).unwrap_or_default(), |_, _| "");
+    listing.counts.left_out = items.len() - named;
+    listing
+}
+
+/// The largest number up to `most` that holds, where 0 does and each that holds makes all smaller ones hold.
+fn largest(most: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, most + 1);
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle;
         }
     }
-    let mut text: String = lines.iter().map(|line| texts::listing_line(line.handle, "")).collect();
-    // Even bare names do not fit: the first ones by name, and room for the line that tells how many are missing.
-    let more = texts::listing_more(lines.len(), texts::LOAD_SKILL).len();
-    let room = max_tokens.saturating_mul(4).saturating_sub(frame + more);
-    let end = text
-        .match_indices('\n')
-        .map(|(at, _)| at + 1)
-        .take_while(|end| *end <= room)
-        .last()
-        .unwrap_or(0);
-    text.truncate(end);
-    let kept = text.matches('\n').count();
-    Listing {
-        lines: text,
-        left_out: lines.len() - kept,
+    low
+}
+
+fn written<'a>(items: &'a [Item<'a>], shown: impl Fn(usize, &'a Item<'a>) -> &'a str) -> Listing {
+    let mut listing = Listing::default();
+    for (place, item) in items.iter().enumerate() {
+        let description = shown(place, item);
+        listing.lines.push_str(&texts::listing_line(item.handle, description));
+        let counts = &mut listing.counts;
+        let count = if description.len() == item.description.len() {
+            &mut counts.whole
+        } else if description.is_empty() {
+            &mut counts.bare
+        } else {
+            &mut counts.cut
+        };
+        *count += 1;
     }
+    listing
+}
+
+/// How a list of skills comes out within a budget of tokens; each is a handle and a description, in any order.
+pub fn listing_counts<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str)>, max_tokens: usize) -> ListingCounts {
+    let lines = skills
+        .into_iter()
+        .map(|(handle, description)| Line { handle, description });
+    let mut lines: Vec<Line<'_>> = lines.collect();
+    lines.sort_unstable_by_key(|line| line.handle);
+    fit(&lines, max_tokens).counts
 }
 
 /// Runs of white space become one blank.
@@ -153,33 +239,98 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_shrink_at_a_word_until_the_block_fits() {
-        let description = "word ".repeat(100);
-        for (count, longest) in [(20, 500), (60, 200), (100, 100), (300, 0)] {
-            let (listing, tokens) = fitted(&many(count, &description), 4_000);
-            assert!(tokens <= 4_000, "{count}: {tokens}");
-            assert_eq!(listing.left_out, 0, "{count}");
-            let line = listing.lines.lines().next().unwrap();
-            let shown = line.len() - "<skill name=\"skill-00000\"></skill>".len();
-            assert!(shown <= longest && shown + 5 >= longest, "{count}: {shown}");
+    fn descriptions_are_cut_in_proportion_at_a_word() {
+        let long = "word ".repeat(100);
+        let short = "Makes one small chart.";
+        let mut skills = many(60, &long);
+        skills.extend((0..20).map(|i| (format!("tool-{i:05}"), "word ".repeat(50))));
+        skills.push(("z".to_owned(), short.to_owned()));
+        let (listing, tokens) = fitted(&skills, 4_000);
+        assert!(tokens <= 4_000 && tokens > 3_900, "{tokens}");
+        let shown = |handle: &str| {
+            let start = format!("<skill name=\"{handle}\">");
+            let line = listing.lines.lines().find(|line| line.starts_with(&start)).unwrap();
             assert!(!line.contains("wor<"), "{line}");
+            line.len() - start.len() - "</skill>".len()
+        };
+        let (whole, half) = (shown("skill-00000"), shown("tool-00000"));
+        assert!(half * 2 <= whole + 10 && whole <= half * 2 + 10, "{whole} {half}");
+        assert_eq!(shown("z"), short.len());
+        let counts = ListingCounts {
+            whole: 1,
+            cut: 80,
+            ..ListingCounts::default()
+        };
+        assert_eq!(listing.counts, counts);
+    }
+
+    #[test]
+    fn one_skill_more_never_takes_all_descriptions_away() {
+        let description = "word ".repeat(40);
+        let shown = |count: usize| {
+            let (listing, tokens) = fitted(&many(count, &description), 1_000);
+            assert!(tokens <= 1_000, "{count}: {tokens}");
+            let counts = listing.counts;
+            assert_eq!(counts.whole + counts.cut + counts.bare + counts.left_out, count);
+            let names = (counts.whole + counts.cut + counts.bare) * texts::listing_line("skill-00000", "").len();
+            (listing.lines.len() - names, counts)
+        };
+        let mut before = shown(1);
+        for count in 2..300 {
+            let now = shown(count);
+            // The new line, one description, and what rounding to words leaves free.
+            assert!(now.0 + 400 >= before.0, "{count}: {before:?} {now:?}");
+            assert!(now.1.left_out == 0 || now.1.cut == 0, "{count}: {now:?}");
+            before = now;
         }
+        assert!(before.1.bare > 0 && before.1.left_out > 0, "{before:?}");
+    }
+
+    #[test]
+    fn no_description_is_cut_below_the_floor_before_names_stand_alone() {
+        let (listing, _) = fitted(&many(150, &"word ".repeat(100)), 4_000);
+        assert_eq!(listing.counts.cut, 150);
+        let shortest = listing.lines.lines().map(str::len).min().unwrap();
+        assert!(
+            shortest >= "<skill name=\"skill-00000\"></skill>".len() + 55,
+            "{shortest}"
+        );
+        let (listing, tokens) = fitted(&many(300, &"word ".repeat(100)), 4_000);
+        assert!(tokens > 3_900, "{tokens}");
+        assert!(
+            listing.counts.cut > 0 && listing.counts.bare > 0,
+            "{:?}",
+            listing.counts
+        );
+        assert_eq!(listing.counts.left_out, 0);
     }
 
     #[test]
     fn names_that_do_not_fit_are_counted() {
         let (listing, tokens) = fitted(&many(10_000, "d"), 4_000);
         assert!(tokens <= 4_000 && tokens > 3_900, "{tokens}");
-        assert_eq!(listing.lines.lines().count() + listing.left_out, 10_000);
-        assert!(listing.block(texts::LOAD_SKILL).unwrap().contains(&format!(
-            "({} more: call load_skill with a few words)",
-            listing.left_out
-        )));
+        let left_out = listing.counts.left_out;
+        assert_eq!(listing.lines.lines().count() + left_out, 10_000);
+        let block = listing.block(texts::LOAD_SKILL).unwrap();
+        assert!(block.contains(&format!("({left_out} more: call load_skill with a few words)")));
     }
 
     #[test]
     fn a_budget_of_nothing_still_counts() {
         let (listing, _) = fitted(&many(3, "d"), 0);
-        assert_eq!((listing.lines.as_str(), listing.left_out), ("", 3));
+        assert_eq!((listing.lines.as_str(), listing.counts.left_out), ("", 3));
+    }
+
+    #[test]
+    fn a_description_over_the_longest_is_cut_even_where_there_is_room() {
+        let counts = listing_counts([("b", "x".repeat(1_025).as_str()), ("a", "short")], 4_000);
+        assert_eq!(
+            counts,
+            ListingCounts {
+                whole: 1,
+                cut: 1,
+                ..ListingCounts::default()
+            }
+        );
     }
 }

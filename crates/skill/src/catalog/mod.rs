@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 pub use clash::Clash;
 pub(crate) use entry::Generic;
 pub use entry::{Entry, SKILL_MD};
+pub use listing::{ListingCounts, listing_counts};
 pub use settings::{CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin};
 
 use crate::autoscore::ScoreIndex;
@@ -36,6 +37,8 @@ pub struct Catalog {
     by_skill: HashMap<SkillRef, usize>,
     by_handle: HashMap<Arc<str>, usize>,
     by_name: HashMap<String, usize>,
+    /// Ids of other systems; `None`: several skills carry it.
+    by_id: HashMap<String, Option<usize>>,
     listing: listing::Listing,
     generic: Vec<Generic>,
     base: Base,
@@ -83,21 +86,26 @@ impl Catalog {
         self.entries.iter().all(|entry| entry.mode == ActivationMode::Never)
     }
 
-    /// Finds a served skill by a Skills API id, `namespace/name`, handle or metadata name. Of several with one name the first by namespace is taken;
-    /// [`Catalog::clashes`] tells of them. Skills of mode Never are not found.
+    /// Finds a served skill by handle, `namespace/name`, metadata name or an id that it carries. A name wins over an id. Of several skills with
+    /// one name the first by namespace is taken, of several with one id none; [`Catalog::clashes`] lists them. Skills of mode Never are not found.
     pub fn find(&self, reference: &str) -> Option<&Entry> {
-        let place = self.place_of_id(reference).or_else(|| self.place_of_name(reference))?;
+        let place = self.place_of_name(reference).or_else(|| self.place_of_id(reference))?;
         self.entries
             .get(place)
             .filter(|entry| entry.mode != ActivationMode::Never)
     }
 
-    /// Finds a served skill by a Skills API id only.
+    /// Finds a served skill by an id that it carries.
     pub fn find_id(&self, id: &str) -> Option<&Entry> {
         let place = self.place_of_id(id)?;
         self.entries
             .get(place)
             .filter(|entry| entry.mode != ActivationMode::Never)
+    }
+
+    /// Whether several skills carry an id, so that it names none of them.
+    pub fn is_ambiguous(&self, id: &str) -> bool {
+        matches!(self.by_id.get(id), Some(None)) && self.place_of_name(id).is_none()
     }
 
     /// Finds a skill by its identity, whatever its mode.
@@ -106,7 +114,7 @@ impl Catalog {
     }
 
     fn place_of_id(&self, id: &str) -> Option<usize> {
-        self.by_skill.get(self.settings.ids.get(id)?).copied()
+        self.by_id.get(id).copied().flatten()
     }
 
     fn place_of_name(&self, reference: &str) -> Option<usize> {
@@ -156,6 +164,11 @@ impl Catalog {
 
     pub(crate) fn listing_block(&self, load_skill: &str) -> Option<String> {
         self.listing.block(load_skill)
+    }
+
+    /// How the lines of the Listed block came out.
+    pub fn listing_counts(&self) -> ListingCounts {
+        self.listing.counts
     }
 
     pub(crate) fn scores(&self) -> &ScoreIndex {

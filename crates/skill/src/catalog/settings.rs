@@ -52,8 +52,6 @@ pub struct CatalogSettings {
     pub min_max_tokens: u64,
     /// Pinned skills.
     pub pins: Vec<Pin>,
-    /// Skills API ids, and what they stand for.
-    pub ids: BTreeMap<String, SkillRef>,
 }
 
 /// 4,000 tokens hold about 60 skills with descriptions of 200 bytes and cost about one page of context (conversation.md section 1).

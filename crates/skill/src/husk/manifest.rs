@@ -317,13 +317,23 @@ fn proxy(reader: &mut Reader<'_>) -> Option<ProxySettings> {
     })
 }
 
+/// A model id. A mapping is what Agent Flow Lite takes.
+fn model(reader: &mut Reader<'_>) -> Option<String> {
+    if reader.members.get("model").is_some_and(Value::is_object) {
+        let message = "`model` must be a string, the id of a model; a mapping is of the Agent Flow dialect";
+        reader.refuse("model", message.to_owned());
+        return None;
+    }
+    reader.text("model")
+}
+
 fn llm(reader: &mut Reader<'_>) -> LlmSettings {
     let (tools, findings) = tools::read(reader.members.get("tools").unwrap_or(&Value::Null));
     reader.findings.extend(findings);
     reader.findings.extend(tools::check(&tools));
     LlmSettings {
         provider: reader.text("provider").unwrap_or_else(|| DEFAULT_PROVIDER.to_owned()),
-        model: reader.text("model"),
+        model: model(reader),
         max_tokens: reader.positive("max_tokens").unwrap_or(DEFAULT_MAX_TOKENS),
         max_tool_rounds: reader.positive("max_tool_rounds").unwrap_or(DEFAULT_MAX_TOOL_ROUNDS),
         tools,

@@ -1,12 +1,16 @@
 //! Inputs, tools and environment names of a skill.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::reader::{Fields, list_of};
 use super::types::{LoadInput, SpecOverrides};
 use crate::finding::{Finding, MAX_ENTRIES};
+use crate::ids;
 use crate::inputs;
-use crate::model::{Dialect, Input, Tool};
+use crate::model::{ActivationMode, Dialect, Input, Tool};
+use crate::open_command::is_open_tool;
 use crate::problem::{Problem, ProblemKind, Severity};
 use crate::template;
 use crate::tools::{self, ToolDeclaration};
@@ -20,31 +24,48 @@ impl Fields<'_> {
         for finding in findings {
             self.tell(finding);
         }
-        if !inputs.is_empty() {
-            let declared = inputs.iter().map(|input| input.name.as_str()).collect();
-            let document = self.document;
-            for name in template::undeclared(&document.body, &declared)
-                .into_iter()
-                .take(MAX_ENTRIES)
-            {
+        self.check_placeholders(&inputs, overrides.inputs.is_some());
+        inputs
+    }
+
+    /// Agent Flow refuses a placeholder that is no declared input, and a manifest's author wrote for Knack: both profiles
+    /// refuse it there. In other dialects it becomes nothing, if the body is a template at all.
+    fn check_placeholders(&mut self, inputs: &[Input], from_spec: bool) {
+        let document = self.document;
+        let refused = document.dialect == Dialect::AgentFlow || from_spec;
+        if inputs.is_empty() && !refused {
+            return;
+        }
+        let declared = inputs.iter().map(|input| input.name.as_str()).collect();
+        let undeclared = template::undeclared(&document.body, &declared);
+        for name in undeclared.into_iter().take(MAX_ENTRIES) {
+            let (kind, field) = (ProblemKind::PlaceholderUndeclared, format!("body.{name}"));
+            let help = "declare it under inputs, or remove it";
+            if refused {
+                let message = format!("placeholder {{{{{name}}}}} is not a declared input");
+                self.refuse(kind, &field, message, help);
+            } else {
                 let message = format!("placeholder {{{{{name}}}}} is not a declared input and becomes nothing");
-                let finding = Finding::refused(
-                    ProblemKind::PlaceholderUndeclared,
-                    format!("body.{name}"),
-                    message,
-                    "declare it under inputs, or remove it",
-                );
-                self.tell(Finding {
-                    strict: if document.dialect == Dialect::AgentFlow {
-                        Severity::Error
-                    } else {
-                        Severity::Warning
-                    },
-                    ..finding
-                });
+                self.tell(Finding::warned(kind, field, message, help));
             }
         }
-        inputs
+    }
+
+    /// In these modes the body enters requests by itself, and only a pin can give it values.
+    pub(super) fn check_unfilled(&mut self, mode: ActivationMode, inputs: &[Input]) {
+        if !matches!(mode, ActivationMode::Always | ActivationMode::Auto) {
+            return;
+        }
+        for (index, input) in inputs.iter().enumerate().filter(|(_, input)| input.required) {
+            let message = format!(
+                "input {} is required, and mode {} gives it no value; requests ask the model for it in place of the instructions",
+                input.name,
+                mode.as_str()
+            );
+            let help = "give it in a pin of the SkillRuntime, or use Listed or OnRequest";
+            let field = format!("inputs[{index}].required");
+            self.tell(Finding::warned(ProblemKind::InputUnfilled, field, message, help));
+        }
     }
 
     pub(super) fn tools(&mut self, input: &LoadInput) -> Vec<Tool> {
@@ -74,7 +95,9 @@ impl Fields<'_> {
         });
         let usable: Vec<ToolDeclaration> = usable.map(|(_, tool)| tool).collect();
         self.check_programs(&usable, input);
-        usable.into_iter().map(Tool::from).collect()
+        let usable: Vec<Tool> = usable.into_iter().map(Tool::from).collect();
+        self.check_open(&usable, input);
+        usable
     }
 
     /// The frontmatter's declarations. A `tools` of plain words (other products' allow-lists) declares nothing.
@@ -121,6 +144,47 @@ impl Fields<'_> {
                 ));
             }
         }
+    }
+
+    /// A tool whose arguments say which program runs is model-written code by another name.
+    fn check_open(&mut self, tools: &[Tool], input: &LoadInput) {
+        for tool in tools
+            .iter()
+            .filter(|tool| is_open_tool(tool, |path| input.files.contains_key(path)))
+        {
+            let message = format!(
+                "the command of tool \"{}\" leaves to the arguments which program runs, so it gets no environment values and does not run where model-written code is denied",
+                tool.name
+            );
+            self.tell(Finding::warned(
+                ProblemKind::ToolInvalid,
+                format!("tools.{}", tool.name),
+                message,
+                "name a file of the skill in the command",
+            ));
+        }
+    }
+
+    /// Ids of other systems: the manifest's, else those of `metadata.skill_id`.
+    pub(super) fn ids(&mut self, from_spec: Option<Vec<String>>) -> Vec<String> {
+        let mut ids = if let Some(ids) = from_spec {
+            ids.iter().map(|id| ids::bare(id).to_owned()).collect()
+        } else {
+            let (ids, findings) = ids::read(self.metadata("skill_id").unwrap_or(&Value::Null));
+            for finding in findings {
+                self.tell(finding);
+            }
+            ids
+        };
+        let mut seen = HashSet::new();
+        ids.retain(|id| seen.insert(id.clone()));
+        for id in ids.iter().filter(|id| !ids::is_legal(id)) {
+            let message = format!("spec.ids: {:?} is no id", crate::inputs::shortened(id));
+            let help = "write letters, digits, `_`, `-`, `.` and `:`, 128 at most";
+            let problem = Problem::new(Severity::Error, ProblemKind::FieldInvalid, message, help);
+            self.problems.push(problem.on("spec.ids"));
+        }
+        ids
     }
 
     pub(super) fn env(&mut self) -> Vec<String> {

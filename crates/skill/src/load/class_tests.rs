@@ -59,6 +59,7 @@ fn example(kind: ProblemKind) -> (Vec<(String, Vec<u8>)>, SpecOverrides) {
         P::FieldHasNoEffect => with("tools: [Bash, Read]").into(),
         P::InputInvalid => with("inputs:\n  - label: x").into(),
         P::InputRepeated => with("inputs:\n  - {name: a, label: x}\n  - {name: a, label: y}").into(),
+        P::InputUnfilled => with("activation: Always\ninputs:\n  - {name: a, required: true}").into(),
         P::PlaceholderUndeclared => with("inputs:\n  - {name: a, label: x}")
             .replace("\nB\n", "\n{{b}}\n")
             .into(),

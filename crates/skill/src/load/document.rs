@@ -148,6 +148,30 @@ pub(super) fn read(
     Ok((document, problems))
 }
 
+/// Keys that HUSK alone has.
+const HUSK_KEYS: [&str; 8] = [
+    "tool_env",
+    "max_tool_rounds",
+    "provider",
+    "run",
+    "serve",
+    "proxy",
+    "proxy_method",
+    "forward_headers",
+];
+/// Keys of HUSK that are common words: they decide where no key of another dialect stands.
+const HUSK_WORDS: [&str; 9] = [
+    "route",
+    "method",
+    "headers",
+    "input",
+    "output",
+    "input_mime",
+    "output_mime",
+    "max_tokens",
+    "timeout_ms",
+];
+
 /// The dialect by its own keys; agentskills has none that another one lacks.
 fn recognise(members: &Map<String, Value>) -> Dialect {
     let has = |key: &str| members.get(key).is_some_and(|value| !value.is_null());
@@ -156,17 +180,19 @@ fn recognise(members: &Map<String, Value>) -> Dialect {
         .get("tools")
         .and_then(Value::as_array)
         .is_some_and(|tools| tools.iter().any(Value::is_object));
-    let husk_keys = ["tool_env", "max_tool_rounds", "provider", "run", "serve", "proxy"];
-    if mode.and_then(husk::Mode::from_word).is_some() || declares_tools || husk_keys.into_iter().any(has) {
+    let is_husk = mode.and_then(husk::Mode::from_word).is_some() || declares_tools;
+    if is_husk || HUSK_KEYS.into_iter().any(has) {
         return Dialect::Husk;
     }
     let is_flow =
         has("inputs") || has("knowledge_base") || has("user_id") || members.get("model").is_some_and(Value::is_object);
     if is_flow {
-        Dialect::AgentFlow
-    } else {
-        Dialect::AgentSkills
+        return Dialect::AgentFlow;
     }
+    if HUSK_WORDS.into_iter().any(has) {
+        return Dialect::Husk;
+    }
+    Dialect::AgentSkills
 }
 
 /// Name and text of the document.

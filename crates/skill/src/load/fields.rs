@@ -10,7 +10,7 @@ use crate::problem::Problem;
 use crate::tree;
 
 /// Reads all fields; what cannot be used is left out and told.
-pub(super) fn read(document: Document, input: LoadInput) -> (Skill, Vec<Problem>) {
+pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Problem>) {
     let mut reader = Fields {
         document: &document,
         profile: input.profile,
@@ -18,6 +18,8 @@ pub(super) fn read(document: Document, input: LoadInput) -> (Skill, Vec<Problem>
     };
     reader.check_size();
     reader.check_unknown_keys();
+    reader.check_inert_keys();
+    reader.check_requirements(&input.files);
     let title = reader.title(&input.id.name);
     let description = reader.description(&title);
     let (mode, own_tags) = reader.activation();
@@ -25,8 +27,10 @@ pub(super) fn read(document: Document, input: LoadInput) -> (Skill, Vec<Problem>
     let inputs = reader.inputs(&input.overrides);
     let tools = reader.tools(&input);
     let env = reader.env();
-    let model = reader.model();
+    let ids = reader.ids(input.overrides.ids.take());
     let sandbox = reader.sandbox(input.overrides.sandbox.unwrap_or_default());
+    let activation = input.overrides.activation.unwrap_or(mode);
+    reader.check_unfilled(activation, &inputs);
     let tags = input.overrides.tags.unwrap_or(own_tags);
     let install_count = reader.metadata("installCount").and_then(Value::as_u64).unwrap_or(0);
     let problems = reader.problems;
@@ -37,17 +41,17 @@ pub(super) fn read(document: Document, input: LoadInput) -> (Skill, Vec<Problem>
         description,
         version,
         dialect: document.dialect,
-        activation: input.overrides.activation.unwrap_or(mode),
+        activation,
         tags: tags
             .iter()
             .map(|tag| tag.trim().to_lowercase())
             .filter(|tag| !tag.is_empty())
             .collect(),
         install_count,
+        ids,
         inputs,
         tools,
         env,
-        model,
         extra: extra(&document.members),
         files: input.files,
         sandbox,

@@ -12,6 +12,7 @@ mod class_tests;
 mod document;
 mod fields;
 mod folder;
+mod inert;
 mod reader;
 mod settings;
 mod strict;

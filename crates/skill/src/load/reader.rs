@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::document::Document;
+use super::inert::is_inert;
 use crate::agentskills::{self, MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use crate::finding::{Finding, MAX_ENTRIES};
-use crate::husk;
 use crate::inputs::{self, scalar_text};
 use crate::model::Dialect;
 use crate::names;
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
 use crate::tools::{clean, clean_lines};
 
-/// Keys that some field of the skill takes, or that are told by themselves.
-pub(super) const USED_KEYS: [&str; 19] = [
+/// Keys that some field of the skill takes.
+pub(super) const USED_KEYS: [&str; 16] = [
     "name",
     "description",
     "display_name",
@@ -26,16 +26,11 @@ pub(super) const USED_KEYS: [&str; 19] = [
     "model",
     "tools",
     "tool_env",
-    "provider",
-    "max_tokens",
-    "max_tool_rounds",
     "timeout_ms",
     "metadata",
     "license",
     "compatibility",
 ];
-/// Keys that a dialect knows and Knack does nothing with; nobody expects them to do anything here.
-const SILENT_KEYS: [&str; 2] = ["allowed-tools", "user_id"];
 /// Size over which a SKILL.md is told to be large: the limit of Agent Flow.
 const LARGE_DOCUMENT_BYTES: usize = 51_200;
 pub(super) struct Fields<'a> {
@@ -127,29 +122,16 @@ impl Fields<'_> {
 
     pub(super) fn check_unknown_keys(&mut self) {
         let document = self.document;
-        let handled = |name: &&str| USED_KEYS.contains(name) || SILENT_KEYS.contains(name);
         let unknown = document
             .members
             .keys()
             .map(String::as_str)
-            .filter(|name| !handled(name));
+            .filter(|name| !USED_KEYS.contains(name) && !is_inert(name));
         for name in unknown.take(MAX_ENTRIES) {
-            let known = husk::KNOWN_KEYS.contains(&name) || name == "knowledge_base";
-            let (kind, message) = if known {
-                (
-                    ProblemKind::FieldHasNoEffect,
-                    format!("{name} has no effect here; it is kept"),
-                )
-            } else {
-                (
-                    ProblemKind::FieldUnknown,
-                    format!("unknown key {}; it is kept", inputs::shortened(name)),
-                )
-            };
             self.tell(Finding::warned(
-                kind,
+                ProblemKind::FieldUnknown,
                 name,
-                message,
+                format!("unknown key {}; it is kept", inputs::shortened(name)),
                 "remove it, or move it under metadata",
             ));
         }

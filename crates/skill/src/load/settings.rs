@@ -1,12 +1,12 @@
-//! Activation, version, model and sandbox settings of a skill.
+//! Activation, version and sandbox settings of a skill.
 
 use serde_json::Value;
 
 use super::reader::{Fields, list_of};
 use crate::finding::Finding;
 use crate::husk;
-use crate::inputs::{self, boolean, scalar_text};
-use crate::model::{ActivationMode, ModelSettings, SandboxRequest};
+use crate::inputs::{self, boolean};
+use crate::model::{ActivationMode, SandboxRequest};
 use crate::problem::ProblemKind;
 use crate::semver::Version;
 
@@ -92,39 +92,6 @@ impl Fields<'_> {
             "write three numbers such as 1.4.0",
         ));
         None
-    }
-
-    pub(super) fn model(&mut self) -> ModelSettings {
-        let model = self.member("model").cloned().unwrap_or(Value::Null);
-        let mut settings = ModelSettings {
-            name: match &model {
-                Value::Object(members) => members.get("name").or_else(|| members.get("id")).and_then(scalar_text),
-                other => scalar_text(other),
-            },
-            provider: self.member("provider").and_then(scalar_text),
-            ..ModelSettings::default()
-        };
-        if let Some(value) = model.get("temperature").filter(|value| !value.is_null()) {
-            settings.temperature = value.as_f64().filter(|number| (0.0..=2.0).contains(number));
-            if settings.temperature.is_none() {
-                let message = "temperature must be a number from 0 to 2; it is left out";
-                self.tell(Finding::refused(
-                    ProblemKind::FieldInvalid,
-                    "model.temperature",
-                    message,
-                    "correct it",
-                ));
-            }
-        }
-        let nested = model.get("max_tokens").cloned();
-        let field = if nested.is_some() {
-            "model.max_tokens"
-        } else {
-            "max_tokens"
-        };
-        settings.max_tokens = self.positive(field, nested.or_else(|| self.member("max_tokens").cloned()));
-        settings.max_tool_rounds = self.positive("max_tool_rounds", self.member("max_tool_rounds").cloned());
-        settings
     }
 
     pub(super) fn positive(&mut self, field: &str, value: Option<Value>) -> Option<u64> {

@@ -11,7 +11,6 @@ use crate::husk;
 use crate::model::Dialect;
 use crate::names;
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
-use crate::template;
 
 /// The demands of the document's own dialect that it does not meet.
 pub(super) fn check(document: &Document, input: &LoadInput) -> Vec<Problem> {
@@ -67,19 +66,8 @@ fn agent_flow_demands(document: &Document, name: &str) -> Vec<Finding> {
         members: document.members.clone(),
         body: document.body.clone(),
     };
-    let (skill, mut findings) = agent_flow::read(name, frontmatter);
+    let (_, mut findings) = agent_flow::read(name, frontmatter);
     findings.extend(agent_flow::check_size(&document.text).err());
-    let declared = skill.inputs.iter().flatten().map(|input| input.name.as_str()).collect();
-    for placeholder in template::undeclared(&skill.prompt, &declared) {
-        let message = format!("placeholder {{{{{placeholder}}}}} is not a declared input");
-        let field = format!("body.{placeholder}");
-        findings.push(Finding::refused(
-            ProblemKind::PlaceholderUndeclared,
-            field,
-            message,
-            "declare it under inputs, or remove it",
-        ));
-    }
     findings
 }
 

@@ -20,7 +20,7 @@ fn files(entries: &[(&str, &[u8])]) -> BTreeMap<String, SkillFile> {
         .collect()
 }
 
-fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides: SpecOverrides) -> Loaded {
+pub(super) fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides: SpecOverrides) -> Loaded {
     let id = SkillRef {
         namespace: "default".to_owned(),
         name: "demo".to_owned(),
@@ -33,7 +33,7 @@ fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides: SpecOverri
     })
 }
 
-fn load_text(text: &str, profile: Profile) -> Loaded {
+pub(super) fn load_text(text: &str, profile: Profile) -> Loaded {
     load_files(&[("SKILL.md", text.as_bytes())], profile, SpecOverrides::default())
 }
 
@@ -129,6 +129,7 @@ fn the_manifest_wins_over_the_frontmatter() {
             ..ToolDeclaration::default()
         }]),
         inputs: None,
+        ids: Some(vec!["litellm:skill_abc".to_owned(), "skill_abc".to_owned()]),
         sandbox: Some(SandboxRequest {
             timeout_seconds: Some(5),
             ..SandboxRequest::default()
@@ -142,6 +143,7 @@ fn the_manifest_wins_over_the_frontmatter() {
         (skill.version.as_deref(), skill.activation),
         (Some("1.4.0"), ActivationMode::Always)
     );
+    assert_eq!(skill.ids, ["skill_abc"]);
     assert_eq!(
         (skill.tags, skill.tools.len(), skill.sandbox.timeout_seconds),
         (vec!["pdf".to_owned()], 1, Some(5))
@@ -181,6 +183,12 @@ fn dialects_are_recognised_by_their_own_keys() {
         ("inputs:\n  - name: a", Dialect::AgentFlow),
         ("model: {temperature: 0.3}", Dialect::AgentFlow),
         ("mode: llm", Dialect::Husk),
+        ("mode: llm\nmodel: {name: gpt-5}", Dialect::Husk),
+        ("route: /x", Dialect::Husk),
+        ("serve: page.html", Dialect::Husk),
+        ("method: GET\noutput: json", Dialect::Husk),
+        ("max_tokens: 5", Dialect::Husk),
+        ("inputs:\n  - name: a\noutput: json", Dialect::AgentFlow),
         ("tools:\n  - {name: t, description: d, command: [x]}", Dialect::Husk),
     ] {
         let loaded = load_text(
@@ -189,6 +197,84 @@ fn dialects_are_recognised_by_their_own_keys() {
         );
         assert_eq!(loaded.skill.unwrap().dialect, expected, "{lines}");
     }
+}
+
+#[test]
+fn a_husk_manifest_is_read_by_its_own_rules() {
+    for (lines, errors) in [
+        ("name: Route Skill\nroute: /x", vec![]),
+        ("name: Route Skill\nroute: x", vec!["route"]),
+        ("name: Static\nmode: static-file\nserve: page.html", vec![]),
+        ("name: Static\nmode: static-file", vec!["serve"]),
+        ("name: Cheap\nmode: llm\nmodel: gpt-5-mini\nmax_tokens: 512", vec![]),
+        ("name: Cheap\nmode: llm\nmodel: {name: gpt-5-mini}", vec!["model"]),
+    ] {
+        let text = format!("---\n{lines}\ndescription: d\n---\nB");
+        let refused = |profile| -> Vec<String> {
+            let problems = load_text(&text, profile).problems.into_iter();
+            problems
+                .filter(|problem| problem.severity == Severity::Error)
+                .map(|problem| problem.field)
+                .collect()
+        };
+        assert_eq!(refused(Profile::Strict), errors, "{lines}");
+        assert!(refused(Profile::Load).is_empty(), "{lines}");
+    }
+}
+
+/// Agent Flow refuses them where a skill is made, and so does an object whose author declares the inputs. Elsewhere they become nothing.
+#[test]
+fn undeclared_placeholders_are_refused_where_the_dialect_refuses_them() {
+    let from_spec = SpecOverrides {
+        inputs: Some(Vec::new()),
+        ..SpecOverrides::default()
+    };
+    let none = SpecOverrides::default;
+    for (lines, overrides, refused) in [
+        ("inputs:\n  - name: a", none(), true),
+        ("model: {temperature: 0.3}", none(), true),
+        ("license: MIT", none(), false),
+        ("license: MIT", from_spec, true),
+        ("inputs:\n  - name: a\nmode: llm", none(), false),
+    ] {
+        let text = format!("---\nname: demo\ndescription: d\n{lines}\n---\n{{{{a}}}} {{{{b}}}}");
+        for profile in [Profile::Load, Profile::Strict] {
+            let loaded = load_files(&[("SKILL.md", text.as_bytes())], profile, overrides.clone());
+            let kind = ProblemKind::PlaceholderUndeclared;
+            let told = loaded
+                .problems
+                .iter()
+                .find(|problem| problem.kind == kind && problem.field == "body.b");
+            assert_eq!(
+                told.is_some_and(super::super::problem::Problem::is_error),
+                refused,
+                "{lines} {profile:?}"
+            );
+            assert_eq!(
+                loaded.skill.is_none(),
+                refused,
+                "{lines} {profile:?}: {:?}",
+                loaded.problems
+            );
+        }
+    }
+}
+
+#[test]
+fn ids_of_other_systems_stand_under_metadata() {
+    let load = |value: &str, profile| {
+        load_text(
+            &format!("---\nname: demo\ndescription: d\nmetadata:\n  skill_id: {value}\n---\nB"),
+            profile,
+        )
+    };
+    let loaded = load("litellm_skill_1", Profile::Strict);
+    assert_eq!(loaded.problems, []);
+    assert_eq!(loaded.skill.unwrap().ids, ["litellm_skill_1"]);
+    let loaded = load("[skill_a, litellm:skill_a, 'a b']", Profile::Load);
+    assert_eq!(kinds(&loaded), [(ProblemKind::FieldInvalid, Some(5))]);
+    assert_eq!(loaded.skill.unwrap().ids, ["skill_a"]);
+    assert!(load("'a b'", Profile::Strict).skill.is_none());
 }
 
 #[test]
@@ -307,6 +393,24 @@ fn husk_tools_become_tools_of_the_skill() {
         ("Site Checker", ["KEY".to_owned()].as_slice())
     );
     assert_eq!(skill.tools[0].input_schema["required"], serde_json::json!(["url"]));
+}
+
+#[test]
+fn a_tool_whose_arguments_name_its_program_is_warned_about_by_name() {
+    let text = b"---\nname: Any\ndescription: d\nmode: llm\ntools:\n  - name: any\n    description: c\n    \
+                 command: [python3]\n    parameters:\n      - {name: script}\n  - {name: fixed, description: r, command: [python3, x.py]}\n---\nB";
+    let loaded = load_files(
+        &[("SKILL.md", text), ("x.py", b"")],
+        Profile::Strict,
+        SpecOverrides::default(),
+    );
+    let told: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("tool \"any\"") && told[0].contains("environment values") && told[0].contains("name a file"),
+        "{told:?}"
+    );
+    assert_eq!(loaded.skill.unwrap().tools.len(), 2, "it is served");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub struct SpecOverrides {
     pub tools: Option<Vec<ToolDeclaration>>,
     /// Inputs; they replace the frontmatter's.
     pub inputs: Option<Vec<Input>>,
+    /// Ids of other systems; they replace the frontmatter's.
+    pub ids: Option<Vec<String>>,
     /// Sandbox requests; each member that is set wins.
     pub sandbox: Option<SandboxRequest>,
 }

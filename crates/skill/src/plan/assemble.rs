@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::select::Named;
 use super::types::{Action, Active, Note, Plan, PlannedTool, Why};
-use crate::catalog::{Base, Catalog, Entry, Generic};
+use crate::catalog::{Base, Catalog, Entry, Generic, ModelCode};
 use crate::litellm;
-use crate::model::ActivationMode;
+use crate::model::{ActivationMode, Skill, SkillRef};
 use crate::texts;
+use crate::wire_name;
 
 /// Assembles the injection of a request that names nothing.
 pub(crate) fn base(catalog: &Catalog) -> Base {
@@ -40,7 +41,8 @@ pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry]
     } else {
         GenericNames::default()
     };
-    parts.declared(&active, named);
+    parts.declared(&active, named, catalog.settings().model_code);
+    parts.notes.extend(wanting(&active, named));
     let system = system(catalog, &active, &generic, named);
     let bytes = system.len() + parts.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
     Plan {
@@ -90,13 +92,16 @@ fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames
     let sections: Vec<String> = active
         .iter()
         .map(|(active, entry)| {
-            let naming = named.iter().find(|named| named.entry.skill.id == active.skill.id);
+            let naming = naming(named, &active.skill.id);
             let inputs = naming.map_or(&none, |named| &named.inputs);
-            if active.why == Why::Litellm {
-                litellm::section(&active.skill, &entry.body(inputs))
-            } else {
-                entry.section(inputs)
+            if active.why != Why::Litellm {
+                return entry.section(inputs, generic.load_skill());
             }
+            if entry.missing_inputs(inputs).is_empty() {
+                return litellm::section(&active.skill, &entry.body(inputs));
+            }
+            let tool = wire_name::of_stored_id(stored_id(naming, &active.skill));
+            entry.section_of_inputs(inputs, &texts::call_with_inputs(&tool))
         })
         .collect();
     let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
@@ -104,6 +109,30 @@ fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames
     let bodies = (!sections.is_empty()).then(|| texts::bodies_block(&sections));
     let blocks: Vec<String> = listing.into_iter().chain(bodies).collect();
     blocks.join("\n\n")
+}
+
+fn naming<'a, 'b>(named: &'b [Named<'a>], skill: &SkillRef) -> Option<&'b Named<'a>> {
+    named.iter().find(|named| named.entry.skill.id == *skill)
+}
+
+/// The id by which a `litellm:` skill was named, which its tool is called by.
+fn stored_id<'a>(naming: Option<&Named<'a>>, skill: &'a Skill) -> &'a str {
+    naming.and_then(|named| named.id).unwrap_or(&skill.id.name)
+}
+
+/// Says which templates ask for inputs in place of their bodies.
+fn wanting(active: &[(Active, &Entry)], named: &[Named<'_>]) -> Vec<Note> {
+    let none = BTreeMap::new();
+    let notes = active.iter().filter_map(|(active, entry)| {
+        let inputs = naming(named, &active.skill.id).map_or(&none, |named| &named.inputs);
+        let missing = entry.missing_inputs(inputs);
+        let names: Vec<&str> = missing.iter().map(|input| input.name.as_str()).collect();
+        (!names.is_empty()).then(|| Note {
+            skill: Some(active.skill.id.clone()),
+            text: format!("asks the model for its required inputs: {}", names.join(", ")),
+        })
+    });
+    notes.collect()
 }
 
 /// What the generic tools are called in this request.
@@ -160,18 +189,12 @@ impl Parts<'_> {
     }
 
     /// Adds the tools of active skills; `litellm:` ones have a single tool each, and one code tool for all that have a Python file.
-    fn declared(&mut self, active: &[(Active, &Entry)], named: &[Named<'_>]) {
+    fn declared(&mut self, active: &[(Active, &Entry)], named: &[Named<'_>], model_code: ModelCode) {
         let mut runs_code = false;
         for (active, entry) in active {
             if active.why == Why::Litellm {
-                let id = named
-                    .iter()
-                    .find(|named| named.entry.skill.id == active.skill.id)
-                    .and_then(|named| named.id);
-                self.push(
-                    Arc::new(litellm::tool(&active.skill, id.unwrap_or(&active.skill.id.name))),
-                    Some(entry),
-                );
+                let id = stored_id(naming(named, &active.skill.id), &active.skill);
+                self.push(Arc::new(litellm::tool(&active.skill, id)), Some(entry));
                 runs_code |= litellm::has_python(&active.skill);
             } else {
                 for tool in &entry.tools {
@@ -179,7 +202,8 @@ impl Parts<'_> {
                 }
             }
         }
-        if runs_code {
+        // Declared only where it would run.
+        if runs_code && model_code == ModelCode::Allow {
             self.push(Arc::new(litellm::code_tool()), None);
         }
     }

@@ -8,6 +8,8 @@
 pub(crate) mod assemble;
 mod explain;
 mod limits;
+#[cfg(test)]
+mod naming_tests;
 mod select;
 #[cfg(test)]
 mod tests;

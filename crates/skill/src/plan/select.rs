@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use super::types::{ContainerPlan, ContainerSkill, PlanError, PlanRequest, Why};
 use crate::at_skill;
 use crate::catalog::{Catalog, Entry};
+use crate::ids::PREFIX;
 use crate::model::ActivationMode;
 
 /// Ids with these beginnings are ours by form, so an unknown one is an error and not a native skill (`seeds/1`, checklist section 1).
-const OURS: [&str; 2] = ["litellm:", "litellm_skill_"];
+/// LiteLLM wrote `litellm_<uuid>` before it wrote `litellm_skill_<uuid>`.
+const OURS: [&str; 2] = [PREFIX, "litellm_"];
 
 /// A skill that the request names.
 #[derive(Debug, Clone)]
@@ -64,14 +66,15 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
         return Ok(None);
     }
     if OURS.iter().any(|prefix| skill.id.starts_with(prefix)) {
-        let id = skill.id.strip_prefix("litellm:").unwrap_or(skill.id);
-        let entry = catalog.find(id).ok_or_else(|| PlanError::UnknownSkill {
-            id: skill.id.to_owned(),
-        })?;
+        let id = skill.id.strip_prefix(PREFIX).unwrap_or(skill.id);
+        let entry = catalog.find(id).ok_or_else(|| unknown(skill.id, id, catalog))?;
         return Ok(Some(Named {
             id: Some(id),
             ..Named::new(entry, Why::Litellm)
         }));
+    }
+    if catalog.is_ambiguous(skill.id) {
+        return Err(unknown(skill.id, skill.id, catalog));
     }
     if let Some(entry) = catalog.find_id(skill.id) {
         return Ok(Some(Named {
@@ -80,6 +83,16 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
         }));
     }
     Ok(catalog.find(skill.id).map(|entry| Named::new(entry, Why::Container)))
+}
+
+/// Why `id` names no skill; `written` is how the request wrote it.
+fn unknown(written: &str, id: &str, catalog: &Catalog) -> PlanError {
+    let written = written.to_owned();
+    if catalog.is_ambiguous(id) {
+        PlanError::AmbiguousSkill { id: written }
+    } else {
+        PlanError::UnknownSkill { id: written }
+    }
 }
 
 /// Reads the header. `Ok(None)`: it says `none`.
@@ -94,9 +107,7 @@ pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<O
         if name.eq_ignore_ascii_case("none") {
             return Ok(None);
         }
-        let entry = catalog
-            .find(name)
-            .ok_or_else(|| PlanError::UnknownSkill { id: name.to_owned() })?;
+        let entry = catalog.find(name).ok_or_else(|| unknown(name, name, catalog))?;
         named.push(Named::new(entry, Why::Header));
     }
     Ok(Some(named))

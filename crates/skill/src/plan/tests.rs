@@ -10,17 +10,17 @@ use crate::model::{ActivationMode, Skill};
 
 /// A request with members to set; everything else says nothing.
 #[derive(Default)]
-struct Asked<'a> {
-    texts: Vec<&'a str>,
-    tools: Vec<&'a str>,
-    container: Vec<ContainerSkill<'a>>,
-    header: Option<&'a str>,
-    model: &'a str,
-    max_tokens: Option<u64>,
-    choice: Option<ToolChoice>,
+pub(super) struct Asked<'a> {
+    pub(super) texts: Vec<&'a str>,
+    pub(super) tools: Vec<&'a str>,
+    pub(super) container: Vec<ContainerSkill<'a>>,
+    pub(super) header: Option<&'a str>,
+    pub(super) model: &'a str,
+    pub(super) max_tokens: Option<u64>,
+    pub(super) choice: Option<ToolChoice>,
 }
 
-fn ask(catalog: &Catalog, asked: &Asked<'_>) -> Result<Plan, PlanError> {
+pub(super) fn ask(catalog: &Catalog, asked: &Asked<'_>) -> Result<Plan, PlanError> {
     let auto = || AutoContext {
         messages: asked
             .texts
@@ -48,22 +48,22 @@ fn ask(catalog: &Catalog, asked: &Asked<'_>) -> Result<Plan, PlanError> {
     )
 }
 
-fn asked(catalog: &Catalog, asked: &Asked<'_>) -> Plan {
+pub(super) fn asked(catalog: &Catalog, asked: &Asked<'_>) -> Plan {
     ask(catalog, asked).unwrap()
 }
 
-fn says<'a>(texts: &[&'a str]) -> Asked<'a> {
+pub(super) fn says<'a>(texts: &[&'a str]) -> Asked<'a> {
     Asked {
         texts: texts.to_vec(),
         ..Asked::default()
     }
 }
 
-fn names(plan: &Plan) -> Vec<&str> {
+pub(super) fn names(plan: &Plan) -> Vec<&str> {
     plan.tools.iter().map(|tool| tool.name.as_str()).collect()
 }
 
-fn active(plan: &Plan) -> Vec<&str> {
+pub(super) fn active(plan: &Plan) -> Vec<&str> {
     plan.active.iter().map(|active| &*active.handle).collect()
 }
 

@@ -57,8 +57,16 @@ pub struct PlanRequest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A skill id in `container.skills` or in the header is ours by form but unknown (or switched off).
-    #[error("no skill \"{id}\" is available here; check the id, or ask GET /v1/skills for the list")]
+    #[error(
+        "no skill \"{id}\" is available here; check its name or id, and that the runtime of this gateway serves it"
+    )]
     UnknownSkill {
+        /// The id as the request wrote it.
+        id: String,
+    },
+    /// Several skills carry the id that the request names.
+    #[error("several skills here carry the id \"{id}\"; name the one you mean as namespace/name")]
+    AmbiguousSkill {
         /// The id as the request wrote it.
         id: String,
     },

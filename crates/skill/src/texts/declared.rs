@@ -1,10 +1,12 @@
 //! What stands in a request: the Skills block, bodies, declarations of the generic tools.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
 use crate::catalog::Node;
+use crate::model::Input;
 
 /// Wire name of the loader, unless the client has a tool of that name.
 pub const LOAD_SKILL: &str = "load_skill";
@@ -61,6 +63,53 @@ pub fn body_section(title: &str, body: &str, files: &str) -> String {
     format!("## Skill: {title}\n\n{body}{gap}{files}")
 }
 
+/// Makes the section of an active template whose required inputs have no value yet. `call` says which call takes them: [`load_with_inputs`] or
+/// [`call_with_inputs`]. `given` are values that the request gave already.
+pub fn inputs_wanted<'a>(
+    title: &str,
+    description: &str,
+    call: &str,
+    inputs: impl Iterator<Item = &'a Input>,
+    given: &BTreeMap<String, String>,
+) -> String {
+    let mut text = format!(
+        "## Skill: {title}\n\n{description}\n\nIts instructions need inputs. Take the values from the conversation, ask the user for those \
+         that it does not give, then {call}:"
+    );
+    for input in inputs {
+        text.push_str(&input_line(input));
+        if given.get(&input.name).is_some_and(|value| !value.is_empty()) {
+            text.push_str(" (given: the text after the skill's name)");
+        }
+    }
+    text
+}
+
+/// One input as models read it: name, whether it must be given, default, help.
+pub(super) fn input_line(input: &Input) -> String {
+    let mut line = format!("\n- {}", input.name);
+    if input.required {
+        line.push_str(" (required)");
+    }
+    if let Some(default) = &input.default {
+        let _ = write!(line, " (default: {default})");
+    }
+    if let Some(description) = &input.description {
+        let _ = write!(line, ": {description}");
+    }
+    line
+}
+
+/// How the loader takes inputs, for [`inputs_wanted`].
+pub fn load_with_inputs(load_skill: &str, handle: &str) -> String {
+    format!("call {load_skill} with skill \"{handle}\" and these inputs")
+}
+
+/// How the tool that stands for a `litellm:` skill takes inputs, for [`inputs_wanted`].
+pub fn call_with_inputs(tool: &str) -> String {
+    format!("call {tool} with these arguments")
+}
+
 /// Makes the section of a `litellm:` skill, which is `seeds/1` exactly: no file line.
 pub fn litellm_section(title: &str, body: &str) -> String {
     body_section(title, body, "")
@@ -111,7 +160,7 @@ pub fn load_skill_schema() -> Value {
 
 /// Describes the caller of undeclared tools.
 pub fn run_skill_tool_description(load_skill: &str) -> String {
-    format!("Runs a tool that {load_skill} described.")
+    format!("Runs a tool that {load_skill} described. It finds the files of this conversation below inputs/.")
 }
 
 /// Declares its arguments.

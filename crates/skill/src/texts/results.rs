@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::call::{End, Outcome, OutputFile};
+use super::declared::input_line;
+use super::more_files;
+use crate::call::{End, Outcome, OutputFile, is_stageable};
 use crate::model::Input;
 use crate::tool_result::{self, ToolOutcome};
 
@@ -17,6 +19,11 @@ pub const LAST_CALL: &str = "Last skill call available for this request; answer 
 pub const SKILL_CHANGED: &str = "This skill changed; load it again.";
 /// Answers an open call of ours whose turn was forgotten.
 pub const NO_LONGER_AVAILABLE: &str = "result no longer available";
+
+/// Answers a call beyond those of one turn that are run.
+pub fn too_many_calls(run: usize) -> String {
+    format!("Not run: of one turn only the first {run} skill calls are run. Call again with fewer at once.")
+}
 
 /// Answers `load_skill`. `files` is a comma-separated list or empty; each tool is (name, description, minified schema).
 pub fn loaded(
@@ -58,16 +65,7 @@ pub fn no_skill(name: &str, closest: &[&str]) -> String {
 pub fn inputs_missing(handle: &str, inputs: &[Input]) -> String {
     let mut text = format!("Error: skill \"{handle}\" needs inputs. Load it again with inputs:");
     for input in inputs {
-        let _ = write!(text, "\n- {}", input.name);
-        if input.required {
-            text.push_str(" (required)");
-        }
-        if let Some(default) = &input.default {
-            let _ = write!(text, " (default: {default})");
-        }
-        if let Some(description) = &input.description {
-            let _ = write!(text, ": {description}");
-        }
+        text.push_str(&input_line(input));
     }
     text
 }
@@ -98,6 +96,29 @@ pub fn arguments_mismatch(tool: &str, why: &str, schema: &str) -> String {
 /// Answers an argument that could be taken for a flag, or another refusal of the argv rules.
 pub fn argument_refused(why: &str) -> String {
     format!("Error: {why}")
+}
+
+/// Answers a call that could not be resolved, by no fault of the model's.
+pub const CALL_UNRESOLVED: &str = "Error: the call could not be read; nothing ran.";
+
+/// Answers a call of model-written code where the runtime denies it.
+pub const MODEL_CODE_DENIED: &str = "Error: this runtime runs declared tools only; nothing ran.";
+
+/// Why a tool whose arguments say which program runs is refused environment values.
+pub fn open_command_with_grants(skill: &str, tool: &str) -> String {
+    format!(
+        "tool \"{tool}\" of skill \"{skill}\" gets no environment values: its command leaves to the arguments which \
+         program runs. The skill's author can name a file of the skill in the command; nothing ran."
+    )
+}
+
+/// Why such a tool is refused where the runtime denies model-written code.
+pub fn open_command_denied(skill: &str, tool: &str) -> String {
+    format!(
+        "tool \"{tool}\" of skill \"{skill}\" is not run here: its command leaves to the arguments which program runs, \
+         and this runtime runs declared programs only. The skill's author can name a file of the skill in the command; \
+         nothing ran."
+    )
 }
 
 /// Answers `run_code` without, or with more than, one program.
@@ -169,6 +190,16 @@ fn push_files(text: &mut String, outcome: &Outcome) {
     }
     for error in &outcome.file_errors {
         let _ = write!(text, "\nFile not delivered: {error}");
+    }
+    let left: Vec<&str> = outcome
+        .files
+        .iter()
+        .map(|file| file.path.as_str())
+        .filter(|path| !is_stageable(path))
+        .collect();
+    if !left.is_empty() {
+        let list = more_files(left.into_iter());
+        let _ = write!(text, "\nNot kept for later runs, since names begin with a dot: {list}");
     }
 }
 

@@ -56,7 +56,7 @@ fn the_generic_tools_are_declared_like_this() {
     {"type":"object","properties":{"skill":{"type":"string","description":"Name from the list of skills."},"path":{"type":"string","description":"File of the skill to read instead of its instructions."},"inputs":{"type":"object","description":"Values for the inputs the skill asks for."}},"required":["skill"]}
 
     run_skill_tool
-    Runs a tool that load_skill described.
+    Runs a tool that load_skill described. It finds the files of this conversation below inputs/.
     {"type":"object","properties":{"skill":{"type":"string"},"tool":{"type":"string"},"arguments":{"type":"object","description":"As the tool's schema says."}},"required":["skill","tool"]}
 
     run_code
@@ -67,6 +67,42 @@ fn the_generic_tools_are_declared_like_this() {
     Execute Python code in a sandboxed environment without network. Files of the skills are in the working directory; generated files are returned to the user.
     {"type":"object","properties":{"code":{"type":"string","description":"Python code to execute"}},"required":["code"]}
     "#);
+}
+
+#[test]
+fn files_that_no_later_run_gets_are_named() {
+    let hidden = |path: &str| OutputFile {
+        path: path.into(),
+        ..ball()
+    };
+    let outcome = Outcome {
+        files: vec![hidden(".npmrc"), ball(), hidden("a/.b/c")],
+        ..outcome(End::Exit(0))
+    };
+    insta::assert_snapshot!(code_result(&outcome), @r"
+    exit 0, 1.2 s
+    Files for the user: .npmrc (image/gif, 12 kB), ball.gif (image/gif, 12 kB), a/.b/c (image/gif, 12 kB)
+    Not kept for later runs, since names begin with a dot: .npmrc, a/.b/c
+    ");
+}
+
+#[test]
+fn refusals_of_tools_that_leave_their_program_to_the_arguments_read_like_this() {
+    insta::assert_snapshot!(
+        [
+            open_command_with_grants("weather", "any"),
+            open_command_denied("weather", "any"),
+            MODEL_CODE_DENIED.to_owned(),
+            CALL_UNRESOLVED.to_owned(),
+        ]
+        .join("\n"),
+        @r#"
+    tool "any" of skill "weather" gets no environment values: its command leaves to the arguments which program runs. The skill's author can name a file of the skill in the command; nothing ran.
+    tool "any" of skill "weather" is not run here: its command leaves to the arguments which program runs, and this runtime runs declared programs only. The skill's author can name a file of the skill in the command; nothing ran.
+    Error: this runtime runs declared tools only; nothing ran.
+    Error: the call could not be read; nothing ran.
+    "#
+    );
 }
 
 #[test]
@@ -193,6 +229,7 @@ fn errors_read_like_this() {
         LAST_CALL.to_owned(),
         SKILL_CHANGED.to_owned(),
         NO_LONGER_AVAILABLE.to_owned(),
+        too_many_calls(32),
     ];
     insta::assert_snapshot!(all.join("\n"), @r#"
     No skill "x". Closest: a, b, c.
@@ -211,6 +248,7 @@ fn errors_read_like_this() {
     Last skill call available for this request; answer now.
     This skill changed; load it again.
     result no longer available
+    Not run: of one turn only the first 32 skill calls are run. Call again with fewer at once.
     "#);
 }
 

@@ -1,0 +1,93 @@
+//! A call of a declared tool, resolved. The one place that says what a run with environment grants is.
+
+use serde_json::{Map, Value};
+
+use super::arguments;
+use super::types::Validate;
+use crate::argv;
+use crate::catalog::ModelCode;
+use crate::model::{Skill, SkillRef, Tool};
+use crate::open_command::is_open_tool;
+use crate::texts;
+use crate::tool_env::grantable;
+
+/// One run of a declared tool: the only kind of run that ever gets environment grants.
+///
+/// It holds what the declaration and the mapping made of the model's arguments; nothing in it is the model's own choice but
+/// values of parameters. Model-written code has no such value, whichever skill it names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolRun {
+    /// The skill whose tool it is.
+    pub skill: SkillRef,
+    /// The tool's name, as declared.
+    pub tool: String,
+    /// Its arguments, checked against its schema.
+    pub arguments: Map<String, Value>,
+    /// The whole command line: the declared command, then the arguments as [`argv::build`] maps them.
+    pub argv: Vec<String>,
+    /// Environment names that the skill and the tool ask for, as far as such names can be granted; sorted, each once.
+    pub env: Vec<String>,
+    /// Whether the arguments say which program runs ([`crate::open_command`]).
+    pub is_open: bool,
+}
+
+impl ToolRun {
+    /// Maps arguments that were checked already.
+    ///
+    /// Errors: one line for the model.
+    pub fn new(skill: &Skill, tool: &Tool, arguments: Map<String, Value>) -> Result<Self, String> {
+        // A tool that declares only an input schema is mapped by HUSK's rule as well: its properties, in declared order, are the parameters.
+        let arguments = Value::Object(arguments);
+        let argv = argv::build(tool, &arguments).map_err(|refused| texts::argument_refused(&refused.to_string()))?;
+        let Value::Object(arguments) = arguments else {
+            return Err(texts::argument_refused("the arguments are not an object"));
+        };
+        let asked = skill.env.iter().chain(&tool.env);
+        let mut env: Vec<String> = asked.filter(|name| grantable(name).is_ok()).cloned().collect();
+        env.sort_unstable();
+        env.dedup();
+        Ok(Self {
+            skill: skill.id.clone(),
+            tool: tool.name.clone(),
+            arguments,
+            argv,
+            env,
+            is_open: is_open_tool(tool, |path| skill.files.contains_key(path)),
+        })
+    }
+
+    /// Finds a tool by its declared name, checks the arguments against its schema, and maps them: from a call's words to the
+    /// run, with the rules that the gateway has.
+    ///
+    /// Errors: one line for the model.
+    pub fn resolve(
+        skill: &Skill,
+        tool: &str,
+        arguments: Map<String, Value>,
+        validate: Validate<'_>,
+    ) -> Result<Self, String> {
+        let Some(tool) = skill.tools.iter().find(|declared| declared.name == tool) else {
+            let names: Vec<&str> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+            return Err(texts::no_tool(&skill.id.name, tool, &names));
+        };
+        let arguments = arguments::checked(&tool.name, arguments, &tool.input_schema, validate)?;
+        Self::new(skill, tool, arguments)
+    }
+
+    /// Whether it may run with, or without, granted values where model-written code is allowed or denied.
+    ///
+    /// Errors: why not, without a mark of an error.
+    pub fn admit(&self, has_grants: bool, model_code: ModelCode) -> Result<(), String> {
+        if !self.is_open {
+            return Ok(());
+        }
+        let name = &self.skill.name;
+        if has_grants {
+            Err(texts::open_command_with_grants(name, &self.tool))
+        } else if model_code == ModelCode::Deny {
+            Err(texts::open_command_denied(name, &self.tool))
+        } else {
+            Ok(())
+        }
+    }
+}

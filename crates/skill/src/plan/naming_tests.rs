@@ -1,0 +1,270 @@
+//! Contracts of naming a skill: by ids of other systems, and with the inputs that it needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::tests::{Asked, active, ask, asked, names, says};
+use super::*;
+use crate::call::{CallContext, Decision, resolve};
+use crate::catalog::{Catalog, Clash, Pin};
+use crate::fixture::{mk_catalog, mk_input, mk_ref, mk_settings, mk_skill};
+use crate::model::{ActivationMode, Skill};
+
+const REAL: &str = "litellm_skill_6e0b9a52-6a3e-4d83-b0a5-8b8c6b1f1c77";
+
+fn carrying(name: &str, ids: &[&str]) -> Skill {
+    Skill {
+        ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        ..mk_skill(name, ActivationMode::OnRequest)
+    }
+}
+
+fn by_id(id: &str) -> Asked<'_> {
+    Asked {
+        container: vec![ContainerSkill {
+            kind: Some("custom"),
+            id,
+        }],
+        ..Asked::default()
+    }
+}
+
+#[test]
+fn an_id_of_another_system_names_the_skill_that_carries_it() {
+    let catalog = mk_catalog([carrying("pdf", &[REAL, "skill_abc"]), carrying("other", &[])]);
+    let prefixed = format!("litellm:{REAL}");
+    for (id, tool) in [
+        (prefixed.as_str(), "litellm_skill_6e0b9a52_6a3e_4d83_b0a5_8b8c6b1f1c77"),
+        (REAL, "litellm_skill_6e0b9a52_6a3e_4d83_b0a5_8b8c6b1f1c77"),
+        ("litellm:skill_abc", "skill_abc"),
+        ("skill_abc", "skill_abc"),
+        ("litellm:pdf", "pdf"),
+    ] {
+        let plan = asked(&catalog, &by_id(id));
+        assert_eq!(
+            (active(&plan), names(&plan), plan.litellm),
+            (vec!["pdf"], vec![tool], true),
+            "{id}"
+        );
+        assert_eq!(plan.container.ours, [0], "{id}");
+    }
+    let header = Asked {
+        header: Some("skill_abc"),
+        ..Asked::default()
+    };
+    assert_eq!(active(&asked(&catalog, &header)), ["pdf"]);
+    for id in ["litellm:skill_abd", "litellm_skill_7", "litellm_7", "litellm:a/b"] {
+        let error = ask(&catalog, &by_id(id)).unwrap_err();
+        assert_eq!(error, PlanError::UnknownSkill { id: id.to_owned() });
+        assert!(error.to_string().contains(id), "{error}");
+    }
+    assert_eq!(asked(&catalog, &by_id("skill_native")).container.native, [0]);
+}
+
+#[test]
+fn an_id_of_two_skills_names_neither_and_never_takes_a_name() {
+    let catalog = mk_catalog([
+        carrying("a", &["skill_x", "b", "a"]),
+        carrying("b", &["skill_x"]),
+        Skill {
+            activation: ActivationMode::Never,
+            ..carrying("c", &["skill_c"])
+        },
+    ]);
+    for id in ["skill_x", "litellm:skill_x"] {
+        assert_eq!(
+            ask(&catalog, &by_id(id)).unwrap_err(),
+            PlanError::AmbiguousSkill { id: id.to_owned() }
+        );
+    }
+    assert_eq!(active(&asked(&catalog, &by_id("litellm:b"))), ["b"]);
+    assert_eq!(active(&asked(&catalog, &by_id("litellm:a"))), ["a"]);
+    assert!(ask(&catalog, &by_id("litellm:skill_c")).is_err());
+    let ids: Vec<&str> = catalog
+        .clashes()
+        .iter()
+        .filter_map(|clash| match clash {
+            Clash::Id { id, .. } => Some(id.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ids, ["b", "skill_x"]);
+}
+
+fn template(name: &str, mode: ActivationMode) -> Skill {
+    let mut style = mk_input("style", true);
+    style.description = Some("How it should sound".to_owned());
+    let mut length = mk_input("length", false);
+    length.default = Some("short".to_owned());
+    Skill {
+        inputs: vec![mk_input("article", true), style, length],
+        body: "Sum up {{article}} in a {{style}}, {{length}} way.".to_owned(),
+        ..mk_skill(name, mode)
+    }
+}
+
+fn pinned(skill: Skill, inputs: &[(&str, &str)]) -> Catalog {
+    let pin = Pin {
+        skill: mk_ref("default", &skill.id.name),
+        mode: None,
+        inputs: inputs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+    };
+    let settings = crate::catalog::CatalogSettings {
+        pins: vec![pin],
+        ..mk_settings()
+    };
+    Catalog::compile(vec![Arc::new(skill)], settings)
+}
+
+/// However a template becomes active: with all values its body stands in the text, else the text asks for them, and nothing is left blank.
+#[test]
+fn required_inputs_are_asked_for_whatever_names_the_skill() {
+    use ActivationMode::{Always, OnRequest};
+    let both = [("article", "A"), ("style", "dry")];
+    let header = || Asked {
+        header: Some("sum"),
+        ..Asked::default()
+    };
+    let full = "Sum up A in a dry, short way.";
+    let mentioned = "Sum up the text in a dry, short way.";
+    for (what, catalog, request, filled) in [
+        (
+            "@name alone gives one of two",
+            pinned(template("sum", OnRequest), &[]),
+            says(&["@sum the text"]),
+            None,
+        ),
+        (
+            "@name and a pin",
+            pinned(template("sum", OnRequest), &both[1..]),
+            says(&["@sum the text"]),
+            Some(mentioned),
+        ),
+        ("header", pinned(template("sum", OnRequest), &[]), header(), None),
+        (
+            "header and pin",
+            pinned(template("sum", OnRequest), &both),
+            header(),
+            Some(full),
+        ),
+        ("container", pinned(template("sum", OnRequest), &[]), by_id("sum"), None),
+        (
+            "container and pin",
+            pinned(template("sum", OnRequest), &both),
+            by_id("sum"),
+            Some(full),
+        ),
+        (
+            "litellm",
+            pinned(template("sum", OnRequest), &[]),
+            by_id("litellm:sum"),
+            None,
+        ),
+        (
+            "litellm and pin",
+            pinned(template("sum", OnRequest), &both),
+            by_id("litellm:sum"),
+            Some(full),
+        ),
+        (
+            "Always",
+            pinned(template("sum", Always), &both[..1]),
+            says(&["x"]),
+            None,
+        ),
+        (
+            "Always and pin",
+            pinned(template("sum", Always), &both),
+            says(&["x"]),
+            Some(full),
+        ),
+    ] {
+        let plan = asked(&catalog, &request);
+        assert_eq!(active(&plan), ["sum"], "{what}");
+        if let Some(body) = filled {
+            assert!(plan.system.contains(body), "{what}: {}", plan.system);
+            assert!(!plan.system.contains("need inputs"), "{what}: {}", plan.system);
+        } else {
+            assert!(!plan.system.contains("Sum up"), "{what}: {}", plan.system);
+            assert!(
+                plan.system.contains("\n- style (required): How it should sound"),
+                "{what}: {}",
+                plan.system
+            );
+            let caller = if plan.litellm {
+                "call sum with"
+            } else {
+                "call load_skill with skill \"sum\""
+            };
+            assert!(plan.system.contains(caller), "{what}: {}", plan.system);
+            assert!(
+                plan.tool(if plan.litellm { "sum" } else { "load_skill" }).is_some(),
+                "{what}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_text_that_asks_for_inputs_reads_like_this() {
+    let catalog = pinned(template("sum", ActivationMode::OnRequest), &[]);
+    let plan = asked(&catalog, &says(&["@sum the text"]));
+    insta::assert_snapshot!(plan.system, @r#"
+    ---
+
+    # Available Skills
+
+    ## Skill: sum
+
+    Does sum things.
+
+    Its instructions need inputs. Take the values from the conversation, ask the user for those that it does not give, then call load_skill with skill "sum" and these inputs:
+    - article (required) (given: the text after the skill's name)
+    - style (required): How it should sound
+    - length (default: short)
+    "#);
+    assert_eq!(plan.notes[0].text, "asks the model for its required inputs: style");
+}
+
+#[test]
+fn the_call_that_gives_the_inputs_gets_the_instructions() {
+    let catalog = pinned(template("sum", ActivationMode::OnRequest), &[("length", "long")]);
+    let never = |_: &serde_json::Value, _: &serde_json::Value| Ok(());
+    for (request, tool, arguments) in [
+        (
+            says(&["@sum the text"]),
+            "load_skill",
+            r#"{"skill":"sum","inputs":{"article":"A","style":"dry"}}"#,
+        ),
+        (
+            by_id("litellm:sum"),
+            "sum",
+            r#"{"article":"A","style":"dry","other":1}"#,
+        ),
+    ] {
+        let plan = asked(&catalog, &request);
+        let context = CallContext {
+            catalog: &catalog,
+            plan: &plan,
+            loaded: &[],
+            validate: &never,
+        };
+        let decision = resolve(&context, tool, arguments).unwrap();
+        let Decision::Text {
+            text, is_error, loaded, ..
+        } = decision
+        else {
+            panic!("{tool}")
+        };
+        assert!(!is_error && text.contains("Sum up A in a dry, long way."), "{text}");
+        let inputs: BTreeMap<String, String> = loaded.unwrap().inputs;
+        assert_eq!(inputs.keys().collect::<Vec<_>>(), ["article", "style"]);
+        let Some(Decision::Text { text, is_error, .. }) = resolve(&context, tool, r#"{"skill":"sum"}"#) else {
+            panic!("{tool}")
+        };
+        assert!(is_error && text.contains("style"), "{text}");
+    }
+}
