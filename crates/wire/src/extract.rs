@@ -71,7 +71,8 @@ pub fn calls(family: Family, response: &[u8]) -> Vec<Extracted> {
 
 fn openai(src: &[u8], root: Span) -> Vec<Extracted> {
     let function = |element: Span| {
-        let inner = json::get(src, element, "function").unwrap_or_default();
+        // Servers that imitate the API write name and arguments beside the id.
+        let inner = json::get(src, element, "function").unwrap_or(element);
         Some(call(src, element, &["id"], inner, "arguments"))
     };
     let at_root = list(src, json::get(src, root, "tool_calls"), function);

@@ -232,6 +232,54 @@ fn counts_get_the_injection_and_their_answer_passes() {
 }
 
 #[test]
+fn calls_beyond_the_bound_of_a_turn_are_answered_without_a_run() {
+    let calls: Vec<String> = (0..5)
+        .map(|id| format!(r#"{{"id":"c{id}","function":{{"name":"skill_run","arguments":"{{}}"}}}}"#))
+        .collect();
+    let first = format!(
+        r#"{{"id":"c","choices":[{{"message":{{"tool_calls":[{}]}},"finish_reason":"tool_calls"}}]}}"#,
+        calls.join(",")
+    );
+    let settings = Settings {
+        max_calls: 2,
+        calls_text: "fewer please".to_owned(),
+        ..settings()
+    };
+    let last = r#"{"id":"d","choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}"#;
+    let played = play_pieces(
+        request(Format::Chat, CHAT),
+        injection(),
+        settings,
+        &[json(&first), json(last)],
+        100,
+    );
+    assert_eq!(played.calls.len(), 2);
+    let sent = played.sent_value(1);
+    let results: Vec<&str> = sent["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].as_str().unwrap())
+        .collect();
+    assert_eq!(results.len(), 5, "each call is answered");
+    assert!(
+        results[2..].iter().all(|text| text.contains("fewer please")),
+        "{results:?}"
+    );
+}
+
+#[test]
+fn a_caller_that_cannot_go_on_ends_the_loop_with_its_error() {
+    let mut drive = started(CHAT, settings());
+    let refused = In::Refused(knack_wire::Fault::new(503, "no memory"));
+    let out = fed(&mut drive, refused, at(1));
+    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 503));
+    assert!(matches!(out.last(), Some(Out::Finish(_))));
+    assert!(drive.finished());
+}
+
+#[test]
 fn parallel_calls_run_at_once_and_answer_in_order() {
     let call = |id: &str| format!(r#"{{"id":"{id}","function":{{"name":"skill_run","arguments":"{{}}"}}}}"#);
     let first = format!(

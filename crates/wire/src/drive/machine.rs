@@ -226,6 +226,7 @@ impl Drive {
             (State::Failing { status }, In::End | In::Failed(Failure::Broken)) => self.pass_late_error(status, out),
             (State::Running, In::Result(outcome)) => self.result(outcome, now, out),
             (State::Done, _) => {}
+            (_, In::Refused(fault)) => self.fault(&fault, out),
             (_, In::Tick) => self.tick(now, out),
             _ => {}
         }

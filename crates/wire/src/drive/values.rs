@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::fault::Fault;
 use crate::json::Edits;
 
 /// What the caller tells the loop.
@@ -32,6 +33,8 @@ pub enum In {
     Result(CallOutcome),
     /// Time has passed: keep-alives, silence, deadline. See [`super::Drive::wake`].
     Tick,
+    /// The caller cannot go on: the client gets this error, in whatever state the loop is.
+    Refused(Fault),
 }
 
 /// The head of an upstream answer.
@@ -255,6 +258,10 @@ pub enum EndKind {
 pub struct Settings {
     /// Most rounds of skill calls in one request; default 10.
     pub max_rounds: u32,
+    /// Most calls of one turn that are run; default 32. The model is told about the rest.
+    pub max_calls: usize,
+    /// The result of a call beyond that.
+    pub calls_text: String,
     /// The whole loop must end within this time.
     pub deadline: Duration,
     /// Appended, behind a line feed, to each result of the last allowed round.
@@ -275,6 +282,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_rounds: 10,
+            max_calls: 32,
+            calls_text: "too many calls at once".to_owned(),
             deadline: Duration::from_mins(9),
             last_note: String::new(),
             limit_text: "limit reached".to_owned(),

@@ -30,8 +30,10 @@ pub fn may_need_repair(request: &Request) -> bool {
             .is_some_and(|span| Fields::read(request.raw(), *span).text("role") == "assistant")
 }
 
-/// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that
-/// made the call may stay there: blocks with another thinking block, and no call, between them and the call go.
+/// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that made the call may stay
+/// there. The last blocks before the call are its own, up to a block that only an earlier round can have made: one that something else than
+/// thinking follows, or a `thinking` block directly before another. An answer has one `thinking` block in a row, beside which `redacted_thinking`
+/// may stand.
 pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[&Hit], edits: &mut Edits) {
     let src = request.raw();
     let mut at = scan.turns.len();
@@ -62,23 +64,31 @@ fn has_results(src: &[u8], element: Span) -> bool {
 /// Indices of the thinking blocks of earlier rounds, ascending.
 fn moved(src: &[u8], blocks: &[Span]) -> Vec<usize> {
     let mut gone = Vec::new();
-    // Thinking since the last call, and whether something else stood behind it.
+    // Thinking since the last call, whether something else stood behind it, and whether its last block is a `thinking` block.
     let mut run: Vec<usize> = Vec::new();
     let mut interrupted = false;
+    let mut spoken = false;
     for (index, span) in blocks.iter().enumerate() {
-        match &*Fields::read(src, *span).text("type") {
+        let kind = Fields::read(src, *span).text("type");
+        match &*kind {
             "thinking" | "redacted_thinking" => {
-                if interrupted {
+                let thinks = kind == "thinking";
+                if interrupted || (spoken && thinks) {
                     gone.append(&mut run);
                     interrupted = false;
                 }
                 run.push(index);
+                spoken = thinks;
             }
             "tool_use" | "server_tool_use" => {
                 run.clear();
                 interrupted = false;
+                spoken = false;
             }
-            _ => interrupted = !run.is_empty(),
+            _ => {
+                interrupted = !run.is_empty();
+                spoken = false;
+            }
         }
     }
     gone

@@ -244,6 +244,7 @@ fn open_results_merge_before_the_clients_own() {
 
 const T1: &str = r#"{"type":"thinking","thinking":"1","signature":"s1"}"#;
 const T2: &str = r#"{"type":"thinking","thinking":"2","signature":"s2"}"#;
+const SEALED: &str = r#"{"type":"redacted_thinking","data":"d"}"#;
 const TEXT: &str = r#"{"type":"text","text":"x"}"#;
 const USE: &str = r#"{"type":"tool_use","id":"t","name":"n","input":{}}"#;
 
@@ -258,7 +259,13 @@ fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
         (vec![T1, TEXT, T2, USE], vec![TEXT, T2, USE]),
         (vec![T1, TEXT, USE], vec![T1, TEXT, USE]),
         (vec![T1, USE, T2, USE], vec![T1, USE, T2, USE]),
-        (vec![T1, T2, USE], vec![T1, T2, USE]),
+        (vec![T1, T2, USE], vec![T2, USE]),
+        (vec![T1, T2, TEXT, USE], vec![T2, TEXT, USE]),
+        (vec![T1, T1, T2, TEXT, USE, USE], vec![T2, TEXT, USE, USE]),
+        (vec![T1, SEALED, USE], vec![T1, SEALED, USE]),
+        (vec![SEALED, T1, USE], vec![SEALED, T1, USE]),
+        (vec![T1, SEALED, T2, USE], vec![T1, SEALED, T2, USE]),
+        (vec![T1, TEXT, SEALED, T2, USE], vec![TEXT, SEALED, T2, USE]),
     ];
     for (before, after) in cases {
         let got = expanded(Format::Messages, &turn(&before.join(",")), &[], INJECTING);

@@ -38,13 +38,34 @@ impl Drive {
         if limit {
             return self.limit(out);
         }
+        self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
         self.state = State::Running;
         if self.quiet.is_none() {
             self.quiet = Some((now, 0));
         }
-        for pending in &self.pending {
+        self.run_pending(now, out);
+    }
+
+    /// Asks for the calls that are not refused.
+    fn run_pending(&mut self, now: Duration, out: &mut Vec<Out>) {
+        for pending in self.pending.iter().filter(|pending| pending.outcome.is_none()) {
             self.calls_run += 1;
             out.push(Out::Run(pending.call.clone()));
+        }
+        if self.pending.iter().all(|pending| pending.outcome.is_some()) {
+            self.results_in(now, out);
+        }
+    }
+
+    /// Answers calls from the `allowed`th on with a text instead of a run.
+    fn refuse_beyond(&mut self, allowed: usize, text: &str) {
+        for pending in self.pending.iter_mut().skip(allowed) {
+            pending.outcome = Some(CallOutcome {
+                token: pending.call.token,
+                text: text.to_owned(),
+                is_error: true,
+                ..CallOutcome::default()
+            });
         }
     }
 
@@ -98,11 +119,6 @@ impl Drive {
     /// Runs the calls that an earlier answer left open; the first request goes out with their results. Without tools of
     /// ours in this request they stay refused.
     pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
-        let refusal = self
-            .injection
-            .tools()
-            .is_empty()
-            .then(|| self.settings.limit_text.clone());
         self.pending = (0..)
             .zip(calls)
             .map(|(token, call)| Pending {
@@ -113,22 +129,16 @@ impl Drive {
                     id: call.id,
                     arguments: call.arguments,
                 },
-                outcome: refusal.clone().map(|text| CallOutcome {
-                    token,
-                    text,
-                    is_error: true,
-                    ..CallOutcome::default()
-                }),
+                outcome: None,
             })
             .collect();
+        if self.injection.tools().is_empty() {
+            self.refuse_beyond(0, &self.settings.limit_text.clone());
+        } else {
+            self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
+        }
         self.state = State::Running;
-        if refusal.is_some() || self.pending.is_empty() {
-            return self.results_in(now, out);
-        }
-        for pending in &self.pending {
-            self.calls_run += 1;
-            out.push(Out::Run(pending.call.clone()));
-        }
+        self.run_pending(now, out);
     }
 
     pub(super) fn results_in(&mut self, now: Duration, out: &mut Vec<Out>) {

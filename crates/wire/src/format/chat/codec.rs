@@ -265,7 +265,7 @@ impl Codec for ChatCodec {
         Some(CallSoFar {
             name: &call.name,
             named: call.arguments_begun || self.turn.stopped,
-            id: &call.id,
+            id: call.id(),
         })
     }
 
@@ -273,10 +273,7 @@ impl Codec for ChatCodec {
         let call = usize::try_from(unit)
             .ok()
             .and_then(|unit| self.turn.calls.get(unit.checked_sub(1)?));
-        let written = call.and_then(|call| call.object.get("function")?.get("arguments"));
-        written
-            .map(|text| json::unescape(text.text()).into_owned())
-            .unwrap_or_default()
+        call.map(CallParts::arguments).unwrap_or_default()
     }
 
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
@@ -316,9 +313,19 @@ impl Codec for ChatCodec {
             layout: format::Layout::Chat(layout),
             ..
         }) = &self.turn.body
-            && let Some(message) = layout.choice.as_ref().and_then(|choice| choice.message)
+            && let Some(choice) = &layout.choice
+            && let Some(message) = choice.message
         {
-            return vec![raw.slice(message.start..message.end)];
+            if !choice.at_root && self.turn.calls.iter().all(CallParts::is_standard) {
+                return vec![raw.slice(message.start..message.end)];
+            }
+            // At the root, everything but content and calls belongs to the answer, not to the message.
+            let gathered = if choice.at_root {
+                self.turn.message.clone()
+            } else {
+                Gathered::new(raw, message)
+            };
+            return vec![Bytes::from(self.message(&gathered, |_| true))];
         }
         vec![Bytes::from(self.message(&self.turn.message, |_| true))]
     }
@@ -378,7 +385,7 @@ impl ChatCodec {
             .calls
             .iter()
             .filter(|call| keep(call))
-            .map(|call| (0, call.object.clone()))
+            .map(|call| (0, call.standard()))
             .collect();
         if !calls.is_empty() {
             message.set("tool_calls", Gathered::List(calls));

@@ -18,6 +18,8 @@ pub(super) struct Choice {
     pub(super) message: Option<Span>,
     pub(super) members: Vec<Member>,
     pub(super) finish: Option<Span>,
+    /// Whether the frame itself is the message: some servers answer without `choices`.
+    pub(super) at_root: bool,
 }
 
 /// What a part of the frame is.
@@ -53,12 +55,26 @@ impl Layout {
                 message,
                 members,
                 finish,
+                at_root: false,
             })
         });
+        let choice = choice.or_else(|| Self::at_root(raw, &top).filter(|_| inner == "message"));
         Ok(Self {
             top,
             choice,
             pieces: Vec::with_capacity(4),
+        })
+    }
+
+    /// A body whose calls stand at its root, where a choice would have them (`seeds/5`).
+    fn at_root(raw: &[u8], top: &[Member]) -> Option<Choice> {
+        let calls = json::member(raw, top, "tool_calls")?;
+        let any = !json::elements(raw, calls.value).ok()?.is_empty();
+        any.then(|| Choice {
+            message: json::document(raw).ok(),
+            members: top.to_vec(),
+            finish: json::member(raw, top, "finish_reason").map(|member| member.value),
+            at_root: true,
         })
     }
 

@@ -25,7 +25,9 @@ pub(super) struct Turn {
 #[derive(Debug, Default)]
 pub(super) struct CallParts {
     pub(super) index: Option<u64>,
-    pub(super) id: String,
+    id: String,
+    /// Stands in for an id that the server left out.
+    made_up: String,
     pub(super) name: String,
     pub(super) object: Gathered,
     pub(super) arguments_begun: bool,
@@ -65,6 +67,7 @@ impl Turn {
         if known.is_none() {
             self.calls.push(CallParts {
                 index,
+                made_up: made_up(number),
                 ..CallParts::default()
             });
         }
@@ -78,16 +81,15 @@ impl Turn {
             }
         }
         self.gathered += element.len();
-        for inner in ["function", "custom"] {
-            if let Some(name) = call.object.get(inner).and_then(|inner| inner.get("name")) {
-                call.name = json::unescape(name.text()).into_owned();
-            }
-            if let Some(begun) = call
-                .object
-                .get(inner)
-                .and_then(|inner| inner.get("arguments").or_else(|| inner.get("input")))
-            {
-                call.arguments_begun |= !begun.text().is_empty();
+        if let Some(inner) = call.inner() {
+            let name = inner.get("name").map(|name| json::unescape(name.text()).into_owned());
+            let begun = inner
+                .get("arguments")
+                .or_else(|| inner.get("input"))
+                .is_some_and(|begun| !matches!(begun, Gathered::Text(text) if text.is_empty()));
+            call.arguments_begun |= begun;
+            if let Some(name) = name {
+                call.name = name;
             }
         }
         (number, known.is_none())
@@ -101,15 +103,94 @@ impl CallParts {
                 .map(|value| json::unescape(value.text()).into_owned())
                 .unwrap_or_default()
         };
-        let inner = object.get("function").or_else(|| object.get("custom"));
-        let name = text(inner.and_then(|inner| inner.get("name")));
+        let name = text(inner_of(&object).and_then(|inner| inner.get("name")));
         Self {
             index: Some(number as u64),
             id: text(object.get("id")),
+            made_up: made_up(number),
             name,
             object,
             arguments_begun: true,
             shown: None,
         }
     }
+
+    /// The call's id.
+    pub(super) fn id(&self) -> &str {
+        if self.id.is_empty() { &self.made_up } else { &self.id }
+    }
+
+    /// The object that has name and arguments.
+    fn inner(&self) -> Option<&Gathered> {
+        inner_of(&self.object)
+    }
+
+    /// The arguments as JSON text, however they were written.
+    pub(super) fn arguments(&self) -> String {
+        match self.inner().and_then(|inner| inner.get("arguments")) {
+            Some(Gathered::Text(text)) => json::unescape(text).into_owned(),
+            Some(other) => json_of(other),
+            None => String::new(),
+        }
+    }
+
+    /// Whether the call has the format's own shape.
+    pub(super) fn is_standard(&self) -> bool {
+        let shaped = match self.object.get("function") {
+            Some(inner) => matches!(inner.get("arguments"), None | Some(Gathered::Text(_))),
+            None => self.object.get("name").is_none(),
+        };
+        shaped && !self.id.is_empty()
+    }
+
+    /// The call in the format's own shape, which every server takes back: name and arguments below `function`, the latter as text.
+    pub(super) fn standard(&self) -> Gathered {
+        if self.is_standard() {
+            return self.object.clone();
+        }
+        let mut arguments = Vec::new();
+        json::push_escaped(&mut arguments, &self.arguments());
+        let mut name = Vec::new();
+        json::push_escaped(&mut name, &self.name);
+        let mut function = Gathered::default();
+        function.set("name", Gathered::Text(name));
+        function.set("arguments", Gathered::Text(arguments));
+        let mut id = Vec::new();
+        json::push_escaped(&mut id, self.id());
+        if self.object.get("custom").is_some() {
+            let mut call = self.object.clone();
+            call.set("id", Gathered::Text(id));
+            return call;
+        }
+        let mut call = Gathered::default();
+        call.set("id", Gathered::Text(id));
+        if let Gathered::Object(members) = &self.object {
+            for (key, value) in members {
+                if !matches!(key.as_slice(), b"id" | b"name" | b"arguments" | b"function") {
+                    call.set(&String::from_utf8_lossy(key), value.clone());
+                }
+            }
+        }
+        call.set("type", Gathered::Text(b"function".to_vec()));
+        call.set("function", function);
+        call
+    }
+}
+
+fn made_up(number: usize) -> String {
+    format!("call_{}", number + 1)
+}
+
+/// Where a call has its name and arguments: below `function` or `custom`, or, from servers that write calls flat, beside the id.
+fn inner_of(object: &Gathered) -> Option<&Gathered> {
+    object
+        .get("function")
+        .or_else(|| object.get("custom"))
+        .or_else(|| object.get("name").map(|_| object))
+}
+
+fn json_of(value: &Gathered) -> String {
+    let mut text = Vec::new();
+    value.write(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }

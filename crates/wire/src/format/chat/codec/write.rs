@@ -158,7 +158,7 @@ impl ChatCodec {
         let index = self.next_index;
         self.next_index += 1;
         call.shown = Some(index);
-        self.shown_ids.push(call.id.clone());
+        self.shown_ids.push(call.id().to_owned());
         index
     }
 
