@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::locks::{Effective, PathRules, Recipe};
+use crate::locks::{Effective, Kernel, PathRules, Recipe};
 use crate::process::{Launch, Stdin, spawn};
 use crate::protocol::{Landlock, Limits};
 
@@ -40,7 +40,7 @@ impl Locks {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        crate::process::before_exec(&mut command, || Ok(()));
+        before_exec(&mut command);
         let began = Instant::now();
         let child = command.spawn().expect("/bin/true is there");
         child.wait_with_output().expect("a child can be waited for");
@@ -61,13 +61,13 @@ impl Locks {
             arguments: Vec::new(),
             environment: Vec::new(),
             cwd: self.work.clone(),
-            stdin: Stdin::Null,
         };
         let began = Instant::now();
-        let recipe = Recipe::prepare(&rules, Landlock::Required, None, rlimits).expect("the locks can be prepared");
-        let child = spawn(launch, recipe).expect("the locks hold");
+        let recipe = Recipe::prepare(&rules, Landlock::Required, None, rlimits, Kernel::default())
+            .expect("the locks can be prepared");
+        let child = spawn(&launch, Stdin::Null, recipe).expect("the locks hold");
         let mut rest = Vec::new();
-        for pipe in [child.stdout, child.stderr].into_iter().flatten() {
+        for pipe in [child.stdout, child.stderr] {
             std::fs::File::from(pipe)
                 .read_to_end(&mut rest)
                 .expect("a pipe can be read");
@@ -75,5 +75,15 @@ impl Locks {
         rustix::process::waitpid(Some(child.pid), rustix::process::WaitOptions::empty())
             .expect("a child can be waited for");
         began.elapsed()
+    }
+}
+
+/// A hook that does nothing: with one, std forks as the runner does.
+#[expect(unsafe_code, reason = "pre_exec is the hook between fork and exec")]
+fn before_exec(command: &mut Command) {
+    use std::os::unix::process::CommandExt as _;
+    // SAFETY: the closure does nothing.
+    unsafe {
+        command.pre_exec(|| Ok(()));
     }
 }

@@ -24,6 +24,9 @@ mod process;
 mod serve;
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[doc(hidden)]
+pub use locks::Kernel;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use process::end_uid;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub use serve::serve;
+pub use serve::{serve, serve_on};

@@ -80,8 +80,9 @@ fn probe(target: &std::ffi::OsStr) -> ExitCode {
 
 fn version() -> ExitCode {
     let line = format!(
-        "knack-runner {} protocol {}\n",
+        "knack-runner {} protocol {}..={}\n",
         env!("CARGO_PKG_VERSION"),
+        knack_runner::protocol::PROTOCOL_MIN,
         knack_runner::protocol::PROTOCOL
     );
     match std::io::stdout().write_all(line.as_bytes()) {

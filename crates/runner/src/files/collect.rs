@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use sha2::{Digest as _, Sha256};
 
-use super::place::{Place, TEMPORARY};
+use super::place::{HOME, Place, TEMPORARY};
 use super::stage::Staged;
 use super::walk::{Entry, MAX_DEPTH, MAX_ENTRIES, Step, walk};
 use crate::protocol::FileErrorKind;
@@ -16,12 +16,12 @@ use crate::protocol::FileErrorKind;
 /// Errors told one by one; the rest is one summary. 100 names are more than a model reads.
 const MAX_ERRORS: u64 = 100;
 
-/// One thing the collection has to tell.
+/// One thing that is found.
 #[derive(Debug)]
-pub(crate) enum Collected {
+pub(crate) enum Found<'a> {
     /// A new or changed file, whole.
     File {
-        path: String,
+        path: &'a str,
         mode: u32,
         sha256: [u8; 32],
         bytes: Vec<u8>,
@@ -34,23 +34,28 @@ pub(crate) enum Collected {
     },
 }
 
+/// Where the found goes.
+pub(crate) trait Sink {
+    /// Whether a file of this path and size can be taken, before it is read.
+    ///
+    /// Errors: why not.
+    fn judge(&self, path: &str, size: u64) -> Result<(), (FileErrorKind, String)>;
+
+    /// Takes one thing.
+    fn take(&mut self, found: Found<'_>);
+}
+
 struct Budget {
     bytes: u64,
     files: u64,
     errors: u64,
 }
 
-/// Walks the work directory in path order and calls `tell` with every new or changed file, up to the limits, and with
-/// everything that is not collected.
+/// Walks the work directory in path order and hands on every new or changed file, up to the limits, and everything that
+/// is not collected.
 ///
 /// Memory: one file at a time, at most `result_bytes`. Entries that are unchanged since staging are silent.
-pub(crate) fn collect(
-    place: &Place,
-    staged: &Staged,
-    result_bytes: u64,
-    result_files: u64,
-    tell: &mut dyn FnMut(Collected),
-) {
+pub(crate) fn collect(place: &Place, staged: &Staged, result_bytes: u64, result_files: u64, sink: &mut dyn Sink) {
     let mut budget = Budget {
         bytes: result_bytes,
         files: result_files,
@@ -59,7 +64,7 @@ pub(crate) fn collect(
     let (mut over_count, mut more_errors) = (0_u64, 0_u64);
     let mut visit = |path: &[u8], entry: Entry<'_>| {
         let outcome = match entry {
-            Entry::Leaf { parent, name, stat } => one(parent, name, stat, path, staged, &mut budget),
+            Entry::Leaf { parent, name, stat } => one(parent, name, stat, path, staged, &mut budget, sink),
             Entry::TooDeep => Err((FileErrorKind::TooDeep, format!("deeper than {MAX_DEPTH} directories"))),
             Entry::Unreadable(error) => Err((FileErrorKind::Unreadable, std::io::Error::from(error).to_string())),
             Entry::TooMany => Err((
@@ -68,14 +73,13 @@ pub(crate) fn collect(
             )),
         };
         match outcome {
-            Ok(None) => {}
-            Ok(Some(file)) => tell(file),
+            Ok(()) => {}
             // Each over the count is the same news: one summary tells it.
             Err((FileErrorKind::TooMany, _)) if !path.is_empty() => over_count += 1,
             Err(_) if budget.errors >= MAX_ERRORS => more_errors += 1,
             Err((kind, message)) => {
                 budget.errors += 1;
-                tell(Collected::Error {
+                sink.take(Found::Error {
                     path: String::from_utf8_lossy(path).into_owned(),
                     kind,
                     message,
@@ -84,11 +88,14 @@ pub(crate) fn collect(
         }
         Step::Continue
     };
-    let skip: [&CStr; 2] = [c"skills", c".tmp"];
-    debug_assert_eq!(skip[1].to_bytes(), TEMPORARY.as_bytes());
+    let skip: [&CStr; 3] = [c"skills", c".tmp", c".home"];
+    debug_assert_eq!(
+        [skip[1].to_bytes(), skip[2].to_bytes()],
+        [TEMPORARY.as_bytes(), HOME.as_bytes()]
+    );
     let walked = place.open_work().and_then(|top| walk(top, &skip, &mut visit));
     let mut summary = |kind, message| {
-        tell(Collected::Error {
+        sink.take(Found::Error {
             path: String::new(),
             kind,
             message,
@@ -124,7 +131,8 @@ fn one(
     path: &[u8],
     staged: &Staged,
     budget: &mut Budget,
-) -> Result<Option<Collected>, Refusal> {
+    sink: &mut dyn Sink,
+) -> Result<(), Refusal> {
     let refuse = |kind, message: &str| Err((kind, message.to_owned()));
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
@@ -144,12 +152,14 @@ fn one(
     let maybe_unchanged = before.is_some_and(|(length, _)| length == size);
     if !maybe_unchanged {
         budget.check(size)?;
+        sink.judge(path, size)?;
     }
     let opened = open(parent, name).map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
     if maybe_unchanged && before.map(|(_, hash)| hash) == hash_of(&opened) {
-        return Ok(None);
+        return Ok(());
     }
     budget.check(size)?;
+    sink.judge(path, size)?;
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     let limit = budget.bytes.saturating_add(1);
     // From the start: the comparison above may have read to the end.
@@ -160,15 +170,17 @@ fn one(
         .read_to_end(&mut bytes)
         .map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
     budget.check(bytes.len() as u64)?;
+    sink.judge(path, bytes.len() as u64)?;
     budget.bytes -= bytes.len() as u64;
     budget.files -= 1;
     let sha256 = Sha256::digest(&bytes).into();
-    Ok(Some(Collected::File {
-        path: path.to_owned(),
+    sink.take(Found::File {
+        path,
         mode: stat.st_mode & 0o777,
         sha256,
         bytes,
-    }))
+    });
+    Ok(())
 }
 
 impl Budget {

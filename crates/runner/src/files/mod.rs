@@ -8,7 +8,7 @@ mod place;
 mod stage;
 mod walk;
 
-pub(crate) use collect::{Collected, collect};
-pub(crate) use count::count;
-pub(crate) use place::{Place, TEMPORARY};
-pub(crate) use stage::{Staged, stage};
+pub(crate) use collect::{Found, Sink, collect};
+pub(crate) use count::{blocks, count};
+pub(crate) use place::{HOME, Place, TEMPORARY};
+pub(crate) use stage::{MAX_PATH_BYTES, Staged, stage};

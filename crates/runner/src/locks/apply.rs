@@ -4,12 +4,10 @@ use landlock::RulesetCreated;
 use rustix::process::Resource;
 
 use super::bpf::Program;
-use super::filter::{Signals, filter_a, filter_b};
-use super::paths::{self, PathRules};
-use crate::protocol::{Identity, Landlock, LandlockState, Locks};
-
-/// The ABI that brought the signal scope.
-const SCOPE_ABI: u32 = 6;
+use super::filter::{Missing, filter_a, filter_b};
+use super::paths::{self, LandlockReached, PathRules};
+use super::{ABI_SCOPES, ABI_TRUNCATE, Kernel};
+use crate::protocol::{Identity, Landlock, LandlockState};
 
 /// A lock that did not hold; the child exits without running anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +16,8 @@ pub(crate) struct Failure {
     pub(crate) step: &'static str,
     /// What the kernel or the library said.
     pub(crate) message: String,
+    /// The kernel does not have the lock, and the run may not start without it.
+    pub(crate) is_missing: bool,
 }
 
 impl Failure {
@@ -25,6 +25,24 @@ impl Failure {
         move |error| Self {
             step,
             message: std::io::Error::from(error).to_string(),
+            is_missing: false,
+        }
+    }
+
+    fn because(step: &'static str, message: String) -> Self {
+        Self {
+            step,
+            message,
+            is_missing: false,
+        }
+    }
+
+    /// Landlock is demanded and not there.
+    pub(crate) fn missing(message: String) -> Self {
+        Self {
+            step: "landlock",
+            message,
+            is_missing: true,
         }
     }
 }
@@ -40,8 +58,10 @@ impl std::fmt::Display for Failure {
 pub(crate) struct Recipe {
     identity: Option<Identity>,
     rlimits: Vec<(Resource, u64)>,
+    /// Absent where the kernel is taken to have no Landlock.
     ruleset: Option<RulesetCreated>,
     landlock: Landlock,
+    kernel: Kernel,
     filter_a: Program,
     filter_b: Program,
 }
@@ -55,14 +75,16 @@ impl Recipe {
         landlock: Landlock,
         identity: Option<Identity>,
         rlimits: Vec<(Resource, u64)>,
+        kernel: Kernel,
     ) -> Result<Self, String> {
         Ok(Self {
             identity,
             rlimits,
-            ruleset: Some(paths::prepare(rules)?),
+            ruleset: paths::prepare(rules, kernel.landlock_abi)?,
             landlock,
+            kernel,
             filter_a: filter_a()?,
-            filter_b: filter_b(Signals::KeptInside)?,
+            filter_b: filter_b(Missing::default())?,
         })
     }
 
@@ -72,7 +94,7 @@ impl Recipe {
     /// could stop it from writing; what it writes counts only if the exec succeeds.
     ///
     /// Errors: the first lock that does not hold. The caller must then exit.
-    pub(crate) fn apply(&mut self, report: impl FnOnce(Locks)) -> Result<(), Failure> {
+    pub(crate) fn apply(&mut self, report: impl FnOnce(LandlockReached)) -> Result<(), Failure> {
         // Own session and process group: group kills and terminal tricks do not reach the runner.
         rustix::process::setsid().map_err(Failure::of("setsid"))?;
         // Rather the run than the runner when memory ends. No lock: a kernel without /proc goes on.
@@ -88,42 +110,36 @@ impl Recipe {
             super::limits::set_own(*resource, *value).map_err(Failure::of("rlimits"))?;
         }
         close_on_exec_from_3().map_err(Failure::of("close_range"))?;
-        let locks = self.restrict_paths()?;
-        seccompiler::apply_filter(&self.filter_a).map_err(|error| Failure {
-            step: "seccomp filter A",
-            message: error.to_string(),
-        })?;
-        if locks.landlock_abi < SCOPE_ABI && self.identity.is_none() {
-            let own = Signals::OwnProcess(std::process::id());
-            self.filter_b = filter_b(own).map_err(|message| Failure {
-                step: "seccomp filter B",
-                message,
-            })?;
+        let landlock = self.restrict_paths()?;
+        let loads = |step| move |error: seccompiler::Error| Failure::because(step, error.to_string());
+        seccompiler::apply_filter(&self.filter_a).map_err(loads("seccomp filter A"))?;
+        let missing = Missing {
+            // An own uid keeps signals inside as well.
+            signals: (landlock.abi < ABI_SCOPES && self.identity.is_none()).then(std::process::id),
+            truncate: landlock.abi < ABI_TRUNCATE,
+        };
+        if missing != Missing::default() {
+            self.filter_b = filter_b(missing).map_err(|message| Failure::because("seccomp filter B", message))?;
         }
-        report(locks);
-        seccompiler::apply_filter(&self.filter_b).map_err(|error| Failure {
-            step: "seccomp filter B",
-            message: error.to_string(),
-        })
+        report(landlock);
+        seccompiler::apply_filter(&self.filter_b).map_err(loads("seccomp filter B"))
     }
 
-    fn restrict_paths(&mut self) -> Result<Locks, Failure> {
-        let failure = |message: String| Failure {
-            step: "landlock",
-            message,
+    fn restrict_paths(&mut self) -> Result<LandlockReached, Failure> {
+        let failure = |message: String| Failure::because("landlock", message);
+        let landlock = match self.ruleset.take() {
+            Some(ruleset) => {
+                let status = ruleset.restrict_self().map_err(|error| failure(error.to_string()))?;
+                LandlockReached::of(&status, self.kernel.landlock_abi)
+            }
+            None => LandlockReached::NONE,
         };
-        let ruleset = self
-            .ruleset
-            .take()
-            .ok_or_else(|| failure("the rules were used already".to_owned()))?;
-        let status = ruleset.restrict_self().map_err(|error| failure(error.to_string()))?;
-        let locks = paths::report(&status);
-        if self.landlock == Landlock::Required && locks.landlock == LandlockState::NotEnforced {
-            return Err(failure(
+        if self.landlock == Landlock::Required && landlock.state == LandlockState::NotEnforced {
+            return Err(Failure::missing(
                 "this kernel has no Landlock, and the run may not start without it".to_owned(),
             ));
         }
-        Ok(locks)
+        Ok(landlock)
     }
 }
 

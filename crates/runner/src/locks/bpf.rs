@@ -63,8 +63,8 @@ pub(crate) struct Check {
 pub(crate) enum Rule {
     /// The verdict whatever the arguments are.
     Always(Verdict),
-    /// Allowed if every check holds, else the default.
-    When(Vec<Check>),
+    /// Allowed if every check holds, else the verdict.
+    When(Vec<Check>, Verdict),
 }
 
 /// Syscalls from `first` up to the next range, all with one rule.
@@ -104,7 +104,7 @@ fn push(ranges: &mut Vec<Range>, first: u32, rule: Rule) {
     }
     if ranges
         .last()
-        .is_none_or(|last| last.rule != rule || matches!(rule, Rule::When(_)))
+        .is_none_or(|last| last.rule != rule || matches!(rule, Rule::When(..)))
     {
         ranges.push(Range { first, rule });
     }
@@ -114,7 +114,7 @@ fn tree(ranges: &[Range], default: Verdict) -> Result<Program, String> {
     let middle = ranges.len() / 2;
     let (left, right) = ranges.split_at(middle);
     match (left, right) {
-        ([], [only]) => leaf(&only.rule, default),
+        ([], [only]) => leaf(&only.rule),
         (_, [first_right, ..]) => {
             let left = tree(left, default)?;
             let skip =
@@ -128,10 +128,10 @@ fn tree(ranges: &[Range], default: Verdict) -> Result<Program, String> {
     }
 }
 
-fn leaf(rule: &Rule, default: Verdict) -> Result<Program, String> {
-    let checks = match rule {
+fn leaf(rule: &Rule) -> Result<Program, String> {
+    let (checks, refused) = match rule {
         Rule::Always(verdict) => return Ok(vec![instruction(RETURN, verdict.value(), 0, 0)]),
-        Rule::When(checks) => checks,
+        Rule::When(checks, refused) => (checks, refused),
     };
     let mut program = Vec::new();
     for check in checks {
@@ -142,7 +142,7 @@ fn leaf(rule: &Rule, default: Verdict) -> Result<Program, String> {
         for (position, value) in (0..count).zip(&check.values) {
             program.push(instruction(JUMP_EQUAL, *value, count - position, 0));
         }
-        program.push(instruction(RETURN, default.value(), 0, 0));
+        program.push(instruction(RETURN, refused.value(), 0, 0));
     }
     program.push(instruction(RETURN, RETURN_ALLOW, 0, 0));
     Ok(program)

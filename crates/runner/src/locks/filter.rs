@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-use super::allowlist::{ALWAYS, LEGACY, SIGNALS};
+use super::allowlist::{ALWAYS, FCNTL_COMMANDS, IOCTL_REQUESTS, LEGACY, OPENS, SIGNALS};
 use super::bpf::{Check, Program, Rule, Verdict, compile};
 
 /// `AUDIT_ARCH_X86_64`.
@@ -20,13 +20,20 @@ const CLONE_NAMESPACES: u32 = 0x7e02_0080;
 /// `PR_GET_NO_NEW_PRIVS`, `PR_SET_VMA` (malloc names its arenas).
 const PRCTL_OPTIONS: [u32; 10] = [1, 2, 3, 15, 16, 23, 29, 30, 39, 0x5356_4d41];
 
-/// Who may get a signal from the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signals {
-    /// The filter leaves it open: the Landlock scope, or a uid that nobody else has, keeps signals inside.
-    KeptInside,
-    /// Neither is there: only the process itself (its pid is known after the fork) and its own group.
-    OwnProcess(u32),
+/// `O_ACCMODE`. The mode 3 asks for neither reading nor writing.
+const ACCESS_MODE: u32 = 3;
+/// `O_TRUNC`.
+const TRUNCATE: u32 = 0o1000;
+
+/// What Landlock does not keep on this kernel, so that the filter has to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Neither the scope of signals nor a uid that nobody else has keeps signals inside: only this process (its pid is
+    /// known after the fork) and its own group may get them.
+    pub(crate) signals: Option<u32>,
+    /// The right to truncate. Landlock then judges what is opened for writing, and three calls cut a file without that:
+    /// `truncate`, and `open` with `O_TRUNC` for reading or for neither.
+    pub(crate) truncate: bool,
 }
 
 /// Filter A: `clone3` is ENOSYS, everything else passes.
@@ -45,43 +52,78 @@ pub(crate) fn filter_a() -> Result<Program, String> {
 }
 
 /// Filter B: the allowlist, EPERM by default.
-pub(crate) fn filter_b(signals: Signals) -> Result<Program, String> {
+pub(crate) fn filter_b(missing: Missing) -> Result<Program, String> {
     let mut rules = Vec::with_capacity(ALWAYS.len() + LEGACY.len() + 16);
     for syscall in ALWAYS.iter().chain(LEGACY) {
         rules.push((number(*syscall)?, Rule::Always(Verdict::Allow)));
     }
-    for (syscall, checks) in conditional(signals) {
-        rules.push((number(syscall)?, Rule::When(checks)));
+    for (syscall, rule) in conditional(missing) {
+        rules.push((number(syscall)?, rule));
     }
-    if signals == Signals::KeptInside {
+    if missing.signals.is_none() {
         for syscall in SIGNALS {
             rules.push((number(*syscall)?, Rule::Always(Verdict::Allow)));
         }
     }
-    compile(ARCHITECTURE, Verdict::Errno(errno(libc::EPERM)), rules)
+    compile(ARCHITECTURE, REFUSED, rules)
 }
 
-fn conditional(signals: Signals) -> Vec<(c_long, Vec<Check>)> {
+/// What a denied call says. EPERM is 1 everywhere.
+const REFUSED: Verdict = Verdict::Errno(1);
+
+fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
+    let when = |checks| Rule::When(checks, REFUSED);
+    let commands: Vec<u32> = FCNTL_COMMANDS.iter().map(|command| command.unsigned_abs()).collect();
     // Runner and code may share a uid, and then neither the Landlock scope nor dumpable 0 stops prlimit and its kin.
     let mut rules = vec![
-        (libc::SYS_clone, vec![masked(0, CLONE_NAMESPACES, &[0])]),
-        (libc::SYS_prlimit64, vec![equal(0, &[0])]),
-        (libc::SYS_sched_setaffinity, vec![equal(0, &[0])]),
+        (libc::SYS_clone, when(vec![masked(0, CLONE_NAMESPACES, &[0])])),
+        (libc::SYS_prlimit64, when(vec![equal(0, &[0])])),
+        (libc::SYS_sched_setaffinity, when(vec![equal(0, &[0])])),
         // With PRIO_USER, who 0 means every process of the uid, the runner too.
-        (libc::SYS_setpriority, vec![equal(0, &[0]), equal(1, &[0])]),
-        (libc::SYS_prctl, vec![equal(0, &PRCTL_OPTIONS)]),
+        (libc::SYS_setpriority, when(vec![equal(0, &[0]), equal(1, &[0])])),
+        (libc::SYS_prctl, when(vec![equal(0, &PRCTL_OPTIONS)])),
+        (libc::SYS_fcntl, when(vec![equal(1, &commands)])),
+        // What the kernel says of a request that a file does not know.
+        (
+            libc::SYS_ioctl,
+            Rule::When(vec![equal(1, IOCTL_REQUESTS)], Verdict::Errno(errno(libc::ENOTTY))),
+        ),
         // A datagram pair could sendto() any unix datagram socket of the host by its path; a stream pair cannot.
         // The flags SOCK_NONBLOCK and SOCK_CLOEXEC stand above the low nibble: 1 stream, 5 sequenced packets.
-        (libc::SYS_socketpair, vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
-        (libc::SYS_mknodat, vec![masked(2, 0o170_000, &[0o010_000])]),
+        (
+            libc::SYS_socketpair,
+            when(vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
+        ),
+        (libc::SYS_mknodat, when(vec![masked(2, 0o170_000, &[0o010_000])])),
     ];
     #[cfg(target_arch = "x86_64")]
-    rules.push((libc::SYS_mknod, vec![masked(1, 0o170_000, &[0o010_000])]));
-    if let Signals::OwnProcess(pid) = signals {
-        rules.push((libc::SYS_kill, vec![equal(0, &[0, pid])]));
-        rules.push((libc::SYS_tgkill, vec![equal(0, &[pid])]));
+    rules.push((libc::SYS_mknod, when(vec![masked(1, 0o170_000, &[0o010_000])])));
+    if let Some(pid) = missing.signals {
+        rules.push((libc::SYS_kill, when(vec![equal(0, &[0, pid])])));
+        rules.push((libc::SYS_tgkill, when(vec![equal(0, &[pid])])));
     }
+    rules.extend(opens(missing.truncate));
     rules
+}
+
+/// Opening and truncating. Where Landlock does not judge the latter, a file is cut only by who may write to it.
+fn opens(must_judge: bool) -> Vec<(c_long, Rule)> {
+    let allow = || Rule::Always(Verdict::Allow);
+    if !must_judge {
+        let calls = OPENS.iter().map(|(syscall, _)| *syscall);
+        return calls
+            .chain([libc::SYS_openat2, libc::SYS_truncate])
+            .map(|syscall| (syscall, allow()))
+            .collect();
+    }
+    let read_or_write = [0, 1, 2, TRUNCATE | 1, TRUNCATE | 2];
+    let judged = |flags| vec![masked(flags, ACCESS_MODE | TRUNCATE, &read_or_write)];
+    let calls = OPENS
+        .iter()
+        .map(|(syscall, flags)| (*syscall, Rule::When(judged(*flags), REFUSED)));
+    // Its flags are behind a pointer; as on a kernel that does not have it, callers fall back.
+    let without = Rule::Always(Verdict::Errno(errno(libc::ENOSYS)));
+    calls.chain([(libc::SYS_openat2, without)]).collect()
 }
 
 fn equal(argument: u32, values: &[u32]) -> Check {
@@ -118,14 +160,14 @@ mod tests {
 
     #[test]
     fn every_number_gets_the_verdict_of_the_table() {
-        let program = filter_b(Signals::KeptInside).unwrap();
+        let program = filter_b(Missing::default()).unwrap();
         let allowed: BTreeSet<u32> = ALWAYS
             .iter()
             .chain(LEGACY)
             .chain(SIGNALS)
             .map(|number| u32::try_from(*number).unwrap())
             .collect();
-        let conditional: BTreeSet<u32> = conditional(Signals::KeptInside)
+        let conditional: BTreeSet<u32> = conditional(Missing::default())
             .iter()
             .map(|(number, _)| u32::try_from(*number).unwrap())
             .collect();
@@ -147,12 +189,12 @@ mod tests {
         }
         let count = allowed.len() + conditional.len() - LEGACY.len();
         assert!((150..195).contains(&count), "{count}");
-        assert!(program.len() < 400, "{} instructions", program.len());
+        assert!(program.len() < 450, "{} instructions", program.len());
     }
 
     #[track_caller]
-    fn check(signals: Signals, syscall: c_long, arguments: [u64; 6], expected: u32) {
-        let program = filter_b(signals).unwrap();
+    fn check(missing: Missing, syscall: c_long, arguments: [u64; 6], expected: u32) {
+        let program = filter_b(missing).unwrap();
         assert_eq!(
             run(&program, ARCHITECTURE, u32::try_from(syscall).unwrap(), arguments),
             expected
@@ -161,7 +203,7 @@ mod tests {
 
     #[test]
     fn arguments_are_checked() {
-        let inside = Signals::KeptInside;
+        let inside = Missing::default();
         check(inside, libc::SYS_clone, [0x3d_0f00, 0, 0, 0, 0, 0], ALLOW);
         for namespace in [
             0x80,
@@ -192,7 +234,10 @@ mod tests {
 
     #[test]
     fn without_a_scope_signals_reach_only_the_process_itself() {
-        let own = Signals::OwnProcess(77);
+        let own = Missing {
+            signals: Some(77),
+            ..Missing::default()
+        };
         check(own, libc::SYS_kill, [77, 9, 0, 0, 0, 0], ALLOW);
         check(own, libc::SYS_kill, [0, 9, 0, 0, 0, 0], ALLOW);
         check(own, libc::SYS_kill, [78, 9, 0, 0, 0, 0], EPERM);
@@ -202,13 +247,68 @@ mod tests {
         check(own, libc::SYS_pidfd_send_signal, [77, 9, 0, 0, 0, 0], EPERM);
     }
 
+    /// With or without the scope: nobody needs the kernel to send signals for them.
+    #[test]
+    fn the_kernel_sends_no_signals_for_a_run() {
+        let inside = Missing::default();
+        for command in [8, 10, 15, 1024, 1026, 99] {
+            check(inside, libc::SYS_fcntl, [3, command, 1, 0, 0, 0], EPERM);
+        }
+        for command in [0, 1, 2, 3, 4, 6, 38, 1030, 1031] {
+            check(inside, libc::SYS_fcntl, [3, command, 1, 0, 0, 0], ALLOW);
+        }
+        let not_known = 0x0005_0000 | u32::from(errno(libc::ENOTTY));
+        // FIOSETOWN, SIOCSPGRP, FIOASYNC, TIOCSTI, FS_IOC_SETFLAGS, BTRFS_IOC_SNAP_CREATE.
+        for request in [0x8901, 0x8902, 0x5452, 0x5412, 0x4008_6602, 0x5000_9401] {
+            check(inside, libc::SYS_ioctl, [3, request, 1, 0, 0, 0], not_known);
+        }
+        for request in [0x5401, 0x541b, 0x5421, 0x5451, 0x4004_9409] {
+            check(inside, libc::SYS_ioctl, [3, request, 1, 0, 0, 0], ALLOW);
+        }
+        for syscall in [libc::SYS_inotify_init1, libc::SYS_inotify_add_watch] {
+            check(inside, syscall, [0; 6], EPERM);
+        }
+    }
+
+    #[test]
+    fn where_landlock_does_not_judge_a_truncation_only_writers_cut_files() {
+        let judged = Missing::default();
+        let open = Missing {
+            truncate: true,
+            ..Missing::default()
+        };
+        check(judged, libc::SYS_truncate, [0; 6], ALLOW);
+        check(judged, libc::SYS_openat2, [0; 6], ALLOW);
+        check(judged, libc::SYS_openat, [0, 0, 0o1003, 0, 0, 0], ALLOW);
+        check(open, libc::SYS_truncate, [0; 6], EPERM);
+        check(open, libc::SYS_openat2, [0; 6], 0x0005_0026);
+        check(open, libc::SYS_ftruncate, [0; 6], ALLOW);
+        // O_CREAT, O_APPEND, O_CLOEXEC and the rest do not matter.
+        for others in [0, 0o100 | 0o2000 | 0o2_000_000] {
+            for (flags, expected) in [
+                (0, ALLOW),
+                (1, ALLOW),
+                (2, ALLOW),
+                (0o1001, ALLOW),
+                (0o1002, ALLOW),
+                (3, EPERM),
+                (0o1000, EPERM),
+                (0o1003, EPERM),
+            ] {
+                check(open, libc::SYS_openat, [0, 0, others | flags, 0, 0, 0], expected);
+                #[cfg(target_arch = "x86_64")]
+                check(open, libc::SYS_open, [0, others | flags, 0, 0, 0, 0], expected);
+            }
+        }
+    }
+
     #[test]
     fn clone3_is_enosys_in_a_and_passes_in_b() {
         let clone3 = u32::try_from(libc::SYS_clone3).unwrap();
         assert_eq!(run(&filter_a().unwrap(), ARCHITECTURE, clone3, [0; 6]), 0x0005_0026);
         assert_eq!(run(&filter_a().unwrap(), ARCHITECTURE, 0, [0; 6]), ALLOW);
         assert_eq!(
-            run(&filter_b(Signals::KeptInside).unwrap(), ARCHITECTURE, clone3, [0; 6]),
+            run(&filter_b(Missing::default()).unwrap(), ARCHITECTURE, clone3, [0; 6]),
             ALLOW
         );
     }

@@ -5,8 +5,34 @@ mod apply;
 mod bpf;
 mod filter;
 mod limits;
+mod mounts;
 mod paths;
 
-pub(crate) use apply::{Recipe, check_identity, drop_to};
+pub(crate) use apply::{Failure, Recipe, check_identity, drop_to};
 pub(crate) use limits::{Effective, START_CPU, lower_limits};
-pub(crate) use paths::PathRules;
+pub(crate) use mounts::{NoMounts, Quota, enclose};
+pub(crate) use paths::{LandlockReached, PathRules};
+
+/// The Landlock ABI that brought the right to truncate by path (Linux 6.2).
+const ABI_TRUNCATE: u32 = 3;
+/// The Landlock ABI that brought the scopes of signals and abstract sockets (Linux 6.12); no later one brings a right
+/// that the runner asks for.
+const ABI_SCOPES: u32 = 6;
+
+/// What the kernel is taken to offer, at most. Tests play older and stricter ones; the program takes what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// The newest Landlock ABI that is used; 0: none.
+    pub landlock_abi: u32,
+    /// Whether mounts of the run's own are tried.
+    pub mounts: bool,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self {
+            landlock_abi: u32::MAX,
+            mounts: true,
+        }
+    }
+}

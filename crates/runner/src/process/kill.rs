@@ -57,8 +57,9 @@ pub(crate) struct Killed {
 
 /// Kills every process of the run and reaps until there is none.
 ///
-/// `main` is the main process if it was not reaped yet: a reaped one's number may be somebody else's by now.
-pub(crate) fn kill_everything(main: Option<Pid>, reach: Reach) -> Killed {
+/// `main` is the main process if it was not reaped yet: a reaped one's number may be somebody else's by now. Those of
+/// `dismissed` are not counted: they were the runner's own.
+pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach) -> Killed {
     let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);
     let mut killed = Killed::default();
     let mut striker = Striker::new(reach);
@@ -66,7 +67,7 @@ pub(crate) fn kill_everything(main: Option<Pid>, reach: Reach) -> Killed {
         // The group first: it holds everybody that did not detach.
         let _ = rustix::process::kill_process_group(main, Signal::KILL);
     }
-    while reap(main, &mut striker, &mut killed) {
+    while reap(main, dismissed, &mut striker, &mut killed) {
         if Instant::now() >= deadline {
             killed.survivors = (children().len() as u64).max(1);
             return killed;
@@ -77,12 +78,13 @@ pub(crate) fn kill_everything(main: Option<Pid>, reach: Reach) -> Killed {
 }
 
 /// Reaps who has ended. Returns whether anybody may be left.
-fn reap(main: Option<Pid>, striker: &mut Striker, killed: &mut Killed) -> bool {
+fn reap(main: Option<Pid>, dismissed: &[Pid], striker: &mut Striker, killed: &mut Killed) -> bool {
     for _ in 0..REAPS_PER_STRIKE {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) if status.stopped() => striker.stopped(pid),
             Ok(Some((pid, _))) if striker.is_helper(pid) => {}
             Ok(Some((pid, status))) if Some(pid) == main => killed.main = Some(status),
+            Ok(Some((pid, _))) if dismissed.contains(&pid) => {}
             Ok(Some(_)) => killed.others += 1,
             Err(rustix::io::Errno::INTR) => {}
             Ok(None) => return true,

@@ -10,6 +10,6 @@ mod uid;
 pub(crate) use kill::{Reach, kill_everything};
 pub(crate) use priority::go_ahead;
 pub(crate) use rusage::usage_of_children;
-pub(crate) use spawn::{Child, Launch, Stdin, before_exec, spawn};
-pub(crate) use tree::sample;
+pub(crate) use spawn::{Child, Launch, NoChild, Stdin, Waiting, spawn};
+pub(crate) use tree::{deleted_bytes, sample};
 pub use uid::end_uid;

@@ -1,19 +1,25 @@
-//! Starting the child: fork, locks, exec.
+//! Starting a child: fork, locks, wait, exec.
 //!
-//! Fork and not a second exec of the runner: the runner has one thread, so the child may allocate and call anything
-//! before its exec, and a fork of this small process costs 0.1 ms where another exec costs 0.76 ms (measured).
+//! The child puts its locks on at once and then waits to be told what to execute, so all of that can happen before there
+//! is a request. Fork and not a second exec of the runner: the runner has one thread, so the child may allocate and call
+//! anything before its exec, and a fork of this small process costs 0.1 ms where another exec costs 0.76 ms (measured).
+//!
+//! ```text
+//! runner ── program, directory, environment ──▶ child     control: its end without a word ends the child
+//! runner ◀── locks, then errno if exec fails ── child     report: closed by a successful exec
+//! ```
 
-use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt as _;
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::locks::Recipe;
-use crate::protocol::{LandlockState, Locks};
+use crate::locks::{Failure, LandlockReached, Recipe};
+use crate::protocol::LandlockState;
 
 /// What to execute.
 #[derive(Debug)]
@@ -28,8 +34,6 @@ pub(crate) struct Launch {
     pub(crate) environment: Vec<(String, String)>,
     /// The working directory.
     pub(crate) cwd: PathBuf,
-    /// What the child reads.
-    pub(crate) stdin: Stdin,
 }
 
 /// The child's standard input.
@@ -41,6 +45,14 @@ pub(crate) enum Stdin {
     Null,
 }
 
+/// A child with all its locks on, which waits to be told what to execute. Dropped, it ends by itself.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    child: Child,
+    control: File,
+    report: BufReader<File>,
+}
+
 /// A running child with all its locks on.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -49,110 +61,372 @@ pub(crate) struct Child {
     /// Readable when the main process has ended; absent where the kernel has no pidfds.
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) stdin: Option<OwnedFd>,
-    pub(crate) stdout: Option<OwnedFd>,
-    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
     /// What was reached.
-    pub(crate) locks: Locks,
+    pub(crate) landlock: LandlockReached,
 }
 
-/// Starts the child.
-///
-/// Errors: one line that tells the lock that did not hold or why the program could not be executed. Nothing of the
-/// program has run then.
-pub(crate) fn spawn(launch: Launch, mut recipe: Recipe) -> Result<Child, String> {
-    let (mut reader, mut writer) = std::io::pipe().map_err(|error| format!("pipe: {error}"))?;
-    let mut command = Command::new(&launch.program);
-    command
-        .arg0(&launch.name)
-        .args(&launch.arguments)
-        .env_clear()
-        .envs(launch.environment)
-        .current_dir(&launch.cwd)
-        .stdin(if launch.stdin == Stdin::Pipe {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let locked = move || {
-        let mut reached = None;
-        let outcome = recipe.apply(|locks| reached = Some(locks));
-        let line = match (&outcome, reached) {
-            (Ok(()), Some(locks)) => encode(locks),
-            (Ok(()), None) => String::new(),
-            (Err(failure), _) => format!("-{failure}"),
-        };
-        writer.write_all(line.as_bytes())?;
-        outcome.map_err(|_| std::io::Error::from_raw_os_error(libc::EPERM))
-    };
-    before_exec(&mut command, locked);
-    let spawned = command.spawn();
-    // The closure holds the child's end of the pipe; without this the read below would wait for ourselves.
-    drop(command);
-    let mut line = String::new();
-    reader
-        .read_to_string(&mut line)
-        .map_err(|error| format!("lock report: {error}"))?;
-    let mut child = match (spawned, line.strip_prefix('-')) {
-        (_, Some(failure)) => return Err(format!("a lock does not hold: {failure}")),
-        (Err(error), None) => {
-            return Err(format!("cannot execute {}: {error}", launch.program.display()));
-        }
-        (Ok(child), None) => child,
-    };
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or("the child has no pid")?;
-    let Some(locks) = decode(&line) else {
-        // Fail closed: a child whose locks are unknown does not run.
-        child
-            .kill()
-            .and_then(|()| child.wait().map(drop))
-            .map_err(|error| format!("kill: {error}"))?;
-        return Err("the child did not report its locks".to_owned());
-    };
-    Ok(Child {
-        pid,
-        pidfd: rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok(),
-        stdin: child.stdin.take().map(OwnedFd::from),
-        stdout: child.stdout.take().map(OwnedFd::from),
-        stderr: child.stderr.take().map(OwnedFd::from),
-        locks,
-    })
+/// Why there is no child. Nothing of a program has run then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoChild {
+    /// The kernel does not give the locks that are demanded.
+    LocksMissing(String),
+    /// Anything else, in one line.
+    Failed(String),
 }
 
-#[expect(unsafe_code, reason = "pre_exec is the hook between fork and exec")]
-pub(crate) fn before_exec(command: &mut Command, locked: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static) {
-    // SAFETY: the runner has one thread, so no lock of another thread can be held at the fork, and the closure may
-    // allocate and write. It touches only its own data.
-    unsafe {
-        command.pre_exec(locked);
+impl NoChild {
+    fn because(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |error| Self::Failed(format!("{what}: {}", std::io::Error::from(error)))
     }
 }
 
-/// One line for the pipe: state and ABI.
-fn encode(locks: Locks) -> String {
-    let state = match locks.landlock {
+impl From<String> for NoChild {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+/// Starts a child that executes a program at once.
+pub(crate) fn spawn(launch: &Launch, stdin: Stdin, recipe: Recipe) -> Result<Child, NoChild> {
+    Waiting::fork(recipe, stdin)?.exec(launch)
+}
+
+impl Waiting {
+    /// Starts the child and waits until its locks are on.
+    pub(crate) fn fork(recipe: Recipe, stdin: Stdin) -> Result<Self, NoChild> {
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(NoChild::because("pipe"));
+        let (control_reader, control) = pipe()?;
+        let (report, report_writer) = pipe()?;
+        let (stdout, stdout_writer) = pipe()?;
+        let (stderr, stderr_writer) = pipe()?;
+        let (stdin_reader, stdin) = match stdin {
+            Stdin::Pipe => pipe().map(|(reader, writer)| (reader, Some(writer)))?,
+            Stdin::Null => {
+                let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+                let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty());
+                (null.map_err(NoChild::because("/dev/null"))?, None)
+            }
+        };
+        let inside = Inside {
+            standard: [stdin_reader.as_fd(), stdout_writer.as_fd(), stderr_writer.as_fd()],
+            control: control_reader.as_fd(),
+            report: report_writer.as_fd(),
+        };
+        let pid = fork(recipe, &inside).map_err(|error| format!("fork: {error}"))?;
+        drop((
+            control_reader,
+            report_writer,
+            stdout_writer,
+            stderr_writer,
+            stdin_reader,
+        ));
+        let mut report = BufReader::new(File::from(report));
+        let mut line = String::new();
+        let read = report.read_line(&mut line);
+        let landlock = match (read, decode(line.trim_end())) {
+            (Ok(_), Some(told)) => told?,
+            // Fail closed: a child whose locks are unknown executes nothing, for nobody tells it to.
+            _ => return Err(NoChild::Failed("the child ended before its locks were on".to_owned())),
+        };
+        Ok(Self {
+            child: Child {
+                pid,
+                pidfd: rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok(),
+                stdin,
+                stdout,
+                stderr,
+                landlock,
+            },
+            control: File::from(control),
+            report,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.child.pid
+    }
+
+    pub(crate) fn landlock(&self) -> LandlockReached {
+        self.child.landlock
+    }
+
+    /// Lets the child execute the program. Errors: why it could not be executed; the child has ended then.
+    pub(crate) fn exec(mut self, launch: &Launch) -> Result<Child, NoChild> {
+        let cannot = |why: &dyn std::fmt::Display| {
+            NoChild::Failed(format!("cannot execute {}: {why}", launch.program.display()))
+        };
+        let sent = self.control.write_all(&launch.encode());
+        drop(self.control);
+        sent.map_err(|error| cannot(&error))?;
+        let mut line = String::new();
+        self.report.read_to_string(&mut line).map_err(|error| cannot(&error))?;
+        match line.trim_end().parse() {
+            Ok(errno) => Err(cannot(&std::io::Error::from_raw_os_error(errno))),
+            Err(_) if line.is_empty() => Ok(self.child),
+            Err(_) => Err(cannot(&line.trim_end())),
+        }
+    }
+}
+
+impl Launch {
+    /// The message on the control pipe: each item with its length before it.
+    fn encode(&self) -> Vec<u8> {
+        let pairs = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let mut message = Vec::new();
+        let mut put = |bytes: &[u8]| {
+            message.extend_from_slice(&bytes.len().to_le_bytes());
+            message.extend_from_slice(bytes);
+        };
+        put(self.program.as_os_str().as_bytes());
+        put(self.cwd.as_os_str().as_bytes());
+        put(self.name.as_bytes());
+        put(&self.arguments.len().to_le_bytes());
+        self.arguments.iter().for_each(|argument| put(argument.as_bytes()));
+        pairs.for_each(|pair| put(pair.as_bytes()));
+        // Whole or nothing: a runner that dies while it writes must not start a part of the command.
+        let length = message.len().to_le_bytes();
+        message.splice(..0, length);
+        message
+    }
+}
+
+/// What the child executes, as system calls take it.
+struct Order {
+    program: CString,
+    cwd: PathBuf,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Order {
+    /// `None`: the message is not whole, or an item holds a NUL.
+    fn decode(message: &[u8]) -> Option<Self> {
+        let (length, mut rest) = message.split_first_chunk()?;
+        if rest.len() != usize::from_le_bytes(*length) {
+            return None;
+        }
+        let mut items = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let (item, after) = after.split_at_checked(usize::from_le_bytes(*length))?;
+            items.push(item);
+            rest = after;
+        }
+        let text = |item: &&[u8]| CString::new(*item).ok();
+        let count = usize::from_le_bytes((*items.get(3)?).try_into().ok()?);
+        let (arguments, environment) = items.get(4..)?.split_at_checked(count)?;
+        let name = items.get(2..3)?;
+        Some(Self {
+            program: items.first().and_then(text)?,
+            cwd: OsString::from_vec(items.get(1)?.to_vec()).into(),
+            arguments: name.iter().chain(arguments).map(text).collect::<Option<_>>()?,
+            environment: environment.iter().map(text).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// The child's ends of its pipes.
+struct Inside<'a> {
+    standard: [BorrowedFd<'a>; 3],
+    control: BorrowedFd<'a>,
+    report: BorrowedFd<'a>,
+}
+
+/// Exit code of a child that could not execute its program; nobody takes it for the program's, since the report tells.
+const NOT_EXECUTED: i32 = 127;
+
+#[expect(unsafe_code, reason = "neither std nor rustix has fork")]
+fn fork(recipe: Recipe, inside: &Inside<'_>) -> std::io::Result<Pid> {
+    // SAFETY: the runner has one thread, so no lock of another thread can be held at the fork and the child may call
+    // anything; it ends by exec or _exit and returns to nobody.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let child = std::panic::AssertUnwindSafe(move || become_program(recipe, inside));
+        // Unwinding into the runner's own loop would make two of it.
+        let _ = std::panic::catch_unwind(child);
+        // SAFETY: ends the process without touching what it shares with the runner.
+        unsafe { libc::_exit(NOT_EXECUTED) }
+    }
+    Pid::from_raw(pid.max(0)).ok_or_else(std::io::Error::last_os_error)
+}
+
+/// The child's life up to its exec. Returns only if there is nothing to execute.
+fn become_program(mut recipe: Recipe, inside: &Inside<'_>) {
+    // A copy, since the runner's own may not stay where it is: over the standard streams, which are replaced next.
+    let Ok(report) = rustix::io::fcntl_dupfd_cloexec(inside.report, 3) else {
+        return;
+    };
+    let tell = |line: &str| rustix::io::write(&report, line.as_bytes()).is_ok();
+    if let Err(error) = default_signals().and_then(|()| take_standard(inside.standard)) {
+        tell(&format!("-standard streams: {}\n", std::io::Error::from(error)));
+        return;
+    }
+    let mut reached = None;
+    if let Err(failure) = recipe.apply(|landlock| reached = Some(landlock)) {
+        tell(&encode_failure(&failure));
+        return;
+    }
+    // The runner's descriptors, other children's pipes among them, whose end they would otherwise never see.
+    if let Err(error) = close_all_but(inside.control.as_raw_fd(), report.as_raw_fd()) {
+        tell(&format!("-close_range: {error}\n"));
+        return;
+    }
+    if !reached.is_some_and(|landlock| tell(&encode(landlock))) {
+        return;
+    }
+    let mut message = Vec::new();
+    if read_all(inside.control, &mut message).is_err() || message.is_empty() {
+        return;
+    }
+    let errno = Order::decode(&message).map_or(libc::EINVAL, |order| execute(&order));
+    tell(&format!("{errno}\n"));
+}
+
+/// SIGPIPE as everybody else has it, and no signal blocked: both outlive an exec.
+#[expect(unsafe_code, reason = "neither std nor rustix sets signal actions")]
+fn default_signals() -> rustix::io::Result<()> {
+    // SAFETY: the set is a valid sigset_t for both calls, and no handler of Rust code is replaced.
+    let outcome = unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+    };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(rustix::io::Errno::INVAL)
+    }
+}
+
+fn take_standard([stdin, stdout, stderr]: [BorrowedFd<'_>; 3]) -> rustix::io::Result<()> {
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)
+}
+
+/// Closes every descriptor from 3 on but two.
+#[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
+fn close_all_but(one: RawFd, other: RawFd) -> std::io::Result<()> {
+    let (low, high) = (one.min(other), one.max(other));
+    for (first, last) in [(3, low - 1), (low + 1, high - 1), (high + 1, RawFd::MAX)] {
+        if first > last {
+            continue;
+        }
+        // SAFETY: what is closed belongs to values of the runner that this process, which never returns, never drops.
+        if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn read_all(from: BorrowedFd<'_>, message: &mut Vec<u8>) -> rustix::io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        match rustix::io::read(from, &mut buffer[..]) {
+            Ok(0) => return Ok(()),
+            Ok(count) => message.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Executes; returns the errno if it cannot.
+#[expect(unsafe_code, reason = "neither std nor rustix executes with an argument list alone")]
+fn execute(order: &Order) -> i32 {
+    if let Err(error) = rustix::process::chdir(&order.cwd) {
+        return error.raw_os_error();
+    }
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        let pointers = list.iter().map(|text| text.as_ptr());
+        pointers.chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(&order.arguments), pointers(&order.environment));
+    // SAFETY: both lists end with a null pointer, and the texts they point to live as long as `order`.
+    unsafe { libc::execve(order.program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// One line for the report: state and ABI.
+fn encode(landlock: LandlockReached) -> String {
+    let state = match landlock.state {
         LandlockState::FullyEnforced => 'f',
         LandlockState::PartiallyEnforced => 'p',
         LandlockState::NotEnforced => 'n',
     };
-    format!("{state}{}", locks.landlock_abi)
+    format!("{state}{}\n", landlock.abi)
 }
 
-fn decode(line: &str) -> Option<Locks> {
+fn encode_failure(failure: &Failure) -> String {
+    let mark = if failure.is_missing { '?' } else { '-' };
+    format!("{mark}{failure}\n").replace('\n', " ") + "\n"
+}
+
+/// What the report's first line tells; `None`: nothing that we know.
+fn decode(line: &str) -> Option<Result<LandlockReached, NoChild>> {
     let mut characters = line.chars();
-    let landlock = match characters.next()? {
+    let first = characters.next()?;
+    let rest = characters.as_str();
+    let state = match first {
+        '?' => return Some(Err(NoChild::LocksMissing(rest.trim_end().to_owned()))),
+        '-' => {
+            let what = format!("a lock does not hold: {}", rest.trim_end());
+            return Some(Err(NoChild::Failed(what)));
+        }
         'f' => LandlockState::FullyEnforced,
         'p' => LandlockState::PartiallyEnforced,
         'n' => LandlockState::NotEnforced,
         _ => return None,
     };
-    Some(Locks {
-        seccomp: true,
-        landlock,
-        landlock_abi: characters.as_str().parse().ok()?,
-    })
+    let abi = rest.parse().ok()?;
+    Some(Ok(LandlockReached { state, abi }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_survives_its_message() {
+        let launch = Launch {
+            program: "/bin/echo".into(),
+            name: "echo".into(),
+            arguments: vec!["a b".into(), "".into(), "ä=\n".into()],
+            environment: vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), String::new())],
+            cwd: "/tmp".into(),
+        };
+        let message = launch.encode();
+        let order = Order::decode(&message).unwrap();
+        let texts =
+            |list: &[CString]| -> Vec<String> { list.iter().map(|text| text.to_str().unwrap().to_owned()).collect() };
+        assert_eq!(order.program.to_str(), Ok("/bin/echo"));
+        assert_eq!(order.cwd, PathBuf::from("/tmp"));
+        assert_eq!(texts(&order.arguments), ["echo", "a b", "", "ä=\n"]);
+        assert_eq!(texts(&order.environment), ["A=1", "B="]);
+        // A message that was cut is no order.
+        for length in 0..message.len() {
+            assert!(Order::decode(&message[..length]).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_report_tells_locks_or_why_there_are_none() {
+        let reached = LandlockReached {
+            state: LandlockState::PartiallyEnforced,
+            abi: 3,
+        };
+        assert_eq!(decode(encode(reached).trim_end()), Some(Ok(reached)));
+        let missing = Failure::missing("this kernel has no\nLandlock".to_owned());
+        assert_eq!(
+            decode(encode_failure(&missing).trim_end()),
+            Some(Err(NoChild::LocksMissing(
+                "landlock: this kernel has no Landlock".to_owned()
+            )))
+        );
+        assert_eq!(decode(""), None);
+        assert_eq!(decode("x"), None);
+    }
 }

@@ -27,7 +27,7 @@ impl std::error::Error for DecodeError {}
 
 /// An incremental decoder: bytes in, in any cuts; frames out.
 ///
-/// It buffers at most one line ([`MAX_LINE_BYTES`]) plus the bytes pushed since the last [`Decoder::next_frame`] that
+/// It buffers at most one line ([`MAX_LINE_BYTES`]) plus the bytes pushed since the last [`Decoder::next_line`] that
 /// returned `None`. Empty lines are skipped. It never panics on any input.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -55,9 +55,10 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next frame or the error of the next line; `None` when more bytes are needed.
-    pub fn next_frame<T: DeserializeOwned>(&mut self) -> Option<Result<T, DecodeError>> {
-        loop {
+    /// Returns the next line, without its newline, or its error; `None` when more bytes are needed. Empty lines are
+    /// skipped.
+    pub fn next_line(&mut self) -> Option<Result<&[u8], DecodeError>> {
+        let (start, end) = loop {
             let pending = self.buffer.get(self.start..).unwrap_or_default();
             let found = pending
                 .get(self.scanned..)
@@ -74,21 +75,31 @@ impl Decoder {
                 return None;
             };
             let length = self.scanned + offset;
-            let line = pending.get(..length).unwrap_or_default();
-            let outcome = if self.skipping || length > MAX_LINE_BYTES {
-                Some(Err(DecodeError::TooLong))
-            } else if line.iter().all(u8::is_ascii_whitespace) {
-                None
-            } else {
-                Some(serde_json::from_slice(line).map_err(|error| DecodeError::Malformed(error.to_string())))
-            };
+            let is_empty = pending
+                .get(..length)
+                .is_none_or(|line| line.iter().all(u8::is_ascii_whitespace));
+            let is_too_long = std::mem::take(&mut self.skipping) || length > MAX_LINE_BYTES;
+            let start = self.start;
             self.start += length + 1;
             self.scanned = 0;
-            self.skipping = false;
-            if outcome.is_some() {
-                return outcome;
+            if is_too_long {
+                return Some(Err(DecodeError::TooLong));
             }
-        }
+            if !is_empty {
+                break (start, start + length);
+            }
+        };
+        Some(Ok(self.buffer.get(start..end).unwrap_or_default()))
+    }
+
+    /// Returns the next frame or the error of the next line; `None` when more bytes are needed.
+    pub fn next_frame<T: DeserializeOwned>(&mut self) -> Option<Result<T, DecodeError>> {
+        let line = self.next_line()?;
+        Some(
+            line.and_then(|line| {
+                serde_json::from_slice(line).map_err(|error| DecodeError::Malformed(error.to_string()))
+            }),
+        )
     }
 }
 

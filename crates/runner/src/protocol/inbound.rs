@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Data;
+use super::{Data, Key};
 
 /// A frame from the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToRunner {
-    /// Binds the runner to the owner's nonce; repeating it asks "are you alive".
+    /// Binds the runner to the owner's key; repeating it asks "are you alive".
     Claim(Claim),
     /// Builds the sandbox and starts the interpreter ahead.
     Start(Start),
@@ -19,44 +19,20 @@ pub enum ToRunner {
     /// Runs the program, once.
     Run(Run),
     /// Kills the run; the result then says `cancelled`.
-    Cancel(Cancel),
+    Cancel,
     /// The owner has the result; the runner exits at once.
-    Ack(Ack),
+    Ack,
 }
 
-impl ToRunner {
-    /// The nonce the frame carries.
-    pub fn nonce(&self) -> &str {
-        match self {
-            Self::Claim(frame) => &frame.nonce,
-            Self::Start(frame) => &frame.nonce,
-            Self::Files(frame) => &frame.nonce,
-            Self::Run(frame) => &frame.nonce,
-            Self::Cancel(frame) => &frame.nonce,
-            Self::Ack(frame) => &frame.nonce,
-        }
-    }
-}
-
-/// `claim`: the first nonce binds; the runner answers each claim with `claimed` and the nonce that is bound.
+/// `claim`: the first key binds; the runner answers each claim with `claimed`, authenticated with the key that is bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// 1 to 128 characters that only this owner knows.
-    pub nonce: String,
-}
-
-/// `cancel`: kill the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cancel {
-    /// The nonce of the claim.
-    pub nonce: String,
-}
-
-/// `ack`: the result has arrived.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ack {
-    /// The nonce of the claim.
-    pub nonce: String,
+    /// Known to this owner alone, and used for this runner alone.
+    pub key: Key,
+    /// The oldest protocol that the owner speaks.
+    pub protocol_min: u32,
+    /// The newest protocol that the owner speaks.
+    pub protocol: u32,
 }
 
 /// `start`: everything that is known before the request: the place, the locks, the interpreter, the upper limits.
@@ -66,14 +42,15 @@ pub struct Ack {
 /// are what the interpreter needs besides. Paths that do not exist are passed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The nonce of the claim.
-    pub nonce: String,
     /// The run directory: absolute; empty, owned by the runner's uid and enterable by `identity` (mode 0711 is enough), or
     /// missing in an existing one, then the runner makes it. The owner deletes it.
     pub directory: String,
     /// The interpreter to start ahead; absent: commands only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<Interpreter>,
+    /// Whether a locked child also waits for a command, beside the interpreter; without an interpreter one always does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub commands: bool,
     /// Paths the run may read.
     #[serde(default)]
     pub read: Vec<String>,
@@ -90,7 +67,8 @@ pub struct Start {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// The whole environment of the run; nothing is inherited. `HOME`, `TMPDIR` and `KNACK_WORK_DIR` are set by the
-    /// runner (all to the work directory; `TMPDIR` to `work/.tmp`, which is not collected), and win over this map.
+    /// runner and win over this map: the last to the work directory, the others to `work/.home` and `work/.tmp`, which are
+    /// empty when the run begins and are not collected.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Names of variables that are taken over from the runner's own environment, where it has them: values that the
@@ -112,25 +90,13 @@ pub struct Start {
 }
 
 /// Rules for a stdout that is kept as a log.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
-    /// With this key, [`super::KEY_BYTES`] long, `output`, `file`, `file_error` and `result` are sealed; absent: they are plain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Data>,
+    /// Whether frames that tell anything of the run are sealed, so that only the owner can read them.
+    pub seal: bool,
     /// How large the log may become, in bytes as a container runtime writes it: every started 16 KiB of a line has a
     /// prefix. A run that writes more is ended as `output_limit`, files that do not fit are told by name.
     pub max_bytes: u64,
-}
-
-impl std::fmt::Debug for Journal {
-    /// Without the key.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Journal")
-            .field("sealed", &self.key.is_some())
-            .field("max_bytes", &self.max_bytes)
-            .finish()
-    }
 }
 
 /// The interpreter to start ahead.
@@ -193,7 +159,7 @@ pub struct Limits {
     /// Open descriptors (RLIMIT_NOFILE). Default 256.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
-    /// Address space, in bytes (RLIMIT_AS). Default none; wrong for node.
+    /// Address space, in bytes (RLIMIT_AS). Default none; wrong for node. That of `start` is the interpreter's alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space_bytes: Option<u64>,
     /// Processes of the uid (RLIMIT_NPROC). Default none; it counts every process of the uid on the host, so use it
@@ -222,10 +188,11 @@ pub struct Watch {
     /// Processes and threads of the run together; over it: `process_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
-    /// Entries in the work directory; over it: `file_limit`.
+    /// Files and directories in the work directory. With `work_bytes`, and where the runner may mount, this is the size of
+    /// a file system: the run then gets ENOSPC. Else over it: `file_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_files: Option<u64>,
-    /// Bytes in the work directory; over it: `file_limit`.
+    /// Bytes in the work directory; see `work_files`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_bytes: Option<u64>,
 }
@@ -233,8 +200,6 @@ pub struct Watch {
 /// `files`: content for the work or the skill directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Files {
-    /// The nonce of the claim.
-    pub nonce: String,
     /// Where they go.
     pub area: Area,
     /// The files or pieces, in order.
@@ -271,8 +236,6 @@ pub struct StagedFile {
 /// `run`: the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The nonce of the claim.
-    pub nonce: String,
     /// The execution's id, echoed in `started` and `result`.
     pub id: String,
     /// Whatever the owner wants to find beside the id in `started`, at most 4 KiB; meaningless to the runner.
@@ -289,6 +252,10 @@ pub struct Run {
     /// Tighter limits; values above those of `start` are lowered to them.
     #[serde(default)]
     pub limits: Limits,
+    /// The oldest Landlock ABI with which the program may run; 0: it may run without Landlock. Where less holds the end
+    /// is `locks_missing`.
+    #[serde(default)]
+    pub require_landlock: u32,
 }
 
 /// What a run executes.
@@ -306,7 +273,7 @@ pub enum Program {
         arguments: Vec<String>,
     },
     /// A command without a shell. `argv[0]` with a `/` is relative to the working directory, else it is looked up in
-    /// `PATH` of the environment. An interpreter that was started ahead is dropped.
+    /// `PATH` of the environment. An interpreter that was started ahead is ended.
     Command {
         /// At least one element.
         argv: Vec<String>,

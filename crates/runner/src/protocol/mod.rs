@@ -5,37 +5,52 @@
 //! owner ◀── ready, claimed, ready, started, output*, file*, file_error*, result ── runner stdout
 //! ```
 //!
-//! The first `ready` is sent unasked when the runner boots, the second answers `start` when the locked interpreter
-//! stands. `result` is always the last frame. Each frame of the owner carries the nonce of its `claim`; a frame with
-//! another nonce is ignored. Unknown members of a frame are ignored, unknown frame types are `rejected`.
+//! The first `ready` is sent unasked when the runner boots, the second answers `start` once the locked child waits.
+//! `result` is always the last frame. `claim` gives the runner a key; every later frame, in both directions, is
+//! authenticated with it and numbered ([`OwnerLink`], [`RunnerLink`]), so neither a second writer on stdin nor a reader
+//! of the log can take part. Unknown members of a frame are ignored, unknown frame types are `rejected`.
 
 mod data;
 mod decode;
 mod inbound;
+mod key;
+mod link;
 mod outbound;
 mod probe;
-mod seal;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use data::Data;
 pub use decode::{DecodeError, Decoder, encode};
 pub use inbound::{
-    Ack, Area, Cancel, Claim, Cwd, Files, Identity, Interpreter, Journal, Landlock, Language, Limits, Program, Run,
-    StagedFile, Start, ToRunner, Watch,
+    Area, Claim, Cwd, Files, Identity, Interpreter, Journal, Landlock, Language, Limits, Program, Run, StagedFile,
+    Start, ToRunner, Watch,
 };
+pub use key::{KEY_BYTES, Key};
+pub(crate) use link::hex;
+pub use link::{Heard, OwnerLink, Reader, Refusal, RunnerLink};
 pub use outbound::{
     Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
-    OutputStream, Ready, Rejected, RunResult, Sealed, Started, StreamReport,
+    OutputStream, Ready, Rejected, RunResult, Sealed, Started, StreamReport, WorkBound,
 };
 pub use probe::{Probe, ProbeOutcome};
-pub(crate) use seal::is_secret;
-pub use seal::{KEY_BYTES, Sealer, open};
+pub(crate) use text::{json_bytes, shorten};
 
-/// The protocol number; it opens every conversation in `ready`. It grows when an old peer would misread a frame.
+/// The newest protocol that this release speaks. It grows when an old peer would misread a frame.
 ///
-/// 2: `start.journal` seals what a run tells, `run.context` is echoed in `started`.
-pub const PROTOCOL: u32 = 2;
+/// 3: `claim` gives a key instead of a nonce, frames are authenticated and numbered, both sides tell a range of
+/// protocols, `result` says what was asked.
+pub const PROTOCOL: u32 = 3;
+
+/// The oldest protocol that this release still speaks.
+pub const PROTOCOL_MIN: u32 = 3;
+
+/// The newest protocol that two ranges (`oldest`, `newest`) share.
+pub fn common_protocol(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
+    let newest = ours.1.min(theirs.1);
+    (newest >= ours.0.max(theirs.0)).then_some(newest)
+}
 
 /// The longest line either side accepts, in bytes without the newline.
 ///

@@ -12,7 +12,7 @@ pub const KILL_BOUND_MS: u64 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FromRunner {
-    /// The runner lives (no nonce yet), or stands started (answer to `start`).
+    /// The runner lives (at boot, and to a claim of another protocol), or the sandbox is ready (answer to `start`).
     Ready(Ready),
     /// Answers `claim`.
     Claimed(Claimed),
@@ -28,16 +28,15 @@ pub enum FromRunner {
     Result(RunResult),
     /// A line of the owner that was not acted on; nothing else changed.
     Rejected(Rejected),
-    /// One of `output`, `file`, `file_error` and `result` as only the owner can read it; see [`super::open`].
+    /// One of `output`, `file`, `file_error`, `result` and `rejected` as only the owner can read it; see
+    /// [`super::Reader`].
     Sealed(Sealed),
 }
 
-/// `sealed`: a frame of a run whose `start` gave a journal key.
+/// `sealed`: a frame of a run whose `start` asked for a sealed journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// The bound nonce.
-    pub nonce: String,
-    /// Counts the sealed frames of the run, from 0.
+    /// The frame's number among all of the conversation.
     pub sequence: u64,
     /// The sealed bytes.
     pub data: Data,
@@ -46,16 +45,23 @@ pub struct Sealed {
 /// `ready`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Empty at boot; the bound nonce when it answers `start`.
-    #[serde(default)]
-    pub nonce: String,
-    /// [`super::PROTOCOL`] of the runner.
+    /// The oldest protocol that the runner speaks; absent: only [`Ready::protocol`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_min: Option<u32>,
+    /// The newest protocol that the runner speaks.
     pub protocol: u32,
     /// The runner's version.
     pub version: String,
-    /// The state of the locks of the interpreter that stands ready; absent at boot and without an interpreter.
+    /// The locks of the child that waits for the program; absent at boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
+}
+
+impl Ready {
+    /// The oldest and the newest protocol that the runner speaks.
+    pub fn protocols(&self) -> (u32, u32) {
+        (self.protocol_min.unwrap_or(self.protocol), self.protocol)
+    }
 }
 
 /// The locks of a run as they were reached. There is no report of a run without seccomp, for there is no such run.
@@ -67,6 +73,20 @@ pub struct Locks {
     pub landlock: LandlockState,
     /// The ABI that the kernel gave, at most the newest that the runner knows; 0: none.
     pub landlock_abi: u32,
+    /// What bounds the bytes and files of the working directory.
+    pub work: WorkBound,
+}
+
+/// What bounds the bytes and files that a run keeps in its working directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkBound {
+    /// A file system of its own, which is full at the limits of `watch`; everything else is mounted read-only.
+    Mounted,
+    /// The runner counts them now and then: no mount could be made.
+    Watched,
+    /// Not the runner: `watch` names no such limits (in a pod the volume has a size).
+    Outside,
 }
 
 /// How much of the Landlock rules the kernel enforces.
@@ -84,19 +104,21 @@ pub enum LandlockState {
 /// `claimed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimed {
-    /// The nonce the runner is bound to; another one than you sent: it belongs to somebody else.
-    pub nonce: String,
+    /// The protocol of the conversation: the newest that both sides speak.
+    pub protocol: u32,
+    /// The runner's version.
+    pub version: String,
 }
 
 /// `started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The bound nonce.
-    pub nonce: String,
     /// The id of `run`.
     pub id: String,
-    /// SHA-256 (hex) of the program as received: of the source text, or of the argv joined by NUL.
+    /// What was asked, as one number: SHA-256 (hex) over the macs of the owner's frames up to and including `run`.
     pub digest: String,
+    /// The locks of the process that gets the program.
+    pub locks: Locks,
     /// The context of `run`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context: String,
@@ -115,8 +137,6 @@ pub enum OutputStream {
 /// `output`: sent when 4 KiB are together or 50 ms have passed since the first byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The bound nonce.
-    pub nonce: String,
     /// Which stream.
     pub stream: OutputStream,
     /// The bytes; a character may be cut between two frames.
@@ -126,8 +146,6 @@ pub struct Output {
 /// `file`: pieces of one file follow each other; the last one has `last`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePiece {
-    /// The bound nonce.
-    pub nonce: String,
     /// Path relative to the work directory.
     pub path: String,
     /// Permission bits.
@@ -147,9 +165,8 @@ pub struct FilePiece {
 /// `file_error`: something in the work directory that was not collected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileError {
-    /// The bound nonce.
-    pub nonce: String,
-    /// Path relative to the work directory (invalid UTF-8 replaced); empty for a summary of many.
+    /// Path relative to the work directory (invalid UTF-8 replaced, long ones shortened in the middle); empty for a
+    /// summary of many.
     pub path: String,
     /// What stood in the way.
     pub kind: FileErrorKind,
@@ -173,7 +190,7 @@ pub enum FileErrorKind {
     TooMany,
     /// Deeper than the walk goes.
     TooDeep,
-    /// The name is not UTF-8.
+    /// The name is not UTF-8, or the path is too long.
     Name,
     /// It could not be read.
     Unreadable,
@@ -213,7 +230,12 @@ pub enum Exit {
     },
     /// Killed by `cancel` or the end of the runner's stdin.
     Cancelled,
-    /// The program never ran. Fail closed: a lock that did not hold is told here too.
+    /// The program never ran: the kernel does not give the locks that `start` or `run` demands.
+    LocksMissing {
+        /// What is demanded and what is there, in one line.
+        reason: String,
+    },
+    /// The program never ran. Fail closed: a lock that could not be put on is told here too.
     NotStarted {
         /// What went wrong, in one line.
         reason: String,
@@ -232,10 +254,10 @@ pub struct StreamReport {
 /// `result`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// The bound nonce.
-    pub nonce: String,
-    /// The id of `run`; empty if `start` failed before it came.
+    /// The id of `run`; empty if the sandbox failed before it came.
     pub id: String,
+    /// The digest of `started`; empty if the sandbox failed before `run` came.
+    pub digest: String,
     /// How it ended.
     pub exit: Exit,
     /// Standard output.
@@ -262,9 +284,6 @@ pub struct RunResult {
 /// `rejected`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// The bound nonce, or empty.
-    #[serde(default)]
-    pub nonce: String,
     /// Which frame and why, in one line.
     pub message: String,
 }

@@ -8,9 +8,11 @@ fn decode_all(decoder: &mut Decoder) -> Vec<Result<ToRunner, DecodeError>> {
     std::iter::from_fn(|| decoder.next_frame()).collect()
 }
 
-fn claim(nonce: &str) -> ToRunner {
+fn claim(byte: u8) -> ToRunner {
     ToRunner::Claim(Claim {
-        nonce: nonce.to_owned(),
+        key: Key::new([byte; KEY_BYTES]),
+        protocol_min: PROTOCOL_MIN,
+        protocol: PROTOCOL,
     })
 }
 
@@ -33,9 +35,9 @@ proptest! {
     }
 
     #[test]
-    fn frames_survive_the_round_trip(nonce in ".*", path in ".*", data in prop::collection::vec(any::<u8>(), 0..600), cut in 1_usize..99) {
+    fn frames_survive_the_round_trip(path in ".*", data in prop::collection::vec(any::<u8>(), 0..600), cut in 1_usize..99) {
         let file = StagedFile { path, data: Data(data), append: true, executable: false };
-        let frame = ToRunner::Files(Files { nonce, area: Area::Work, files: vec![file] });
+        let frame = ToRunner::Files(Files { area: Area::Work, files: vec![file] });
         let mut decoder = Decoder::new();
         let mut seen = Vec::new();
         for piece in encode(&frame).chunks(cut) {
@@ -54,15 +56,15 @@ fn a_line_over_the_limit_is_dropped_and_the_next_one_read() {
         assert!(decoder.next_frame::<ToRunner>().is_none());
     }
     decoder.push(b"yz\n");
-    decoder.push(&encode(&claim("n")));
-    assert_eq!(decode_all(&mut decoder), [Err(DecodeError::TooLong), Ok(claim("n"))]);
+    decoder.push(&encode(&claim(7)));
+    assert_eq!(decode_all(&mut decoder), [Err(DecodeError::TooLong), Ok(claim(7))]);
 }
 
 #[test]
 fn a_bad_line_does_not_stop_the_next() {
     let mut decoder = Decoder::new();
     decoder.push(b"\n  \n{\"type\":\"nothing\"}\n[]\n");
-    decoder.push(&encode(&claim("n")));
+    decoder.push(&encode(&claim(7)));
     let seen = decode_all(&mut decoder);
     assert!(
         matches!(
@@ -71,7 +73,7 @@ fn a_bad_line_does_not_stop_the_next() {
         ),
         "{seen:?}"
     );
-    assert_eq!(seen[2..], [Ok(claim("n"))]);
+    assert_eq!(seen[2..], [Ok(claim(7))]);
 }
 
 #[test]
@@ -93,5 +95,19 @@ fn the_documented_lines_are_frames() {
         assert!(known, "{frame}");
         count += 1;
     }
-    assert_eq!(count, 5);
+    assert_eq!(count, 6);
+}
+
+#[test]
+fn two_ranges_share_their_newest_common_protocol() {
+    for (ours, theirs, common) in [
+        ((3, 3), (3, 3), Some(3)),
+        ((3, 5), (2, 4), Some(4)),
+        ((2, 4), (3, 5), Some(4)),
+        ((3, 5), (5, 9), Some(5)),
+        ((3, 4), (1, 2), None),
+        ((1, 2), (3, 4), None),
+    ] {
+        assert_eq!(common_protocol(ours, theirs), common, "{ours:?} {theirs:?}");
+    }
 }

@@ -100,7 +100,7 @@ impl Capture {
     }
 
     /// Returns the waiting bytes as a frame if they are due, or there is no more to wait for.
-    pub(super) fn frame(&mut self, nonce: &str, now: Instant, at_end: bool) -> Option<FromRunner> {
+    pub(super) fn frame(&mut self, now: Instant, at_end: bool) -> Option<FromRunner> {
         let is_due = self.pending.len() >= COALESCE_BYTES || self.due().is_some_and(|due| due <= now) || at_end;
         if !is_due || self.pending.is_empty() {
             return None;
@@ -108,7 +108,6 @@ impl Capture {
         self.since = None;
         let data = Data(std::mem::take(&mut self.pending));
         Some(FromRunner::Output(Output {
-            nonce: nonce.to_owned(),
             stream: self.stream,
             data,
         }))
@@ -195,13 +194,13 @@ mod tests {
         let now = Instant::now();
         let mut stream = capture(100_000);
         stream.take(b"a", now);
-        assert!(stream.frame("n", now, false).is_none());
-        assert!(stream.frame("n", now + COALESCE_TIME, false).is_some());
+        assert!(stream.frame(now, false).is_none());
+        assert!(stream.frame(now + COALESCE_TIME, false).is_some());
         stream.take(&[b'a'; COALESCE_BYTES], now);
-        assert!(stream.frame("n", now, false).is_some());
+        assert!(stream.frame(now, false).is_some());
         stream.take(b"a", now);
-        assert!(stream.frame("n", now, true).is_some());
-        assert!(stream.frame("n", now, true).is_none());
+        assert!(stream.frame(now, true).is_some());
+        assert!(stream.frame(now, true).is_none());
     }
 
     #[test]

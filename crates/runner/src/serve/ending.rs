@@ -4,11 +4,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::WaitStatus;
 
+use super::bounds::{MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
 use super::run::{Active, Process, Readiness};
-use super::session::{Session, hex};
-use crate::files::{Collected, collect};
+use super::session::Session;
+use crate::files::{Found, Sink, collect};
 use crate::process::{kill_everything, usage_of_children};
-use crate::protocol::{Data, Exit, FileError, FilePiece, FromRunner, PIECE_BYTES, RunResult, StreamReport};
+use crate::protocol::{
+    Data, Exit, FileError, FileErrorKind, FilePiece, FromRunner, PIECE_BYTES, RunResult, StreamReport, hex, json_bytes,
+    shorten,
+};
 
 /// How many reads of the pipes follow the death of everybody: a pipe holds 1 MiB at most, in reads of 64 KiB. Nobody
 /// writes any more, so there is an end; the bound says so to the reader.
@@ -23,13 +27,15 @@ pub(super) fn finish(
 ) -> rustix::io::Result<()> {
     let ended = Instant::now();
     let mut process = session.process.take();
-    let (mut killed, mut survivors) = (0, 0);
+    let mut dismissed = std::mem::take(&mut session.dismissed);
+    dismissed.extend(session.standby.take().map(|standby| standby.pid()));
     if let Some(process) = &mut process {
         process.reap();
-        let told = kill_everything(process.unreaped(), session.reach());
-        process.status = process.status.or(told.main);
-        killed = told.others;
-        survivors = told.survivors;
+    }
+    let main = process.as_ref().and_then(Process::unreaped);
+    let killed = kill_everything(main, &dismissed, session.reach());
+    if let Some(process) = &mut process {
+        process.status = process.status.or(killed.main);
         for stream in [&mut process.stdout, &mut process.stderr] {
             for _ in 0..DRAIN_READS {
                 if !stream.read(ended) {
@@ -41,36 +47,39 @@ pub(super) fn finish(
     }
     let usage = usage_of_children();
     let mut exit = exit_of(session, process.as_ref(), usage.cpu);
-    if survivors > 0 {
-        exit = Exit::Survivors { count: survivors };
+    if killed.survivors > 0 {
+        exit = Exit::Survivors {
+            count: killed.survivors,
+        };
     }
-    let has_run = process.is_some() && session.has_run() && !matches!(exit, Exit::NotStarted { .. });
+    let never_ran = matches!(exit, Exit::NotStarted { .. } | Exit::LocksMissing { .. });
+    let has_run = process.is_some() && session.has_run() && !never_ran;
     let mut streams = [StreamReport::default(); 2];
     if let Some(process) = process.as_mut().filter(|_| has_run) {
         for (stream, report) in [&mut process.stdout, &mut process.stderr].into_iter().zip(&mut streams) {
-            stream.fit(session.out.raw_room());
-            if let Some(frame) = stream.frame(&session.nonce, ended, true) {
-                session.out.send(&frame, &session.nonce);
+            stream.fit(session.out.output_room());
+            if let Some(frame) = stream.frame(ended, true) {
+                session.tell(&frame);
             }
             *report = stream.report();
         }
     }
-    let (files, file_errors) = if has_run && survivors == 0 {
+    let (files, file_errors) = if has_run && killed.survivors == 0 {
         send_files(session, write)?
     } else {
         (0, 0)
     };
     let active = session.active.as_ref();
     session.tell(&FromRunner::Result(RunResult {
-        nonce: session.nonce.clone(),
         id: active.map(|active| active.id.clone()).unwrap_or_default(),
+        digest: active.map(|active| active.digest.clone()).unwrap_or_default(),
         exit,
         stdout: streams[0],
         stderr: streams[1],
         wall_us: active.map_or(0, |active| micros(ended - active.began)),
         cpu_us: micros(usage.cpu),
         max_rss_bytes: usage.max_rss_bytes,
-        killed,
+        killed: killed.others,
         files,
         file_errors,
         locks: process.map(|process| process.locks),
@@ -84,8 +93,8 @@ fn micros(duration: Duration) -> u64 {
 
 /// Decides how it ended. The runner's own decision comes first: after it the main process dies of our signal.
 fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> Exit {
-    if let Some(reason) = session.failed.take() {
-        return Exit::NotStarted { reason };
+    if let Some(exit) = session.failed.take() {
+        return exit;
     }
     let (Some(process), Some(active)) = (process, session.active.as_mut()) else {
         let reason = match process {
@@ -154,44 +163,80 @@ fn send_files(
         return Ok((0, 0));
     };
     let limits = session.active.as_ref().map_or(setup.limits, |active| active.limits);
-    let (mut files, mut errors) = (0, 0);
-    let mut written = Ok(());
+    let mut outlet = Outlet {
+        session,
+        write,
+        files: 0,
+        errors: 0,
+        written: Ok(()),
+    };
     collect(
         &setup.place,
         &setup.staged,
-        limits.result_bytes.min(session.out.raw_room()),
+        limits.result_bytes,
         limits.result_files,
-        &mut |collected| {
-            if written.is_err() {
-                return;
-            }
-            match collected {
-                Collected::File {
-                    path,
-                    mode,
-                    sha256,
-                    bytes,
-                } => {
-                    files += 1;
-                    send_file(session, &path, mode, &hex(&sha256), &bytes);
-                }
-                Collected::Error { path, kind, message } => {
-                    errors += 1;
-                    session.tell(&FromRunner::FileError(FileError {
-                        nonce: session.nonce.clone(),
-                        path,
-                        kind,
-                        message,
-                    }));
-                }
-            }
-            if session.out.is_full() {
-                written = write(session);
-            }
-        },
+        &mut outlet,
     );
+    let (sent, written) = ((outlet.files, outlet.errors), outlet.written);
     session.setup = Some(setup);
-    written.map(|()| (files, errors))
+    written.map(|()| sent)
+}
+
+/// Where what is collected goes.
+struct Outlet<'a> {
+    session: &'a mut Session,
+    write: &'a mut dyn FnMut(&mut Session) -> rustix::io::Result<()>,
+    files: u64,
+    errors: u64,
+    /// Nothing more is sent once the owner is gone.
+    written: rustix::io::Result<()>,
+}
+
+impl Sink for Outlet<'_> {
+    fn judge(&self, path: &str, size: u64) -> Result<(), (FileErrorKind, String)> {
+        let length = json_bytes(path);
+        if path.len() > MAX_PATH_BYTES {
+            return Err((
+                FileErrorKind::Name,
+                format!("the path has more than {MAX_PATH_BYTES} bytes"),
+            ));
+        }
+        if !self.session.out.fits_file(length, size) {
+            return Err((
+                FileErrorKind::TooLarge,
+                format!("{size} bytes; the log has no room for them"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, found: Found<'_>) {
+        if self.written.is_err() {
+            return;
+        }
+        match found {
+            Found::File {
+                path,
+                mode,
+                sha256,
+                bytes,
+            } => {
+                self.files += 1;
+                send_file(self.session, path, mode, &hex(&sha256), &bytes);
+            }
+            Found::Error { path, kind, message } => {
+                self.errors += 1;
+                self.session.tell(&FromRunner::FileError(FileError {
+                    path: shorten(&path, MAX_TOLD_PATH_BYTES),
+                    kind,
+                    message: shorten(&message, MAX_REASON_BYTES),
+                }));
+            }
+        }
+        if self.session.out.is_full() {
+            self.written = (self.write)(self.session);
+        }
+    }
 }
 
 fn send_file(session: &mut Session, path: &str, mode: u32, sha256: &str, bytes: &[u8]) {
@@ -201,7 +246,6 @@ fn send_file(session: &mut Session, path: &str, mode: u32, sha256: &str, bytes: 
         let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
         let last = piece.len() == rest.len();
         session.tell(&FromRunner::File(FilePiece {
-            nonce: session.nonce.clone(),
             path: path.to_owned(),
             mode,
             size: bytes.len() as u64,

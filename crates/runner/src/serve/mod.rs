@@ -7,6 +7,7 @@
 //!                     locked child
 //! ```
 
+mod bounds;
 mod capture;
 mod ending;
 mod memory;
@@ -15,7 +16,8 @@ mod resolve;
 mod run;
 mod session;
 mod setup;
+mod stop;
 mod turn;
 mod watch;
 
-pub use turn::serve;
+pub use turn::{serve, serve_on};

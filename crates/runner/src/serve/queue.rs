@@ -1,8 +1,17 @@
-//! Frames on their way to the owner.
+//! Frames on their way to the owner, and how much of them a log may hold.
+//!
+//! In a pod stdout is the container's log as well. Rotated, it would lose the line that says what has run, so everything
+//! on it together stays below a cap, whatever the run does and whoever writes to stdin:
+//!
+//! ```text
+//! 0 ───────────────────────────────────────────────┬───────────────────────┬──────────── max_bytes
+//!   ready, claimed, started, output, files          │ file_error, rejected  │ result
+//!   what does not fit ends the run or is not sent    │ bounded in number     │ one, of bounded size
+//! ```
 
 use std::os::fd::BorrowedFd;
 
-use crate::protocol::{FromRunner, Journal, Sealer, encode, is_secret};
+use crate::protocol::{FromRunner, Journal, PIECE_BYTES, RunnerLink, encode};
 
 /// A pipe that polls as writable takes at least this much without blocking (PIPE_BUF).
 const WRITE_BYTES: usize = 4096;
@@ -14,8 +23,16 @@ const HIGH_WATER_BYTES: usize = 1 << 20;
 const LOG_LINE_BYTES: usize = 16 << 10;
 /// What a container runtime writes before each piece of a line: time, stream, tag.
 const LOG_PREFIX_BYTES: usize = 48;
-/// Kept free of output and files: 100 file errors with the longest names, and the result.
-const LOG_RESERVE_BYTES: u64 = 256 << 10;
+/// Kept free for the result, whose texts have 512 bytes at most.
+const RESULT_BYTES: u64 = 8 << 10;
+/// Kept free for 101 file errors of 255 bytes of path and 512 of message, sealed, and 16 rejections.
+const ERRORS_BYTES: u64 = 184 << 10;
+/// The smallest log that a run is started with: what is kept free, what comes before the run, and some output.
+const MIN_LOG_BYTES: u64 = 256 << 10;
+
+/// What a frame of output or of a file has around its path and bytes, the seal and the mac included: 354 bytes with the
+/// longest numbers.
+const FRAME_BYTES: u64 = 384;
 
 /// The queue of encoded frames.
 #[derive(Debug, Default)]
@@ -24,59 +41,80 @@ pub(super) struct OutQueue {
     start: usize,
     /// Bytes of the log so far, as the container runtime writes it.
     log_bytes: u64,
-    journal: Option<KeptLog>,
-}
-
-/// The rules of a stdout that is kept.
-#[derive(Debug)]
-struct KeptLog {
-    max_bytes: u64,
-    sealer: Option<Sealer>,
+    /// The cap of the log, where stdout is kept.
+    max_bytes: Option<u64>,
+    /// The owner, once there is one.
+    pub(super) link: Option<RunnerLink>,
 }
 
 impl OutQueue {
     /// Keeps to these rules from now on.
     ///
-    /// Errors: the key has a wrong length; nothing may run then.
-    pub(super) fn keep(&mut self, journal: &Journal) -> Result<(), String> {
-        let sealer = match &journal.key {
-            Some(key) => Some(Sealer::new(&key.0).ok_or("journal: the key has a wrong length")?),
-            None => None,
-        };
-        self.journal = Some(KeptLog {
-            max_bytes: journal.max_bytes,
-            sealer,
-        });
+    /// Errors: the log is too small for anything; nothing may run then.
+    pub(super) fn keep(&mut self, journal: Journal) -> Result<(), String> {
+        if journal.max_bytes < MIN_LOG_BYTES {
+            return Err(format!("journal: max_bytes must be at least {MIN_LOG_BYTES}"));
+        }
+        self.max_bytes = Some(journal.max_bytes);
+        if let Some(link) = self.link.as_mut().filter(|_| journal.seal) {
+            link.seal();
+        }
         Ok(())
     }
 
-    /// Appends a frame, sealed if it has to be.
-    pub(super) fn send(&mut self, frame: &FromRunner, nonce: &str) {
+    /// Appends a frame, if the log may still hold it. Nothing that matters is refused: output and files are cut before,
+    /// by [`OutQueue::output_room`] and [`OutQueue::fits_file`], and the rest has a room of its own.
+    pub(super) fn send(&mut self, frame: &FromRunner) -> bool {
         if self.start > HIGH_WATER_BYTES {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        let sealer = self.journal.as_mut().and_then(|journal| journal.sealer.as_mut());
-        let line = match sealer.filter(|_| is_secret(frame)) {
-            Some(sealer) => match sealer.seal(frame, nonce) {
-                Some(closed) => encode(&closed),
-                // It would have to go out plain: rather not at all.
-                None => return,
-            },
+        let line = match &self.link {
+            Some(link) => link.line(frame),
             None => encode(frame),
         };
-        self.log_bytes += log_bytes(line.len());
+        let cost = log_bytes(line.len() as u64);
+        let kept_free = match frame {
+            FromRunner::Result(_) => 0,
+            FromRunner::FileError(_) | FromRunner::Rejected(_) => RESULT_BYTES,
+            _ => RESULT_BYTES + ERRORS_BYTES,
+        };
+        if self.room(kept_free) < cost {
+            return false;
+        }
+        if let Some(link) = &mut self.link {
+            link.sent();
+        }
+        self.log_bytes += cost;
         self.bytes.extend_from_slice(&line);
+        true
     }
 
-    /// Bytes of output or files that still fit the log.
-    pub(super) fn raw_room(&self) -> u64 {
-        let Some(journal) = &self.journal else {
+    /// Bytes of the log that are left beside what is kept free.
+    fn room(&self, kept_free: u64) -> u64 {
+        self.max_bytes.map_or(u64::MAX, |max_bytes| {
+            max_bytes.saturating_sub(kept_free).saturating_sub(self.log_bytes)
+        })
+    }
+
+    /// Bytes that one frame of output may hold now.
+    pub(super) fn output_room(&self) -> u64 {
+        if self.max_bytes.is_none() {
             return u64::MAX;
-        };
-        let room = journal.max_bytes.saturating_sub(self.log_bytes + LOG_RESERVE_BYTES);
-        // Base64 makes 4 bytes of 3; prefixes, names and seals are below 1 in 40 of a frame of 4 KiB and more.
-        room / 4 * 3 / 40 * 39
+        }
+        let room = self.room(RESULT_BYTES + ERRORS_BYTES);
+        // The inverse of `frame_cost`, rounded down.
+        let line = room / (LOG_LINE_BYTES + LOG_PREFIX_BYTES) as u64 * LOG_LINE_BYTES as u64
+            + (room % (LOG_LINE_BYTES + LOG_PREFIX_BYTES) as u64).saturating_sub(LOG_PREFIX_BYTES as u64);
+        (line.saturating_sub(FRAME_BYTES) / 4 * 3).saturating_sub(3)
+    }
+
+    /// Whether a whole file may still be told, with its path in each of its pieces. `path_bytes`: as JSON writes it.
+    pub(super) fn fits_file(&self, path_bytes: u64, size: u64) -> bool {
+        let piece = PIECE_BYTES as u64;
+        let whole = (size / piece).saturating_mul(frame_cost(path_bytes, piece));
+        let cost = whole.saturating_add(frame_cost(path_bytes, size % piece));
+        cost <= self.room(RESULT_BYTES + ERRORS_BYTES)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -131,77 +169,15 @@ impl OutQueue {
 }
 
 /// What a line of this length costs in the log.
-fn log_bytes(line: usize) -> u64 {
-    (line + line.div_ceil(LOG_LINE_BYTES) * LOG_PREFIX_BYTES) as u64
+fn log_bytes(line: u64) -> u64 {
+    line + line.div_ceil(LOG_LINE_BYTES as u64) * LOG_PREFIX_BYTES as u64
+}
+
+/// The most that a frame with this much text and these bytes costs: sealed, both are base64 once.
+fn frame_cost(text: u64, bytes: u64) -> u64 {
+    log_bytes(FRAME_BYTES + (text + bytes).div_ceil(3) * 4)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::{Data, Output, OutputStream};
-
-    fn output(bytes: usize) -> FromRunner {
-        FromRunner::Output(Output {
-            nonce: "n".to_owned(),
-            stream: OutputStream::Stdout,
-            data: Data(vec![b'x'; bytes]),
-        })
-    }
-
-    #[test]
-    fn a_log_stays_under_its_cap_whatever_the_run_writes() {
-        for (key, piece) in [
-            (None, 4096),
-            (Some(Data(vec![1; 32])), 4096),
-            (Some(Data(vec![1; 32])), 200_000),
-        ] {
-            let mut queue = OutQueue::default();
-            queue
-                .keep(&Journal {
-                    key,
-                    max_bytes: 6 << 20,
-                })
-                .unwrap();
-            while queue.raw_room() >= piece as u64 {
-                queue.send(&output(piece), "n");
-            }
-            let used = queue.log_bytes;
-            assert!(used <= (6 << 20) - LOG_RESERVE_BYTES, "{used}");
-            assert!(used > 4 << 20, "{used}");
-        }
-    }
-
-    #[test]
-    fn without_a_journal_there_is_no_cap() {
-        let mut queue = OutQueue::default();
-        queue.send(&output(1 << 20), "n");
-        assert_eq!(queue.raw_room(), u64::MAX);
-    }
-
-    #[test]
-    fn a_key_of_a_wrong_length_is_refused() {
-        let journal = Journal {
-            key: Some(Data(vec![1; 31])),
-            max_bytes: 1,
-        };
-        assert!(OutQueue::default().keep(&journal).is_err());
-    }
-
-    #[test]
-    fn a_sealed_log_shows_nothing_of_the_output() {
-        let mut queue = OutQueue::default();
-        queue
-            .keep(&Journal {
-                key: Some(Data(vec![1; 32])),
-                max_bytes: 6 << 20,
-            })
-            .unwrap();
-        queue.send(&output(100), "n");
-        let text = String::from_utf8(queue.bytes).unwrap();
-        assert!(
-            text.starts_with(r#"{"type":"sealed","nonce":"n","sequence":0,"data":""#),
-            "{text}"
-        );
-        assert!(!text.contains("stdout"), "{text}");
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

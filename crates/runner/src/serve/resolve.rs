@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::files::{Place, TEMPORARY};
+use crate::files::{HOME, Place, TEMPORARY};
 use crate::protocol::Cwd;
 
 /// Names that the runner sets itself.
@@ -75,11 +75,11 @@ pub(super) fn variables(environment: &BTreeMap<String, String>) -> Result<Vec<(S
 
 /// The reserved variables.
 pub(super) fn reserved(place: &Place) -> Vec<(String, String)> {
+    let path = |name: &str| place.work_path.join(name).to_string_lossy().into_owned();
     let work = place.work_path.to_string_lossy().into_owned();
-    let temporary = place.work_path.join(TEMPORARY).to_string_lossy().into_owned();
     RESERVED
         .into_iter()
         .map(str::to_owned)
-        .zip([work.clone(), temporary, work])
+        .zip([path(HOME), path(TEMPORARY), work])
         .collect()
 }

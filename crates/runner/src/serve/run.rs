@@ -80,8 +80,8 @@ impl Payload {
 }
 
 impl Process {
-    /// Takes a child over. `waits` says whether it has a bootstrap.
-    pub(super) fn new(child: Child, readiness: Readiness, output_bytes: u64) -> Self {
+    /// Takes a child over.
+    pub(super) fn new(child: Child, locks: Locks, readiness: Readiness, output_bytes: u64) -> Self {
         let pipe = child.stdin.filter(|pipe| rustix::io::ioctl_fionbio(pipe, true).is_ok());
         // The handshake is no output, but it goes through the same capture.
         let room = if readiness == Readiness::Ready {
@@ -92,9 +92,9 @@ impl Process {
         Self {
             pid: child.pid,
             pidfd: child.pidfd,
-            locks: child.locks,
-            stdout: Capture::new(child.stdout, OutputStream::Stdout, room),
-            stderr: Capture::new(child.stderr, OutputStream::Stderr, output_bytes),
+            locks,
+            stdout: Capture::new(Some(child.stdout), OutputStream::Stdout, room),
+            stderr: Capture::new(Some(child.stderr), OutputStream::Stderr, output_bytes),
             payload: Payload {
                 pipe,
                 ..Payload::default()
@@ -141,9 +141,24 @@ impl Process {
     pub(super) fn lower(&mut self, limits: &Effective, identity: Option<Identity>) -> Result<(), String> {
         self.stdout.set_cap(limits.output_bytes);
         self.stderr.set_cap(limits.output_bytes);
-        let rlimits = limits.rlimits(cpu_used(self.pid));
-        lower_limits(self.pid, identity, &rlimits).map_err(|error| format!("limits: {}", std::io::Error::from(error)))
+        lower(self.pid, limits, identity)
     }
+
+    /// Ends a process that has run nothing. It is reaped with the orphans.
+    pub(super) fn kill(self) -> Option<Pid> {
+        let pid = self.unreaped()?;
+        // It may have ended by itself, which is as good.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        Some(pid)
+    }
+}
+
+/// Lowers the limits of a child that was started ahead to those of the request.
+///
+/// Errors: a limit cannot be set; the program must not get the child then.
+pub(super) fn lower(pid: Pid, limits: &Effective, identity: Option<Identity>) -> Result<(), String> {
+    lower_limits(pid, identity, &limits.rlimits(cpu_used(pid)))
+        .map_err(|error| format!("limits: {}", std::io::Error::from(error)))
 }
 
 /// The CPU time a process has used; zero where the kernel does not tell.
@@ -158,6 +173,8 @@ fn cpu_used(pid: Pid) -> Duration {
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) id: String,
+    /// What was asked.
+    pub(super) digest: String,
     pub(super) limits: Effective,
     pub(super) began: Instant,
     pub(super) watcher: Watcher,

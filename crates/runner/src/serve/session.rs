@@ -2,56 +2,68 @@
 
 use std::time::{Duration, Instant};
 
-use sha2::{Digest as _, Sha256};
+use rustix::process::Pid;
 
+use super::bounds::{MAX_CLAIMS, MAX_CONTEXT_BYTES, MAX_ID_BYTES, MAX_REASON_BYTES, MAX_REJECTED, MAX_STRANGERS};
 use super::queue::OutQueue;
 use super::resolve;
-use super::run::{Active, Process, Readiness};
+use super::run::{Active, Process, Readiness, lower};
 use super::setup::Setup;
 use super::watch::Watcher;
 use crate::bootstrap;
 use crate::files::stage;
-use crate::locks::Effective;
-use crate::process::{Launch, Reach, Stdin, go_ahead, kill_everything, spawn};
+use crate::locks::Kernel;
+use crate::process::{NoChild, Reach, Waiting, go_ahead};
 use crate::protocol::{
-    Claimed, DecodeError, Exit, Files, FromRunner, PROTOCOL, Program, Ready, Rejected, Run, Start, Started, ToRunner,
+    Claim, Claimed, DecodeError, Exit, Files, FromRunner, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready, Refusal,
+    Rejected, Run, RunnerLink, Start, Started, ToRunner, common_protocol, json_bytes, shorten,
 };
 
-/// Longest context of a run; it goes into the log.
-const MAX_CONTEXT_BYTES: usize = 4096;
-/// Longest nonce; it is repeated on every frame.
-const MAX_NONCE_BYTES: usize = 128;
 /// An interpreter that has not come up by then will not.
 pub(super) const START_BOUND: Duration = Duration::from_secs(30);
 
 /// The state of the conversation.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    pub(super) nonce: String,
+    kernel: Kernel,
     pub(super) out: OutQueue,
     pub(super) setup: Option<Setup>,
+    /// The main process: an interpreter that waits or runs, or a command that runs.
     pub(super) process: Option<Process>,
+    /// A locked child that waits for a command.
+    pub(super) standby: Option<Waiting>,
+    /// Children that were started ahead and not needed: they end, and count as nobody's.
+    pub(super) dismissed: Vec<Pid>,
     /// A run whose interpreter has not come up yet.
     waiting: Option<Run>,
     pub(super) active: Option<Active>,
     /// The answer to `start` is due when the interpreter stands.
     owes_ready: bool,
     /// Set when nothing can run any more: the result is due.
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<Exit>,
     /// When a run without an owner is killed.
     pub(super) orphaned: Option<Instant>,
+    /// The pod is to end after the run.
+    is_stopping: bool,
+    /// Answers given so far, each of which has a bound.
+    strangers: u32,
+    claims: u32,
+    rejected: u32,
 }
 
 impl Session {
-    pub(super) fn new() -> Self {
-        let mut session = Self::default();
-        session.send_ready();
+    pub(super) fn new(kernel: Kernel) -> Self {
+        let mut session = Self {
+            kernel,
+            ..Self::default()
+        };
+        session.tell(&ready(None));
         session
     }
 
     /// Puts a frame into the queue.
-    pub(super) fn tell(&mut self, frame: &FromRunner) {
-        self.out.send(frame, &self.nonce);
+    pub(super) fn tell(&mut self, frame: &FromRunner) -> bool {
+        self.out.send(frame)
     }
 
     /// Whether a program was asked for.
@@ -64,57 +76,121 @@ impl Session {
         Reach::of(self.setup.as_ref().and_then(|setup| setup.start.identity))
     }
 
-    /// Acts on one line of the owner.
-    pub(super) fn take(&mut self, line: Result<ToRunner, DecodeError>, now: Instant) {
-        let frame = match line {
-            Ok(frame) => frame,
-            Err(error) => return self.reject(error.to_string()),
+    /// Nothing can run any more, for this reason.
+    fn fail(&mut self, reason: &str) {
+        self.failed = Some(not_started(reason));
+    }
+
+    /// Acts on one line of stdin.
+    pub(super) fn take(&mut self, line: Result<&[u8], DecodeError>, now: Instant) {
+        let Some(owner) = &mut self.out.link else {
+            return self.take_unclaimed(line);
         };
-        if let ToRunner::Claim(claim) = &frame {
-            if self.nonce.is_empty() && (1..=MAX_NONCE_BYTES).contains(&claim.nonce.len()) {
-                self.nonce.clone_from(&claim.nonce);
+        // What is too long is cut, so nobody can prove that it is the owner's.
+        let Ok(line) = line else { return };
+        match owner.read(line) {
+            Ok(frame) => self.act(frame, now),
+            Err(Refusal::Stranger) => {}
+            Err(Refusal::Claim(_)) => self.answer_claim(),
+            Err(Refusal::Malformed(what)) => self.reject(&format!("frame is malformed: {what}")),
+            Err(Refusal::Lost { due, came }) => {
+                let reason = format!("frame {due} of the owner was lost on its way: frame {came} came in its place");
+                self.end(&reason);
             }
-            if self.nonce.is_empty() {
-                return self.reject("claim: a nonce has 1 to 128 bytes".to_owned());
-            }
-            return self.tell(&FromRunner::Claimed(Claimed {
-                nonce: self.nonce.clone(),
+        }
+    }
+
+    /// Before there is an owner: the first claim makes one.
+    fn take_unclaimed(&mut self, line: Result<&[u8], DecodeError>) {
+        let found = line.map(serde_json::from_slice::<ToRunner>);
+        if let Ok(Ok(ToRunner::Claim(claim))) = found {
+            return self.claim(claim);
+        }
+        // Whose line it is nobody knows, so nothing of it goes into the log; not even what a parser says of it.
+        let message = match found {
+            Ok(Ok(_)) => "the runner is not claimed",
+            Ok(Err(_)) => "not a frame of protocol 3, whose first is `claim` with a key",
+            Err(_) => "the line is too long",
+        };
+        if self.strangers < MAX_STRANGERS {
+            self.strangers += 1;
+            self.tell(&FromRunner::Rejected(Rejected {
+                message: message.to_owned(),
             }));
         }
-        if self.nonce.is_empty() || frame.nonce() != self.nonce {
-            // Not our owner: no answer, or a stranger could make the journal grow.
+    }
+
+    fn claim(&mut self, claim: Claim) {
+        if common_protocol((PROTOCOL_MIN, PROTOCOL), (claim.protocol_min, claim.protocol)).is_none() {
+            if self.strangers < MAX_STRANGERS {
+                self.strangers += 1;
+                self.tell(&ready(None));
+            }
             return;
         }
+        self.out.link = Some(RunnerLink::new(claim.key));
+        self.answer_claim();
+    }
+
+    fn answer_claim(&mut self) {
+        if self.claims < MAX_CLAIMS {
+            self.claims += 1;
+            self.tell(&FromRunner::Claimed(Claimed {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            }));
+        }
+    }
+
+    fn act(&mut self, frame: ToRunner, now: Instant) {
         match frame {
-            ToRunner::Claim(_) | ToRunner::Ack(_) => {}
+            ToRunner::Claim(_) | ToRunner::Ack => {}
             ToRunner::Start(start) => self.start(start, now),
             ToRunner::Files(files) => self.files(&files),
             ToRunner::Run(run) => self.run(run, now),
-            ToRunner::Cancel(_) => self.cancel(),
+            ToRunner::Cancel => self.end("cancelled before the run"),
         }
     }
 
     fn start(&mut self, start: Start, now: Instant) {
         if self.setup.is_some() {
-            return self.reject("start: the sandbox stands already".to_owned());
+            return self.reject("start: the sandbox stands already");
         }
-        if let Some(journal) = &start.journal
+        if let Some(journal) = start.journal
             && let Err(reason) = self.out.keep(journal)
         {
-            self.failed = Some(reason);
-            return;
+            return self.fail(&reason);
         }
-        let started = Setup::new(start).and_then(|setup| Ok((setup.start_ahead()?, setup)));
-        match started {
-            Ok((child, setup)) => {
+        match self.build(start, now) {
+            Ok(()) => {
                 self.owes_ready = true;
-                let output_bytes = setup.limits.output_bytes;
-                self.process = child.map(|child| Process::new(child, Readiness::Starting(now), output_bytes));
-                self.setup = Some(setup);
                 self.answer_start();
             }
-            Err(reason) => self.failed = Some(reason),
+            Err(reason) => self.failed = Some(without_child(reason)),
         }
+    }
+
+    /// Makes the place of the run and its children: an interpreter if one is asked for, and one that waits for a command.
+    fn build(&mut self, start: Start, now: Instant) -> Result<(), NoChild> {
+        let setup = self.setup.insert(Setup::new(start, self.kernel)?);
+        let output_bytes = setup.limits.output_bytes;
+        if let Some(child) = setup.start_ahead()? {
+            let locks = setup.locks(child.landlock);
+            self.process = Some(Process::new(child, locks, Readiness::Starting(now), output_bytes));
+        }
+        if self.process.is_none() || setup.start.commands {
+            self.standby = Some(setup.stand_by()?);
+        }
+        Ok(())
+    }
+
+    /// The locks that hold for whatever runs.
+    fn locks(&self) -> Option<Locks> {
+        let of_standby = || {
+            let (setup, standby) = (self.setup.as_ref()?, self.standby.as_ref()?);
+            Some(setup.locks(standby.landlock()))
+        };
+        self.process.as_ref().map(|process| process.locks).or_else(of_standby)
     }
 
     /// Sends the second `ready` once the interpreter stands, or if there is none.
@@ -125,73 +201,94 @@ impl Session {
             .is_none_or(|process| process.readiness == Readiness::Ready);
         if self.owes_ready && stands {
             self.owes_ready = false;
-            self.send_ready();
+            self.tell(&ready(self.locks()));
         }
-    }
-
-    fn send_ready(&mut self) {
-        self.tell(&FromRunner::Ready(Ready {
-            nonce: self.nonce.clone(),
-            protocol: PROTOCOL,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            locks: self.process.as_ref().map(|process| process.locks),
-        }));
     }
 
     fn files(&mut self, files: &Files) {
         if self.active.is_some() {
-            return self.reject("files: the run has begun".to_owned());
+            return self.reject("files: the run has begun");
         }
         let Some(setup) = &mut self.setup else {
-            return self.reject("files: there was no start".to_owned());
+            return self.reject("files: there was no start");
         };
         for file in &files.files {
             if let Err(reason) = stage(&setup.place, files.area, file, &mut setup.staged) {
                 // Without its file the program would fail in a way that nobody understands.
-                self.failed = Some(reason);
-                return;
+                return self.fail(&reason);
             }
         }
     }
 
     fn run(&mut self, run: Run, now: Instant) {
         if self.active.is_some() {
-            return self.reject("run: this runner has run already".to_owned());
+            return self.reject("run: this runner has run already");
         }
-        let Some(setup) = &self.setup else {
-            return self.reject("run: there was no start".to_owned());
+        let (Some(setup), Some(link)) = (&self.setup, &self.out.link) else {
+            return self.reject("run: there was no start");
         };
-        if run.context.len() > MAX_CONTEXT_BYTES {
-            return self.reject(format!("run: the context is longer than {MAX_CONTEXT_BYTES} bytes"));
+        for (what, text, limit) in [
+            ("id", &run.id, MAX_ID_BYTES),
+            ("context", &run.context, MAX_CONTEXT_BYTES),
+        ] {
+            if json_bytes(text) > limit as u64 {
+                return self.reject(&format!("run: the {what} is longer than {limit} bytes"));
+            }
         }
         go_ahead();
-        let limits = setup.limits.lowered(&run.limits);
-        let watch = setup.start.watch;
-        let started = FromRunner::Started(Started {
-            nonce: self.nonce.clone(),
-            id: run.id.clone(),
-            digest: digest(&run.program),
-            context: run.context.clone(),
-        });
-        self.out.send(&started, &self.nonce);
+        let mut limits = setup.limits;
+        if matches!(run.program, Program::Command { .. }) {
+            // That of the interpreter that started ahead.
+            limits.address_space_bytes = None;
+        }
         self.active = Some(Active {
             id: run.id.clone(),
-            limits,
+            digest: link.asked(),
+            limits: limits.lowered(&run.limits),
             began: now,
-            watcher: Watcher::start(watch, now),
+            watcher: Watcher::start(setup.watched(), now),
             kills: setup.kills.clone().started(),
             verdict: None,
         });
-        let outcome = match &run.program {
-            Program::Command { argv } => self.run_command(&run, argv, &limits),
-            Program::Code { .. } => {
-                self.waiting = Some(run);
-                self.hand_over()
-            }
+        let begun = match &run.program {
+            Program::Command { argv } => self.run_command(&run, argv),
+            Program::Code { .. } => self.run_code(run),
         };
-        if let Err(reason) = outcome {
-            self.failed = Some(reason);
+        if let Err(reason) = begun {
+            self.failed = Some(without_child(reason));
         }
+    }
+
+    /// Says that the run begins, if it may with the locks that hold.
+    fn begin(&mut self, run: &Run, locks: Locks) -> Result<(), NoChild> {
+        if locks.landlock_abi < run.require_landlock {
+            return Err(NoChild::LocksMissing(format!(
+                "the run needs Landlock ABI {}, this kernel has {}",
+                run.require_landlock,
+                match locks.landlock_abi {
+                    0 => "none".to_owned(),
+                    abi => format!("ABI {abi}"),
+                }
+            )));
+        }
+        let digest = self.active.as_ref().map(|active| active.digest.clone());
+        self.tell(&FromRunner::Started(Started {
+            id: run.id.clone(),
+            digest: digest.unwrap_or_default(),
+            locks,
+            context: run.context.clone(),
+        }));
+        Ok(())
+    }
+
+    fn run_code(&mut self, run: Run) -> Result<(), NoChild> {
+        // It ends by itself: nobody has a command for it any more.
+        self.dismissed.extend(self.standby.take().map(|standby| standby.pid()));
+        if let Some(process) = &self.process {
+            self.begin(&run, process.locks)?;
+        }
+        self.waiting = Some(run);
+        self.hand_over()
     }
 
     /// Looks for the interpreter's handshake and, if there is one, answers `start` and hands a waiting program over.
@@ -201,12 +298,12 @@ impl Session {
         }
         self.answer_start();
         if let Err(reason) = self.hand_over() {
-            self.failed = Some(reason);
+            self.failed = Some(without_child(reason));
         }
     }
 
     /// Gives the waiting program to the interpreter if it stands.
-    fn hand_over(&mut self) -> Result<(), String> {
+    fn hand_over(&mut self) -> Result<(), NoChild> {
         let Some(Run {
             program:
                 Program::Code {
@@ -226,11 +323,13 @@ impl Session {
         };
         let started = setup.start.interpreter.as_ref().map(|interpreter| interpreter.language);
         let Some(process) = self.process.as_mut().filter(|_| started == Some(*language)) else {
-            return Err(format!("no interpreter for {language:?} was started").to_lowercase());
+            return Err(format!("no interpreter for {language:?} was started")
+                .to_lowercase()
+                .into());
         };
         match process.readiness {
             Readiness::Starting(_) => return Ok(()),
-            Readiness::Broken => return Err("the interpreter did not come up".to_owned()),
+            Readiness::Broken => return Err("the interpreter did not come up".to_owned().into()),
             Readiness::Ready => {}
         }
         let cwd = resolve::cwd(&setup.place, cwd)?;
@@ -245,76 +344,77 @@ impl Session {
         Ok(())
     }
 
-    fn run_command(&mut self, run: &Run, argv: &[String], limits: &Effective) -> Result<(), String> {
-        if let Some(idle) = self.process.take() {
-            let killed = kill_everything(idle.unreaped(), self.reach());
-            if killed.survivors > 0 {
-                return Err("the interpreter that stood ready cannot be ended".to_owned());
-            }
-        }
-        let Some(setup) = &self.setup else {
+    fn run_command(&mut self, run: &Run, argv: &[String]) -> Result<(), NoChild> {
+        let (Some(setup), Some(active)) = (&self.setup, &self.active) else {
             return Ok(());
         };
-        let cwd = resolve::cwd(&setup.place, &run.cwd)?;
-        let mut environment = resolve::variables(&setup.start.environment)?;
-        let added = resolve::variables(&run.environment)?;
-        environment.retain(|(name, _)| added.iter().all(|(other, _)| other != name));
-        environment.extend(added);
-        environment.extend(resolve::reserved(&setup.place));
-        let search = environment
-            .iter()
-            .find(|(name, _)| name == "PATH")
-            .map(|(_, value)| value.as_str());
-        let program = resolve::command(argv, &cwd, search)?;
-        let launch = Launch {
-            program,
-            name: argv.first().cloned().unwrap_or_default().into(),
-            arguments: argv.iter().skip(1).map(Into::into).collect(),
-            environment,
-            cwd,
-            stdin: Stdin::Null,
+        let (limits, identity) = (active.limits, setup.start.identity);
+        let launch = setup.launch(run, argv)?;
+        let standby = match self.standby.take() {
+            Some(standby) => standby,
+            None => setup.stand_by()?,
         };
-        let child = spawn(launch, setup.recipe(limits, Duration::ZERO)?)?;
-        self.process = Some(Process::new(child, Readiness::Ready, limits.output_bytes));
+        let locks = setup.locks(standby.landlock());
+        lower(standby.pid(), &limits, identity)?;
+        self.begin(run, locks)?;
+        // It is locked and has nothing to run: nobody needs to wait until it is gone.
+        self.dismissed.extend(self.process.take().and_then(Process::kill));
         self.owes_ready = false;
+        let child = standby.exec(&launch)?;
+        self.process = Some(Process::new(child, locks, Readiness::Ready, limits.output_bytes));
         Ok(())
     }
 
-    /// Ends the run on the owner's word, or an idle sandbox.
-    pub(super) fn cancel(&mut self) {
+    /// The pod is to end. Returns whether the runner may go at once: nothing runs. Else the run ends as it would have; asked
+    /// twice, it is cancelled.
+    pub(super) fn stop(&mut self) -> bool {
+        let Some(active) = &mut self.active else { return true };
+        if std::mem::replace(&mut self.is_stopping, true) {
+            active.verdict.get_or_insert(Exit::Cancelled);
+        }
+        false
+    }
+
+    /// Ends the run on the owner's word, or an idle sandbox, for this reason.
+    pub(super) fn end(&mut self, reason: &str) {
         match &mut self.active {
             Some(active) => {
                 active.verdict.get_or_insert(Exit::Cancelled);
             }
-            None => self.failed = Some("cancelled before the run".to_owned()),
+            None => self.fail(reason),
         }
     }
 
-    fn reject(&mut self, message: String) {
-        self.tell(&FromRunner::Rejected(Rejected {
-            nonce: self.nonce.clone(),
-            message,
-        }));
+    fn reject(&mut self, message: &str) {
+        if self.rejected < MAX_REJECTED {
+            self.rejected += 1;
+            self.tell(&FromRunner::Rejected(Rejected {
+                message: shorten(message, MAX_REASON_BYTES),
+            }));
+        }
     }
 }
 
-/// SHA-256 (hex) of the program: of the source text, or of the argv joined by NUL.
-fn digest(program: &Program) -> String {
-    let hash = match program {
-        Program::Code { source, .. } => Sha256::digest(source),
-        Program::Command { argv } => Sha256::digest(argv.join("\0")),
-    };
-    hex(&hash)
+fn ready(locks: Option<Locks>) -> FromRunner {
+    FromRunner::Ready(Ready {
+        protocol_min: Some(PROTOCOL_MIN),
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        locks,
+    })
 }
 
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+fn not_started(reason: &str) -> Exit {
+    Exit::NotStarted {
+        reason: shorten(reason, MAX_REASON_BYTES),
+    }
+}
+
+fn without_child(reason: NoChild) -> Exit {
+    match reason {
+        NoChild::LocksMissing(reason) => Exit::LocksMissing {
+            reason: shorten(&reason, MAX_REASON_BYTES),
+        },
+        NoChild::Failed(reason) => not_started(&reason),
+    }
 }

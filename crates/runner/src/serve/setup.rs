@@ -1,15 +1,14 @@
 //! What `start` builds: place, limits, recipe of the locks.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::memory::KillCounter;
 use super::resolve;
 use crate::bootstrap;
 use crate::files::{Place, Staged};
-use crate::locks::{Effective, PathRules, Recipe, START_CPU, check_identity};
-use crate::process::{Child, Launch, Stdin, spawn};
-use crate::protocol::Start;
+use crate::locks::{Effective, Kernel, LandlockReached, PathRules, Quota, Recipe, START_CPU, check_identity};
+use crate::process::{Child, Launch, NoChild, Stdin, Waiting, spawn};
+use crate::protocol::{Locks, Run, Start, Watch, WorkBound};
 
 /// The sandbox of one run, before and while it runs.
 #[derive(Debug)]
@@ -20,13 +19,14 @@ pub(super) struct Setup {
     pub(super) staged: Staged,
     /// Found before there is a program that waits.
     pub(super) kills: KillCounter,
+    kernel: Kernel,
 }
 
 impl Setup {
     /// Makes the directories.
     ///
     /// Errors: in one line, for `not_started`.
-    pub(super) fn new(mut start: Start) -> Result<Self, String> {
+    pub(super) fn new(mut start: Start, kernel: Kernel) -> Result<Self, String> {
         for name in std::mem::take(&mut start.inherit) {
             if let Ok(value) = std::env::var(&name) {
                 start.environment.insert(name, value);
@@ -34,18 +34,46 @@ impl Setup {
         }
         start.identity.map_or(Ok(()), check_identity)?;
         let limits = Effective::of_start(&start.limits);
-        let place = Place::make(&start.directory, start.identity)?;
+        let quota = quota(start.watch).filter(|_| kernel.mounts);
+        let mut place = Place::make(&start.directory, start.identity, quota)?;
+        if place.bound == WorkBound::Outside && is_watched(start.watch) {
+            place.bound = WorkBound::Watched;
+        }
         Ok(Self {
             start,
             limits,
             place,
             staged: Staged::default(),
             kills: KillCounter::find(),
+            kernel,
         })
     }
 
+    /// What is left to watch.
+    pub(super) fn watched(&self) -> Watch {
+        match self.place.bound {
+            WorkBound::Watched | WorkBound::Outside => self.start.watch,
+            // Full at the same numbers.
+            WorkBound::Mounted => Watch {
+                work_files: None,
+                work_bytes: None,
+                ..self.start.watch
+            },
+        }
+    }
+
+    /// The locks of a child of this sandbox.
+    pub(super) fn locks(&self, landlock: LandlockReached) -> Locks {
+        Locks {
+            seccomp: true,
+            landlock: landlock.state,
+            landlock_abi: landlock.abi,
+            work: self.place.bound,
+        }
+    }
+
     /// Starts the interpreter ahead, if there is one.
-    pub(super) fn start_ahead(&self) -> Result<Option<Child>, String> {
+    pub(super) fn start_ahead(&self) -> Result<Option<Child>, NoChild> {
         let Some(interpreter) = &self.start.interpreter else {
             return Ok(None);
         };
@@ -57,13 +85,45 @@ impl Setup {
             arguments: bootstrap::arguments(interpreter),
             environment,
             cwd: self.place.work_path.clone(),
-            stdin: Stdin::Pipe,
         };
-        spawn(launch, self.recipe(&self.limits, START_CPU)?).map(Some)
+        spawn(&launch, Stdin::Pipe, self.recipe(&self.limits)?).map(Some)
     }
 
-    /// The locks of a child of this sandbox.
-    pub(super) fn recipe(&self, limits: &Effective, start_cpu: Duration) -> Result<Recipe, String> {
+    /// Starts a child that waits for a command.
+    pub(super) fn stand_by(&self) -> Result<Waiting, NoChild> {
+        let limits = Effective {
+            // That of the interpreter; a command's comes with it.
+            address_space_bytes: None,
+            ..self.limits
+        };
+        Waiting::fork(self.recipe(&limits)?, Stdin::Null)
+    }
+
+    /// What a command executes.
+    ///
+    /// Errors: it cannot be found, or there is no such directory; told as the model reads it.
+    pub(super) fn launch(&self, run: &Run, argv: &[String]) -> Result<Launch, String> {
+        let cwd = resolve::cwd(&self.place, &run.cwd)?;
+        let mut environment = resolve::variables(&self.start.environment)?;
+        let added = resolve::variables(&run.environment)?;
+        environment.retain(|(name, _)| added.iter().all(|(other, _)| other != name));
+        environment.extend(added);
+        environment.extend(resolve::reserved(&self.place));
+        let search = environment
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.as_str());
+        Ok(Launch {
+            program: resolve::command(argv, &cwd, search)?,
+            name: argv.first().cloned().unwrap_or_default().into(),
+            arguments: argv.iter().skip(1).map(Into::into).collect(),
+            environment,
+            cwd,
+        })
+    }
+
+    /// The locks of a child of this sandbox. It starts ahead, so it has the CPU time for that.
+    fn recipe(&self, limits: &Effective) -> Result<Recipe, String> {
         let paths = |list: &[String]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
         let mut rules = PathRules {
             read: paths(&self.start.read),
@@ -72,7 +132,19 @@ impl Setup {
         };
         rules.execute.push(self.place.skills_path.clone());
         rules.write.push(self.place.work_path.clone());
-        let rlimits = limits.rlimits(start_cpu);
-        Recipe::prepare(&rules, self.start.landlock, self.start.identity, rlimits)
+        let rlimits = limits.rlimits(START_CPU);
+        Recipe::prepare(&rules, self.start.landlock, self.start.identity, rlimits, self.kernel)
     }
+}
+
+fn is_watched(watch: Watch) -> bool {
+    watch.work_files.is_some() || watch.work_bytes.is_some()
+}
+
+/// The size of a file system for the work directory; it needs both numbers.
+fn quota(watch: Watch) -> Option<Quota> {
+    Some(Quota {
+        bytes: watch.work_bytes?,
+        files: watch.work_files?,
+    })
 }

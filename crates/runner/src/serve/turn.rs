@@ -10,6 +10,8 @@ use rustix::process::DumpableBehavior;
 use super::ending::finish;
 use super::run::{Process, Readiness};
 use super::session::{START_BOUND, Session};
+use super::stop::Stop;
+use crate::locks::Kernel;
 use crate::protocol::{Decoder, Exit, ToRunner};
 
 /// One read of stdin; the size of a pipe.
@@ -27,18 +29,32 @@ const ACK_GRACE: Duration = Duration::from_secs(2);
 /// Returns after `ack`, its grace, or the end of `input`. Errors: the frames cannot be read or written; everything of
 /// the run is dead by then too.
 pub fn serve(input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> std::io::Result<()> {
+    serve_on(Kernel::default(), input, output)
+}
+
+/// As [`serve`], with no more of the kernel than this.
+#[doc(hidden)]
+pub fn serve_on(kernel: Kernel, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> std::io::Result<()> {
     protect_runner()?;
-    let mut session = Session::new();
+    let stop = Stop::listen()?;
+    let mut session = Session::new(kernel);
     let mut decoder = Decoder::new();
-    let outcome = converse(&mut session, &mut decoder, input, output);
-    if let Some(process) = session.process.take() {
-        let killed = crate::process::kill_everything(process.unreaped(), session.reach());
-        if killed.survivors > 0 {
-            // Nobody listens any more; the exit code tells the owner to look after them.
-            return Err(std::io::Error::other("processes of the run are left"));
-        }
+    let outcome = converse(&mut session, &mut decoder, &Ends { input, output, stop });
+    drop(session.standby.take());
+    let main = session.process.take().as_ref().and_then(Process::unreaped);
+    let killed = crate::process::kill_everything(main, &[], session.reach());
+    if killed.survivors > 0 {
+        // Nobody listens any more; the exit code tells the owner to look after them.
+        return Err(std::io::Error::other("processes of the run are left"));
     }
     outcome.map_err(Into::into)
+}
+
+/// What the runner listens and speaks to.
+struct Ends<'a> {
+    input: BorrowedFd<'a>,
+    output: BorrowedFd<'a>,
+    stop: Stop,
 }
 
 fn protect_runner() -> std::io::Result<()> {
@@ -50,24 +66,22 @@ fn protect_runner() -> std::io::Result<()> {
     Ok(())
 }
 
-fn converse(
-    session: &mut Session,
-    decoder: &mut Decoder,
-    input: BorrowedFd<'_>,
-    output: BorrowedFd<'_>,
-) -> rustix::io::Result<()> {
+fn converse(session: &mut Session, decoder: &mut Decoder, ends: &Ends<'_>) -> rustix::io::Result<()> {
     let mut is_open = true;
     loop {
-        let events = wait(session, is_open.then_some(input), output)?;
+        let events = wait(session, ends, is_open)?;
         let now = Instant::now();
         if events.output {
-            session.out.write_some(output)?;
+            session.out.write_some(ends.output)?;
         }
         if events.input {
-            is_open = read_frames(session, decoder, input, now)?;
+            is_open = read_frames(session, decoder, ends.input, now)?;
             if !is_open && !session.has_run() {
                 return Ok(());
             }
+        }
+        if events.stop && ends.stop.is_asked() && session.stop() {
+            return Ok(());
         }
         if !is_open && session.orphaned.is_none() {
             let grace = session.setup.as_ref().map_or(0, |setup| setup.start.eof_grace_ms);
@@ -78,9 +92,9 @@ fn converse(
             break;
         }
     }
-    finish(session, &mut |session| session.out.write_all(output))?;
+    finish(session, &mut |session| session.out.write_all(ends.output))?;
     if is_open {
-        await_ack(session, decoder, input)
+        await_ack(session, decoder, ends.input)
     } else {
         Ok(())
     }
@@ -89,21 +103,19 @@ fn converse(
 struct Events {
     input: bool,
     output: bool,
+    stop: bool,
 }
 
 /// Waits until there is something to do.
-fn wait(session: &Session, input: Option<BorrowedFd<'_>>, output: BorrowedFd<'_>) -> rustix::io::Result<Events> {
-    let mut fds = Vec::with_capacity(6);
-    // Position 0 and 1 are fixed: a closed stdin is asked for nothing.
-    let silent = PollFlags::empty();
-    fds.push(PollFd::from_borrowed_fd(
-        input.unwrap_or(output),
-        if input.is_some() { PollFlags::IN } else { silent },
-    ));
-    fds.push(PollFd::from_borrowed_fd(
-        output,
-        if session.out.is_empty() { silent } else { PollFlags::OUT },
-    ));
+fn wait(session: &Session, ends: &Ends<'_>, is_open: bool) -> rustix::io::Result<Events> {
+    let mut fds = Vec::with_capacity(7);
+    // Positions 0 to 2 are fixed: a closed stdin, and a signal that nobody sends here, are asked for nothing.
+    let asked = |fd, asks, flags| PollFd::from_borrowed_fd(fd, if asks { flags } else { PollFlags::empty() });
+    let (input, output) = (if is_open { ends.input } else { ends.output }, ends.output);
+    let stop = ends.stop.descriptor();
+    fds.push(asked(input, is_open, PollFlags::IN));
+    fds.push(asked(output, !session.out.is_empty(), PollFlags::OUT));
+    fds.push(asked(stop.unwrap_or(output), stop.is_some(), PollFlags::IN));
     if let Some(process) = &session.process {
         let streams = [&process.stdout.pipe, &process.stderr.pipe];
         let readable = streams
@@ -130,8 +142,9 @@ fn wait(session: &Session, input: Option<BorrowedFd<'_>>, output: BorrowedFd<'_>
     }
     let happened = |position: usize| fds.get(position).is_some_and(|fd| !fd.revents().is_empty());
     Ok(Events {
-        input: input.is_some() && happened(0),
+        input: is_open && happened(0),
         output: !session.out.is_empty() && happened(1),
+        stop: stop.is_some() && happened(2),
     })
 }
 
@@ -175,7 +188,7 @@ fn read_frames(
     };
     decoder.push(buffer.get(..count).unwrap_or_default());
     while session.failed.is_none()
-        && let Some(line) = decoder.next_frame::<ToRunner>()
+        && let Some(line) = decoder.next_line()
     {
         session.take(line, now);
     }
@@ -204,9 +217,9 @@ fn turn(session: &mut Session, now: Instant) {
     };
     if process.readiness == Readiness::Ready {
         for stream in [&mut process.stdout, &mut process.stderr] {
-            stream.fit(session.out.raw_room());
-            if let Some(frame) = stream.frame(&session.nonce, now, false) {
-                session.out.send(&frame, &session.nonce);
+            stream.fit(session.out.output_room());
+            if let Some(frame) = stream.frame(now, false) {
+                session.out.send(&frame);
             }
         }
     }
@@ -251,9 +264,9 @@ fn await_ack(session: &mut Session, decoder: &mut Decoder, input: BorrowedFd<'_>
     let deadline = Instant::now() + ACK_GRACE;
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        while let Some(line) = decoder.next_frame::<ToRunner>() {
-            if let Ok(ToRunner::Ack(ack)) = line
-                && ack.nonce == session.nonce
+        while let Some(line) = decoder.next_line() {
+            if let (Ok(line), Some(link)) = (line, session.out.link.as_mut())
+                && link.read(line) == Ok(ToRunner::Ack)
             {
                 return Ok(());
             }

@@ -2,10 +2,11 @@
 //!
 //! Memory and processes are what they are at a look. Files stay: whoever ends between two looks is counted at its end.
 
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use crate::files::{Place, count};
-use crate::process::sample;
+use crate::process::{deleted_bytes, sample};
 use crate::protocol::{Exit, Watch};
 
 /// The shortest time between two looks.
@@ -68,7 +69,11 @@ impl Watcher {
             self.limits.work_bytes.unwrap_or(u64::MAX),
         );
         let seen = count(place, files, bytes);
-        seen.files > files || seen.bytes > bytes
+        seen.is_over(files, bytes) || {
+            let left = bytes.saturating_sub(seen.bytes);
+            // Those have no name to be found by.
+            deleted_bytes(place.work.as_fd(), left) > left
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The rules of the frames.
 
 use knack_runner::protocol::{
-    Claim, Exit, FromRunner, Interpreter, Language, MAX_LINE_BYTES, PROTOCOL, Program, Run, ToRunner,
+    Area, Claim, Cwd, Data, Exit, Files, FromRunner, Heard, Interpreter, Journal, Key, Language, Limits,
+    MAX_LINE_BYTES, OwnerLink, PROTOCOL, PROTOCOL_MIN, Program, Reader, Run, StagedFile, ToRunner, encode,
 };
 
-use crate::support::{NONCE, Runner, Told, code, python};
+use crate::support::{KEY, Runner, Told, code, python};
 
 fn rejections(told: &Told) -> Vec<String> {
     let rejected = told.frames.iter().filter_map(|frame| match frame {
@@ -12,6 +13,19 @@ fn rejections(told: &Told) -> Vec<String> {
         _ => None,
     });
     rejected.collect()
+}
+
+/// A run of this source with this id.
+fn run(id: &str, source: &str) -> Run {
+    Run {
+        id: id.to_owned(),
+        context: "ours".to_owned(),
+        program: code(source),
+        cwd: Cwd::Work,
+        environment: std::collections::BTreeMap::new(),
+        limits: Limits::default(),
+        require_landlock: 0,
+    }
 }
 
 #[test]
@@ -27,87 +41,206 @@ fn frames_come_in_the_documented_order() {
         .iter()
         .map(|frame| serde_json::to_value(frame).unwrap()["type"].to_string())
         .collect();
-    assert_eq!(
-        names,
-        ["\"ready\"", "\"claimed\"", "\"ready\"", "\"started\"", "\"result\""]
-    );
-    assert_eq!(
-        (
-            told.ready[0].nonce.as_str(),
-            told.ready[0].protocol,
-            told.ready[0].locks
-        ),
-        ("", PROTOCOL, None)
-    );
-    let FromRunner::Started(started) = &told.frames[3] else {
+    assert_eq!(names, ["\"claimed\"", "\"ready\"", "\"started\"", "\"result\""]);
+    let [FromRunner::Ready(boot)] = &told.unproven[..] else {
+        panic!("{:?}", told.unproven)
+    };
+    assert_eq!((boot.protocols(), boot.locks), ((PROTOCOL_MIN, PROTOCOL), None));
+    let FromRunner::Started(started) = &told.frames[2] else {
         panic!()
     };
-    // printf "print('ä')" | sha256sum
-    assert_eq!((started.id.as_str(), started.digest.len()), ("run-1", 64));
+    let asked = runner.link.asked();
+    assert_ne!(asked, started.digest, "`ack` is no part of what was asked");
+    assert_eq!((started.id.as_str(), &started.digest), ("run-1", &told.result().digest));
+    assert_eq!(Some(started.locks), told.ready[0].locks);
     assert_eq!(told.out(), "ä\n");
 }
 
+/// Everything that a stranger can do with `pods/attach` and `pods/log`, between any two frames of the owner.
 #[test]
-fn a_foreign_nonce_is_ignored_and_a_second_owner_told() {
-    let mut runner = Runner::boot();
-    runner.send(&ToRunner::Claim(Claim {
-        nonce: "other".to_owned(),
-    }));
-    let mut start = runner.start_frame(python());
-    start.nonce = "other".to_owned();
-    runner.start(start);
-    let start = runner.start_frame(python());
-    runner.start(start);
-    let mut told = runner.wait_ready();
-    let foreign = Run {
-        nonce: "other".to_owned(),
-        id: "foreign".to_owned(),
-        context: String::new(),
-        program: code("print('foreign')"),
-        cwd: knack_runner::protocol::Cwd::Work,
-        environment: std::collections::BTreeMap::new(),
-        limits: knack_runner::protocol::Limits::default(),
+fn a_stranger_can_neither_speak_nor_make_the_runner_speak() {
+    let stranger = Key::new([6; 32]);
+    let mut forged = OwnerLink::new(stranger.clone());
+    let mut lines = vec![forged.claim(), b"{\"type\":\"ack\"}\n".to_vec(), b"not json\n".to_vec()];
+    let steal = run("stolen", "print('foreign')");
+    let file = StagedFile {
+        path: "planted.py".to_owned(),
+        data: Data(b"x".to_vec()),
+        append: false,
+        executable: false,
     };
-    runner.run_frame(foreign);
-    runner.run(code("print('ours')"));
+    for frame in [
+        ToRunner::Files(Files {
+            area: Area::Work,
+            files: vec![file],
+        }),
+        ToRunner::Run(steal),
+        ToRunner::Cancel,
+        ToRunner::Ack,
+    ] {
+        // With a key of his own, and without any mac.
+        lines.push(forged.encode(&frame));
+        lines.push(encode(&frame));
+    }
+    let mut runner = Runner::boot();
+    let inject = |runner: &mut Runner| lines.iter().for_each(|line| runner.send_raw(line));
+    inject(&mut runner);
+    let start = runner.start_frame(python());
+    let own = runner.link.encode(&ToRunner::Start(start));
+    runner.send_raw(&own);
+    inject(&mut runner);
+    // The owner's own frame a second time is a frame out of turn, and no stranger sees one to repeat it.
+    let mut told = runner.wait_ready();
+    inject(&mut runner);
+    runner.run(code(
+        "import os, time; time.sleep(0.2); print('ours', sorted(os.listdir()))",
+    ));
+    inject(&mut runner);
     runner.finish_into(&mut told);
-    assert_eq!((told.out().as_str(), told.result().id.as_str()), ("ours\n", "run-1"));
+    assert_eq!(told.out(), "ours ['.home', '.tmp', 'skills']\n");
+    assert_eq!(told.result().id, "run-1");
+    assert_eq!(rejections(&told), Vec::<String>::new());
+    // A stranger's claim is answered with a proof that only the owner's key makes.
     let claimed = told
         .frames
         .iter()
-        .filter(|frame| matches!(frame, FromRunner::Claimed(claimed) if claimed.nonce == NONCE));
-    assert_eq!((claimed.count(), rejections(&told).len()), (2, 0));
+        .filter(|frame| matches!(frame, FromRunner::Claimed(_)));
+    assert_eq!(claimed.count(), 5);
 }
 
 #[test]
-fn bad_lines_and_wrong_order_are_rejected_and_change_nothing() {
+fn who_claims_first_owns_the_runner_and_the_others_can_tell() {
+    let mut runner = Runner::boot_unclaimed();
+    let first = OwnerLink::new(Key::new([6; 32])).claim();
+    runner.send_raw(&first);
+    runner.claim();
+    let lines = runner.read_lines(3);
+    let mut ours = Reader::new(&KEY);
+    for line in &lines {
+        let heard = ours.read(line);
+        assert!(matches!(heard, Heard::Unproven(_)), "{heard:?}");
+    }
+    let mut theirs = Reader::of_log(&Key::new([6; 32]));
+    assert!(matches!(theirs.read(&lines[0]), Heard::Unproven(FromRunner::Ready(_))));
+    for line in &lines[1..] {
+        assert!(matches!(theirs.read(line), Heard::Frame(FromRunner::Claimed(_))));
+    }
+}
+
+/// Two writers of one stdin mix their bytes: the owner's frame is then damaged, and the runner does not go on without it.
+#[test]
+fn a_damaged_frame_ends_the_conversation() {
     let mut runner = Runner::boot();
-    runner.send_raw(b"not json\n");
-    let mut long = vec![b'x'; MAX_LINE_BYTES + 10];
-    long.push(b'\n');
-    runner.send_raw(&long);
+    let start = runner.start_frame(python());
+    runner.start(start);
+    drop(runner.wait_ready());
+    runner.send_raw(b"{\"type\":\"files\",\"area\":");
+    runner.stage(Area::Work, "input.txt", b"needed", false);
+    runner.run(code("print(open('input.txt').read())"));
+    let told = runner.finish();
+    let Exit::NotStarted { reason } = told.exit() else {
+        panic!("{:?}", told.exit())
+    };
+    assert_eq!(
+        reason,
+        "frame 1 of the owner was lost on its way: frame 2 came in its place"
+    );
+}
+
+#[test]
+fn the_protocol_is_the_newest_that_both_sides_speak() {
+    let mut runner = Runner::boot_unclaimed();
+    for (oldest, newest) in [(PROTOCOL + 1, PROTOCOL + 2), (1, PROTOCOL_MIN - 1)] {
+        runner.send_raw(&encode(&ToRunner::Claim(Claim {
+            key: KEY,
+            protocol_min: oldest,
+            protocol: newest,
+        })));
+    }
+    runner.send_raw(b"{\"type\":\"claim\",\"nonce\":\"of protocol 2\"}\n");
+    runner.send_raw(&encode(&ToRunner::Claim(Claim {
+        key: KEY,
+        protocol_min: 1,
+        protocol: PROTOCOL + 9,
+    })));
+    let mut reader = Reader::of_log(&KEY);
+    let heard: Vec<Heard> = runner.read_lines(5).iter().map(|line| reader.read(line)).collect();
+    for position in 0..3 {
+        let Heard::Unproven(FromRunner::Ready(ready)) = &heard[position] else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(ready.protocols(), (PROTOCOL_MIN, PROTOCOL));
+    }
+    let Heard::Unproven(FromRunner::Rejected(rejected)) = &heard[3] else {
+        panic!("{heard:?}")
+    };
+    assert!(rejected.message.contains("protocol 3"), "{}", rejected.message);
+    assert!(
+        matches!(&heard[4], Heard::Frame(FromRunner::Claimed(claimed)) if claimed.protocol == PROTOCOL),
+        "{heard:?}"
+    );
+}
+
+/// What is said before there is an owner goes into the log: neither its number nor its content is a stranger's choice.
+#[test]
+fn strangers_cannot_fill_the_log_before_the_claim_or_after_it() {
+    let mut runner = Runner::boot_unclaimed();
+    for _ in 0..500 {
+        runner.send_raw(b"{\"type\":\"claim\",\"key\":\"secret that somebody typed\"}\n");
+        runner.send_raw(&[&vec![b'x'; 9000][..], b"\n"].concat());
+    }
+    for _ in 0..500 {
+        runner.claim();
+    }
+    let start = runner.start_frame(None);
+    runner.start(start);
+    runner.send(&ToRunner::Cancel);
+    let mut told = Told::default();
+    runner.finish_into(&mut told);
+    let rejected = told
+        .unproven
+        .iter()
+        .filter(|frame| matches!(frame, FromRunner::Rejected(_)));
+    assert_eq!(rejected.count(), 8);
+    let said = serde_json::to_string(&told.unproven).unwrap();
+    assert!(!said.contains("typed") && !said.contains("xx"), "{said}");
+    let claimed = told
+        .frames
+        .iter()
+        .filter(|frame| matches!(frame, FromRunner::Claimed(_)));
+    assert_eq!(claimed.count(), 8);
+}
+
+#[test]
+fn frames_in_a_wrong_order_are_rejected_and_change_nothing() {
+    let mut runner = Runner::boot();
     runner.run(code("print('too early')"));
-    runner.stage(knack_runner::protocol::Area::Work, "a", b"", false);
+    runner.stage(Area::Work, "a", b"", false);
     let start = runner.start_frame(python());
     runner.start(start.clone());
     runner.start(start);
+    runner.run_frame(run(&"i".repeat(129), "print('long id')"));
+    let long = Run {
+        context: "\n".repeat(2100),
+        ..run("x", "print('long context')")
+    };
+    runner.run_frame(long);
     runner.run(code("import time; time.sleep(0.3); print('once')"));
     runner.run(code("print('twice')"));
     let told = runner.finish();
     let rejections = rejections(&told);
     let beginnings: Vec<&str> = rejections.iter().map(|line| line.split(':').next().unwrap()).collect();
-    assert_eq!(
-        beginnings,
-        [
-            "frame is malformed",
-            "frame is longer than 4194304 bytes",
-            "run",
-            "files",
-            "start",
-            "run"
-        ]
-    );
+    assert_eq!(beginnings, ["run", "files", "start", "run", "run", "run"]);
     assert_eq!(told.out(), "once\n");
+    // The same lines without an owner's mac are nobody's.
+    let mut long = vec![b'x'; MAX_LINE_BYTES + 10];
+    long.push(b'\n');
+    let mut runner = Runner::boot();
+    runner.send_raw(&long);
+    let start = runner.start_frame(None);
+    runner.start(start);
+    runner.send(&ToRunner::Cancel);
+    assert!(matches!(runner.finish().exit(), Exit::NotStarted { .. }));
 }
 
 #[test]
@@ -174,40 +307,37 @@ fn an_idle_runner_ends_with_its_stdin() {
 
 #[test]
 fn a_journal_names_the_run_and_seals_what_it_wrote() {
-    let key = vec![3_u8; knack_runner::protocol::KEY_BYTES];
     let mut runner = Runner::boot();
     let mut frame = runner.start_frame(python());
-    frame.journal = Some(knack_runner::protocol::Journal {
-        key: Some(knack_runner::protocol::Data(key.clone())),
+    frame.journal = Some(Journal {
+        seal: true,
         max_bytes: 6 << 20,
     });
     runner.start(frame);
-    let run = Run {
-        nonce: NONCE.to_owned(),
-        id: "journal".to_owned(),
-        context: "ours".to_owned(),
-        program: code("print('secret'); open('f.txt', 'w').write('content')"),
-        cwd: knack_runner::protocol::Cwd::Work,
-        environment: std::collections::BTreeMap::new(),
-        limits: knack_runner::protocol::Limits::default(),
-    };
-    runner.run_frame(run);
-    let mut told = Told::default();
-    runner.read_until(&mut told, |frame| {
-        matches!(frame, FromRunner::Sealed(sealed)
-            if matches!(knack_runner::protocol::open(&key, sealed), Some(FromRunner::Result(_))))
-    });
+    runner.run_frame(run("journal", "print('secret'); open('f.txt', 'w').write('content')"));
+    let asked = runner.link.asked();
+    let mut reader = Reader::of_log(&KEY);
     let mut opened = Vec::new();
-    for frame in &told.frames {
-        match frame {
-            FromRunner::Sealed(sealed) => {
-                opened.push(knack_runner::protocol::open(&key, sealed).expect("our key opens it"));
+    // As the log has it: every line from the first one on.
+    for line in runner.read_lines(7) {
+        let text = String::from_utf8(line.clone()).unwrap();
+        for word in ["secret", "f.txt", "content", "wall_us"] {
+            assert!(!text.contains(word), "{text}");
+        }
+        match reader.read(&line) {
+            Heard::Frame(FromRunner::Started(started)) => {
+                assert!(
+                    text.contains("\"id\":\"journal\"") && text.contains("\"context\":\"ours\""),
+                    "{text}"
+                );
+                assert_eq!(started.digest, asked);
             }
-            FromRunner::Started(started) => {
-                assert_eq!((started.id.as_str(), started.context.as_str()), ("journal", "ours"));
+            Heard::Frame(FromRunner::Ready(_) | FromRunner::Claimed(_)) | Heard::Unproven(FromRunner::Ready(_)) => {}
+            Heard::Frame(frame) => {
+                assert!(text.starts_with("{\"type\":\"sealed\""), "{text}");
+                opened.push(frame);
             }
-            FromRunner::Ready(_) | FromRunner::Claimed(_) => {}
-            other => panic!("{other:?} is not sealed"),
+            other => panic!("{other:?}"),
         }
     }
     let [
@@ -220,16 +350,16 @@ fn a_journal_names_the_run_and_seals_what_it_wrote() {
     };
     assert_eq!(output.data.0, b"secret\n");
     assert_eq!((file.path.as_str(), &file.data.0[..]), ("f.txt", &b"content"[..]));
-    assert_eq!(result.exit, Exit::Code { code: 0 });
+    assert_eq!((&result.exit, &result.digest), (&Exit::Code { code: 0 }, &asked));
 }
 
 #[test]
 fn a_full_log_ends_the_run_and_names_the_files_that_do_not_fit() {
     let mut runner = Runner::boot();
     let mut frame = runner.start_frame(python());
-    // 256 KiB are kept free, so about 180 KB of 500 KiB hold output.
-    frame.journal = Some(knack_runner::protocol::Journal {
-        key: None,
+    // 192 KiB are kept free, so about 220 KB of 500 KiB hold output.
+    frame.journal = Some(Journal {
+        seal: false,
         max_bytes: 500 << 10,
     });
     runner.start(frame);
@@ -238,11 +368,51 @@ fn a_full_log_ends_the_run_and_names_the_files_that_do_not_fit() {
     assert_eq!(told.exit(), &Exit::OutputLimit);
     assert!(told.result().stdout.truncated);
     assert!(
-        told.stdout.len() > 100_000 && told.stdout.len() < 200_000,
+        told.stdout.len() > 200_000 && told.stdout.len() < 300_000,
         "{}",
         told.stdout.len()
     );
     assert!(told.errors.contains_key("big"), "{:?}", told.errors);
+}
+
+/// The whole of stdout, as a container runtime writes it into the log, for a run that does everything that makes it long:
+/// output, files, and names that JSON writes six times as long.
+#[test]
+fn a_log_never_exceeds_its_cap_whatever_a_run_is_called_and_writes() {
+    let source = r"
+import os, sys
+for level in range(7):
+    os.mkdir('\1' * 250); os.chdir('\1' * 250)
+for i in range(150):
+    os.symlink('x', '%03d' % i + '\2' * 250)
+os.chdir('/'.join(['..'] * 7))
+for i in range(200):
+    open('\3' * 240 + str(i), 'w').write('y' * 3000)
+os.mkdir('d')
+for i in range(200):
+    open('d/' + 'n' * 250 + str(i), 'w')
+sys.stdout.write('o' * 90000)
+";
+    for seal in [false, true] {
+        for max_bytes in [256 << 10, 600 << 10, 6 << 20] {
+            let mut runner = Runner::boot();
+            let mut frame = runner.start_frame(python());
+            frame.journal = Some(Journal { seal, max_bytes });
+            frame.limits.result_files = Some(3200);
+            runner.start(frame);
+            runner.run(code(source));
+            let told = runner.finish();
+            assert!(runner.logged <= max_bytes, "{} of {max_bytes}: {seal}", runner.logged);
+            assert!(told.result().file_errors > 100, "{:?} {}", told.exit(), told.err());
+            assert!(
+                max_bytes < 6 << 20 || (told.exit() == &Exit::Code { code: 0 } && told.files.len() == 400),
+                "{:?} {} {}",
+                told.exit(),
+                told.files.len(),
+                told.err()
+            );
+        }
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod conversation;
+mod disk;
+mod kernels;
 mod limits;
 mod locks;
 mod program;
 mod results;
+mod stop;
 mod support;

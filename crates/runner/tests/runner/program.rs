@@ -1,15 +1,16 @@
 //! Programs run as if they had been started by hand.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 
 use knack_runner::protocol::{Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run};
 
-use crate::support::{NONCE, Runner, code, python, run_command, run_python};
+use crate::support::{Runner, code, python, run_command, run_python};
 
 #[test]
 fn python_code_runs_as_main() {
     let told = run_python(
-        "import sys, os\nprint(__name__, sys.argv, sys.stdin.read() == '', os.getcwd() == os.environ['HOME'])\n",
+        "import sys, os\nprint(__name__, sys.argv, sys.stdin.read() == '', os.getcwd() == os.environ['KNACK_WORK_DIR'])\n",
     );
     assert_eq!(told.out(), "__main__ ['-c'] True True\n");
     assert_eq!((told.err().as_str(), told.exit()), ("", &Exit::Code { code: 0 }));
@@ -18,8 +19,7 @@ fn python_code_runs_as_main() {
         locks.seccomp && locks.landlock == LandlockState::FullyEnforced && locks.landlock_abi >= 6,
         "{locks:?}"
     );
-    assert_eq!(told.ready.len(), 2);
-    assert_eq!(told.ready[1].locks, Some(locks));
+    assert_eq!(told.ready[0].locks, Some(locks));
 }
 
 #[test]
@@ -210,7 +210,6 @@ fn skills_are_readable_and_their_scripts_run() {
     runner.stage(Area::Skills, "tool/run.sh", b"#!/bin/sh\necho script $1\n", true);
     runner.stage(Area::Work, "in/input.txt", b"staged", false);
     runner.run_frame(Run {
-        nonce: NONCE.to_owned(),
         id: "x".to_owned(),
         context: String::new(),
         program: Program::Code {
@@ -234,6 +233,7 @@ open("in/input.txt", "a").write("!")
             ("PYTHONPATH".to_owned(), "skills/tool/lib".to_owned()),
         ]),
         limits: Limits::default(),
+        require_landlock: 0,
     });
     let told = runner.finish();
     assert_eq!(told.err(), "");
@@ -285,7 +285,6 @@ fn a_declared_tool_runs_in_its_skill_folder() {
         true,
     );
     runner.run_frame(Run {
-        nonce: NONCE.to_owned(),
         id: "x".to_owned(),
         context: String::new(),
         program: Program::Command {
@@ -294,6 +293,7 @@ fn a_declared_tool_runs_in_its_skill_folder() {
         cwd: Cwd::Skill("tool".to_owned()),
         environment: BTreeMap::new(),
         limits: Limits::default(),
+        require_landlock: 0,
     });
     let told = runner.finish();
     assert!(told.out().trim_end().ends_with("/skills/tool"), "{}", told.out());
@@ -301,11 +301,40 @@ fn a_declared_tool_runs_in_its_skill_folder() {
     assert_eq!(told.files["out.txt"], b"made\n");
 }
 
+/// Interpreters, shells and package managers take modules and settings from the home directory.
+#[test]
+fn the_home_is_empty_apart_from_the_work_directory_and_no_result() {
+    let told = run_python(
+        "import os\nhome = os.path.expanduser('~')\nprint(os.listdir(home), home == os.getcwd(), os.path.relpath(home))\n\
+         open(home + '/cache', 'w').write('x')\nopen('out.txt', 'w').write('made')\n",
+    );
+    assert_eq!((told.out().as_str(), told.err().as_str()), ("[] False .home\n", ""));
+    assert_eq!(told.files.keys().collect::<Vec<_>>(), ["out.txt"]);
+    for path in [
+        ".home/.bashrc",
+        ".home/.local/lib/python3.11/site-packages/usercustomize.py",
+        ".tmp/x",
+    ] {
+        let mut runner = Runner::boot();
+        let start = runner.start_frame(None);
+        runner.start(start);
+        runner.stage(Area::Work, path, b"x", false);
+        runner.run(Program::Command {
+            argv: vec!["true".to_owned()],
+        });
+        let told = runner.finish();
+        let Exit::NotStarted { reason } = told.exit() else {
+            panic!("{path} was staged: {:?}", told.exit());
+        };
+        assert!(reason.contains("is empty when a run begins"), "{reason}");
+    }
+}
+
 #[test]
 fn node_runs_where_it_exists() {
     let path = "/usr/bin/node";
     if !std::path::Path::new(path).exists() {
-        eprintln!("skipped: node_runs_where_it_exists: no {path}");
+        let _ = writeln!(std::io::stderr(), "\nskipped: node_runs_where_it_exists: no {path}");
         return;
     }
     let run = |source: &str| {

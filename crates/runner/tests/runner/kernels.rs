@@ -1,0 +1,81 @@
+//! Kernels that have less: what is demanded of them, and what the filter does in their place.
+
+use knack_runner::protocol::{Exit, Landlock, LandlockState, Run};
+
+use crate::support::{Runner, Told, code, is_root, python};
+
+/// Runs Python on a kernel with no Landlock ABI above this one, as a user without rights, and without mounts.
+fn run_on(abi: u32, landlock: Landlock, require_landlock: u32, source: &str) -> Told {
+    let uid = is_root().then_some(64_144);
+    let mut runner = Runner::boot_on(&format!("abi-{abi}-no-mounts"), uid);
+    let mut start = runner.start_frame(python());
+    start.identity = None;
+    start.landlock = landlock;
+    runner.start(start);
+    runner.run_frame(Run {
+        require_landlock,
+        ..crate::support::run(code(source))
+    });
+    runner.finish()
+}
+
+#[test]
+fn what_is_reached_is_told_and_what_is_demanded_is_judged() {
+    for (abi, demand, require, state) in [
+        (6, Landlock::Required, 6, LandlockState::FullyEnforced),
+        (5, Landlock::Required, 5, LandlockState::PartiallyEnforced),
+        (1, Landlock::Required, 1, LandlockState::PartiallyEnforced),
+        (1, Landlock::BestEffort, 0, LandlockState::PartiallyEnforced),
+        (0, Landlock::BestEffort, 0, LandlockState::NotEnforced),
+    ] {
+        let told = run_on(abi, demand, require, "print('ran')");
+        assert_eq!(
+            (told.out().as_str(), told.exit()),
+            ("ran\n", &Exit::Code { code: 0 }),
+            "ABI {abi}"
+        );
+        let locks = told.result().locks.unwrap();
+        assert!(locks.seccomp);
+        assert_eq!((locks.landlock, locks.landlock_abi), (state, abi));
+        assert_eq!(told.ready[0].locks, Some(locks), "told before the program came");
+    }
+    for (abi, demand, require, expected) in [
+        (0, Landlock::Required, 0, "no Landlock"),
+        (0, Landlock::BestEffort, 1, "needs Landlock ABI 1, this kernel has none"),
+        (2, Landlock::Required, 3, "needs Landlock ABI 3, this kernel has ABI 2"),
+    ] {
+        let told = run_on(abi, demand, require, "print('ran')");
+        let Exit::LocksMissing { reason } = told.exit() else {
+            panic!("{:?}", told.exit())
+        };
+        assert!(reason.contains(expected), "{reason}");
+        assert_eq!(told.out(), "");
+        let names: Vec<_> = told
+            .frames
+            .iter()
+            .map(|frame| serde_json::to_value(frame).unwrap()["type"].clone())
+            .collect();
+        assert!(!names.contains(&"started".into()), "{names:?}");
+    }
+}
+
+/// Kernels before 6.2 do not judge a truncation: the filter lets only writers truncate. Programs do not notice.
+#[test]
+fn files_are_truncated_by_writers_on_every_kernel() {
+    let source = r"
+import os, errno
+open('f', 'w').write('text')
+with open('f', 'r+') as f: f.truncate(3)
+print(os.stat('f').st_size)
+open('f', 'w').close()
+print(os.stat('f').st_size)
+for attempt in (lambda: os.truncate('f', 0), lambda: os.open('f', 3 | os.O_TRUNC), lambda: os.open('f', os.O_RDONLY | os.O_TRUNC)):
+    try: attempt(); print('OPEN')
+    except OSError as error: print(errno.errorcode[error.errno])
+";
+    for (abi, by_name) in [(6, "OPEN"), (3, "OPEN"), (2, "EPERM"), (1, "EPERM"), (0, "EPERM")] {
+        let told = run_on(abi, Landlock::BestEffort, 0, source);
+        let expected = format!("3\n0\n{by_name}\n{by_name}\n{by_name}\n");
+        assert_eq!(told.out(), expected, "ABI {abi}: {}", told.err());
+    }
+}

@@ -1,0 +1,130 @@
+//! SIGTERM to a runner that is PID 1, as kubelet sends it to a pod that is to end.
+
+use std::process::{Command, ExitStatus};
+
+use knack_runner::protocol::{Exit, FromRunner};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Runner, Told, code, is_skipped, python};
+
+/// A runner in a PID namespace of its own.
+struct Pod {
+    runner: Runner,
+    /// Its number outside.
+    pid: Pid,
+}
+
+impl Pod {
+    fn start() -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_knack-runner")]);
+        let mut runner = Runner::boot_with(command);
+        let start = runner.start_frame(python());
+        runner.start(start);
+        drop(runner.wait_ready());
+        let path = format!("/proc/{0}/task/{0}/children", runner.pid());
+        let children = std::fs::read_to_string(path).unwrap();
+        let pid = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+        Self { runner, pid }
+    }
+
+    fn terminate(&self) {
+        kill_process(self.pid, Signal::TERM).unwrap();
+    }
+
+    /// The signal from a process inside the namespace, as `kubectl exec` could send it.
+    fn terminate_from_inside(&self) {
+        let status = Command::new("nsenter")
+            .args(["--pid", "--target", &self.pid.as_raw_nonzero().to_string(), "--"])
+            .args(["kill", "-TERM", "1"])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    fn run(&mut self, source: &str) -> Told {
+        self.runner.run(code(source));
+        let mut told = Told::default();
+        self.runner
+            .read_until(&mut told, |frame| matches!(frame, FromRunner::Output(_)));
+        told
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut told = Told::default();
+        self.runner.read_until(&mut told, |_| false);
+        assert!(told.frames.is_empty(), "{:?}", told.frames);
+        self.runner.wait()
+    }
+}
+
+const SLOW: &str = "import time\nprint('on', flush=True)\ntime.sleep(1)\nprint('done')";
+const ENDLESS: &str = "import time\nprint('on', flush=True)\ntime.sleep(60)";
+
+#[test]
+fn a_pod_without_a_run_goes_at_once() {
+    if is_skipped("a_pod_without_a_run_goes_at_once") {
+        return;
+    }
+    let mut pod = Pod::start();
+    pod.terminate();
+    assert!(pod.wait().success());
+}
+
+#[test]
+fn a_run_is_finished_before_its_pod_goes() {
+    if is_skipped("a_run_is_finished_before_its_pod_goes") {
+        return;
+    }
+    let mut pod = Pod::start();
+    let mut told = pod.run(SLOW);
+    pod.terminate();
+    pod.runner.finish_into(&mut told);
+    assert_eq!(
+        (told.out().as_str(), told.exit()),
+        ("on\ndone\n", &Exit::Code { code: 0 })
+    );
+}
+
+#[test]
+fn who_asks_twice_does_not_wait() {
+    if is_skipped("who_asks_twice_does_not_wait") {
+        return;
+    }
+    let mut pod = Pod::start();
+    let mut told = pod.run(ENDLESS);
+    pod.terminate();
+    // The kernel keeps one signal of a kind: the second is a second one once the first was taken.
+    while !pod.has_taken_the_signal() {
+        std::thread::yield_now();
+    }
+    pod.terminate();
+    pod.runner.finish_into(&mut told);
+    assert_eq!(told.exit(), &Exit::Cancelled);
+}
+
+/// What runs inside can end neither its own pod nor its run that way.
+#[test]
+fn signals_from_inside_change_nothing() {
+    if is_skipped("signals_from_inside_change_nothing") {
+        return;
+    }
+    let mut pod = Pod::start();
+    pod.terminate_from_inside();
+    let mut told = pod.run(SLOW);
+    pod.terminate_from_inside();
+    pod.terminate_from_inside();
+    pod.runner.finish_into(&mut told);
+    assert_eq!(
+        (told.out().as_str(), told.exit()),
+        ("on\ndone\n", &Exit::Code { code: 0 })
+    );
+}
+
+impl Pod {
+    fn has_taken_the_signal(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero())).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+        u64::from_str_radix(pending.trim(), 16).unwrap() == 0
+    }
+}
