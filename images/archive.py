@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes an OCI image archive from folders: the same folders give the same bytes. No registry, no container engine.
 
-archive.py --output FILE --name NAME [--entrypoint WORD]... [--user UID] [--env NAME=VALUE]... FOLDER...
+archive.py --output FILE --name NAME [--architecture amd64|arm64] [--entrypoint WORD]... [--user UID] [--env NAME=VALUE]... FOLDER...
 
 Each folder is one layer. Owners are root, times are zero, modes are kept; order is that of the names.
 Uncompressed by default, since local imports are then faster; --gzip for archives that travel.
@@ -66,7 +66,7 @@ def image(arguments):
         layers.append(blobs.add(media_type, raw))
     run = {"Entrypoint": arguments.entrypoint, "Env": arguments.env, "User": arguments.user, "WorkingDir": "/"}
     config = blobs.add("application/vnd.oci.image.config.v1+json", encode({
-        "architecture": ARCHITECTURES[platform.machine()], "os": "linux", "config": run,
+        "architecture": arguments.architecture, "os": "linux", "config": run,
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
         "history": [{"created_by": "knack images/archive.py"} for _ in diff_ids],
     }))
@@ -76,15 +76,16 @@ def image(arguments):
     return blobs, manifest, sum(each["size"] for each in layers)
 
 
-def write(arguments, blobs, manifest):
+def write(output, name, blobs, manifest):
+    """An OCI archive at `output` that calls the manifest, or the index over several, by `name`."""
     manifest = dict(manifest, annotations={
-        "io.containerd.image.name": arguments.name,
-        "org.opencontainers.image.ref.name": arguments.name.rpartition(":")[2],
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
     })
     index = encode({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [manifest],
     })
-    partial = arguments.output + ".partial"
+    partial = output + ".partial"
     with tarfile.open(partial, "w") as tar:
         def entry(name, data):
             info = tarfile.TarInfo(name)
@@ -94,13 +95,14 @@ def write(arguments, blobs, manifest):
         entry("index.json", index)
         for digest, data in blobs.content.items():
             entry("blobs/sha256/" + digest, data)
-    os.replace(partial, arguments.output)
+    os.replace(partial, output)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", required=True)
     parser.add_argument("--name", required=True)
+    parser.add_argument("--architecture", default=ARCHITECTURES[platform.machine()])
     parser.add_argument("--entrypoint", action="append", default=[])
     parser.add_argument("--env", action="append", default=["PATH=/usr/bin:/bin"])
     # A number of nobody's: Kubernetes can only check numbers against runAsNonRoot.
@@ -109,8 +111,9 @@ def main():
     parser.add_argument("folders", nargs="+")
     arguments = parser.parse_args()
     blobs, manifest, size = image(arguments)
-    write(arguments, blobs, manifest)
+    write(arguments.output, arguments.name, blobs, manifest)
     print(arguments.name, manifest["digest"], "%.1f MB in layers" % (size / 1e6))
 
 
-main()
+if __name__ == "__main__":
+    main()

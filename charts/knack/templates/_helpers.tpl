@@ -21,12 +21,33 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
-{{- define "knack.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- /* The name of an image, at the mirror if there is one. Argument: root, name. */}}
+{{- define "knack.mirrored" -}}
+{{- $home := "ghcr.io/knack-dev/" -}}
+{{- if and .root.Values.image.registry (hasPrefix $home .name) -}}
+{{ .root.Values.image.registry }}/{{ trimPrefix $home .name }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .name }}
 {{- end -}}
+{{- end }}
+
+{{- define "knack.image" -}}
+{{- $name := include "knack.mirrored" (dict "root" . "name" .Values.image.repository) -}}
+{{- if .Values.image.digest -}}
+{{ $name }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ $name }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- /* The image of a SkillRuntime without one of its own. */}}
+{{- define "knack.sandboxImage" -}}
+{{- include "knack.mirrored" (dict "root" . "name" .Values.sandbox.images.python) -}}
+{{- end }}
+
+{{- /* The image that brings the runner; empty without one. */}}
+{{- define "knack.runnerImage" -}}
+{{- include "knack.mirrored" (dict "root" . "name" .Values.sandbox.runnerImage) -}}
 {{- end }}
 
 {{- /* namespace/name of the cluster default; empty without one. */}}
@@ -41,6 +62,43 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $all = prepend $all .Values.defaultRuntime.namespace -}}
 {{- end -}}
 {{- join "\n" (uniq $all) -}}
+{{- end }}
+
+{{- /* The namespaces that this release looks after, sorted and joined by commas; * for all. */}}
+{{- define "knack.scope" -}}
+{{- if .Values.watchNamespaces -}}
+{{- concat .Values.watchNamespaces (compact (splitList "\n" (include "knack.runtimeNamespaces" .))) | uniq | sortAlpha | join "," -}}
+{{- else -}}*{{- end -}}
+{{- end }}
+
+{{- /*
+Fails if another release looks after the same namespaces: both controllers would overwrite each other's work for ever. Helm sees
+the cluster only where it installs; controllers that meet in another way refuse by themselves.
+*/}}
+{{- define "knack.refuseRivals" -}}
+{{- $own := splitList "," (include "knack.scope" .) -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- with (.metadata.annotations | default dict) | dig "knack.dev/scope" "" -}}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "knack") (ne (get $labels "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- $other := splitList "," . -}}
+{{- range $other -}}
+{{- if or (eq . "*") (has "*" $own) (has . $own) -}}
+{{- fail (printf "the release %s of Knack is in this cluster already and looks after %s: two releases would overwrite each other's status. Uninstall it, or give each release its own watchNamespaces" (get $labels "app.kubernetes.io/instance") (ternary "all namespaces" (printf "namespace %s" .) (eq . "*"))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* The namespaces whose Skills the gateway of the cluster serves, in words. */}}
+{{- define "knack.whoWrites" -}}
+{{- $selector := .Values.defaultRuntime.spec | dig "skillSelector" "namespaceSelector" dict -}}
+{{- if .Values.gateway.runtime -}}the namespaces that {{ .Values.gateway.runtime }} selects
+{{- else if $selector -}}the namespaces that defaultRuntime.spec.skillSelector selects
+{{- else if .Values.watchNamespaces -}}{{ join ", " .Values.watchNamespaces }}
+{{- else -}}any namespace{{- end -}}
 {{- end }}
 
 {{- /* namespace/name that the gateway serves. */}}
@@ -71,6 +129,53 @@ tolerations:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .settings.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* What a Deployment says before its containers, alike for every component. Arguments: root, component. */}}
+{{- define "knack.deployment" -}}
+{{- $settings := index .root.Values .component }}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: knack-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "knack.labels" . | nindent 4 }}
+spec:
+  replicas: {{ $settings.replicas }}
+  {{- with $settings.strategy }}
+  strategy:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- include "knack.selectorLabels" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- with omit $settings.podLabels "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- include "knack.labels" . | nindent 8 }}
+      {{- with $settings.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: knack-{{ .component }}
+      enableServiceLinks: false
+      securityContext:
+        {{- include "knack.podSecurity" .root | nindent 8 }}
+      {{- include "knack.scheduling" (dict "root" .root "settings" $settings) | nindent 6 }}
+{{- end }}
+
+{{- /* Where a component listens, on any address of its pod. Argument: root, port. */}}
+{{- define "knack.listen" -}}
+{{ .root.Values.listenAddress }}:{{ .port }}
 {{- end }}
 
 {{- define "knack.sandboxClass" -}}
@@ -79,10 +184,10 @@ affinity:
 
 {{- define "knack.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
+{{- with .Values.podSecurityContext }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "knack.containerSecurity" -}}

@@ -3,34 +3,31 @@ Who may do what, as the process table of ARCHITECTURE.md says. The port that par
 the reconciler's rights; the gateway holds none at all.
 */}}
 
-{{- /* Controller, where Skills and SkillRuntimes are. */}}
+{{- /* Controller, where Skills and SkillRuntimes are. The admission policy controller-configmaps says which ConfigMaps. */}}
 {{- define "knack.rules.controller" -}}
 - apiGroups: [knack.dev]
   resources: [skills, skillruntimes]
   verbs: [get, list, watch]
 - apiGroups: [knack.dev]
   resources: [skills/status, skillruntimes/status]
-  verbs: [get, patch, update]
+  verbs: [patch]
+# Skills may name any ConfigMap of their namespace as their source.
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch, update]
+  verbs: [create, patch]
 {{- end }}
 
 {{- /* Controller, where code runs: what fences the sandboxes in. */}}
 {{- define "knack.rules.controllerRuntime" -}}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, create, patch, update]
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [get, create, update, delete]
-# Which revisions of a Skill live executions use: those are not pruned.
-- apiGroups: [batch]
-  resources: [jobs]
-  verbs: [list]
 {{- end }}
 
 {{- /* Hub, where Skills and SkillRuntimes are. */}}
@@ -38,23 +35,27 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [knack.dev]
   resources: [skills, skillruntimes]
   verbs: [get, list, watch]
-- apiGroups: [knack.dev]
-  resources: [skillruntimes/status]
-  verbs: [get, patch, update]
 # The artifacts of Skills. RBAC knows no labels, so the right reaches all ConfigMaps of these namespaces.
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, watch]
+  verbs: [get]
+# A Skill whose ConfigMaps are not what its status says is told so.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
 {{- end }}
 
-{{- /* Hub, where code runs. Pods are made by Jobs only. */}}
+{{- /* Hub, where code runs. Pods are made by Jobs only. The admission policies hub-* say which Jobs, pods and Leases. */}}
 {{- define "knack.rules.hubRuntime" -}}
+- apiGroups: [knack.dev]
+  resources: [skillruntimes/status]
+  verbs: [patch]
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, create, update]
 # Failures are told by Events, and the kubelet's and scheduler's say why a pod did not start.
 - apiGroups: [events.k8s.io]
   resources: [events]
@@ -73,25 +74,42 @@ the reconciler's rights; the gateway holds none at all.
   verbs: [get, create]
 {{- end }}
 
-{{- /* Its own namespace: the leader's Lease, and the hub's certificate and its authority. A create cannot be bound to a name. */}}
+{{- /*
+Its own namespace: the leader's Lease, and the hub's certificate and its authority. A create by POST cannot be bound to a
+name; one by server-side apply can, since it carries the name.
+*/}}
 {{- define "knack.rules.controllerRelease" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, list, watch, create, patch, update]
-- apiGroups: [""]
-  resources: [secrets, configmaps]
   verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [knack-controller]
+  verbs: [get, update]
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [knack-hub-tls]
-  verbs: [get, patch, update]
+  resourceNames: [knack-hub-tls, knack-hub-journal]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [knack-hub-ca]
-  verbs: [get, patch, update]
+  verbs: [get, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- end }}
+
+{{- /* Controller, in the whole cluster whatever it serves. */}}
+{{- define "knack.rules.controllerCluster" -}}
+# Selectors of SkillRuntimes and Skills name namespaces by their labels.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, list, watch]
+# Whether another release of Knack looks after the same namespaces: two would overwrite each other for ever.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [knack-controller]
+  verbs: [list]
 {{- end }}
 
 {{- define "knack.rules.hubCluster" -}}
@@ -107,15 +125,19 @@ the reconciler's rights; the gateway holds none at all.
   verbs: [get, list, watch]
 {{- end }}
 
-{{- /* The hub asks the API server whether the gateway may: this is an answer, not a right to call the API. */}}
+{{- /*
+The hub asks the API server whether the gateway may: this is an answer, not a right to call the API. A gateway that knows its
+clients asks for each of them, and sees what the client's namespace sees; one that knows nobody shows everything to everybody.
+Arguments: runtime, clientAuth.
+*/}}
 {{- define "knack.rules.gateway" -}}
 - apiGroups: [knack.dev]
   resources: [skillruntimes]
-  resourceNames: [{{ . }}]
-  verbs: [use, use-all]
+  resourceNames: [{{ .runtime }}]
+  verbs: [use, {{ ternary "use-all" "use-for" (eq .clientAuth "none") }}]
 {{- end }}
 
-{{- /* A Role or ClusterRole with its binding to one ServiceAccount. Arguments: root, name, namespace ("" for the cluster), component, rules. */}}
+{{- /* A Role or ClusterRole with its binding to one ServiceAccount. Arguments: root, name, namespace ("" for the cluster), component, rules, annotations. */}}
 {{- define "knack.grant" -}}
 {{- $prefix := ternary "Cluster" "" (empty .namespace) }}
 ---
@@ -128,6 +150,10 @@ metadata:
   {{- end }}
   labels:
     {{- include "knack.labels" (dict "root" .root "component" .component) | nindent 4 }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 rules:
   {{- .rules | nindent 2 }}
 ---
@@ -143,4 +169,34 @@ metadata:
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $prefix }}Role, name: {{ .name }}}
 subjects:
   - {kind: ServiceAccount, name: knack-{{ .component }}, namespace: {{ .root.Release.Namespace }}}
+{{- end }}
+
+{{- /*
+What one ServiceAccount may in every namespace where code runs: a ClusterRole, bound there. Whoever administers a namespace can
+bind it too (aggregated role admin), and so opens it without Helm. Arguments: root, name, namespaces, component, rules.
+*/}}
+{{- define "knack.grantIn" -}}
+{{- $arguments := . }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "knack.labels" (dict "root" .root "component" .component) | nindent 4 }}
+rules:
+  {{- .rules | nindent 2 }}
+{{- range .namespaces }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $arguments.name }}
+  namespace: {{ . }}
+  labels:
+    {{- include "knack.labels" (dict "root" $arguments.root "component" $arguments.component) | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $arguments.name }}}
+subjects:
+  - {kind: ServiceAccount, name: knack-{{ $arguments.component }}, namespace: {{ $arguments.root.Release.Namespace }}}
+{{- end }}
 {{- end }}
