@@ -117,6 +117,7 @@ impl Installation {
             working_directory: WorkingDirectoryLine::Work,
             limits: LimitsLine::default(),
             live: false,
+            client: None,
         }
     }
 }

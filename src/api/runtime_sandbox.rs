@@ -15,7 +15,7 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<u64>,
-    /// Highest wall-clock limit a skill may ask for, seconds; 60 when absent.
+    /// Highest wall-clock limit a skill may ask for, seconds; 120 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub max_timeout_seconds: Option<u64>,
@@ -63,6 +63,20 @@ pub struct RuntimeSandbox {
     /// Whether runs are refused until the network plugin was seen to enforce policies; `BestEffort` when absent. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
+    /// Whether nothing runs without Landlock; `BestEffort` when absent. seccomp is never optional. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landlock: Option<LandlockDemand>,
+    /// Interpreters that the image holds, most used first; the first one is held ready. Those of the installation's default
+    /// image when `image` is absent too, else python. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub languages: Vec<SandboxLanguage>,
+    /// `false`: sandboxes have user ids of their own (user namespaces; Kubernetes 1.33 and later). Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_users: Option<bool>,
+    /// Labels and annotations of the pods, for autoscalers and accounting. Cluster only.
+    #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
+    pub pod_metadata: PodMetadata,
     /// Whether results in the container log are sealed; `Sealed` when absent. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<LogsMode>,
@@ -86,6 +100,47 @@ pub enum Enforcement {
     BestEffort,
     /// Runs are refused until condition `Isolated` is True.
     Required,
+}
+
+/// What the node's kernel must give before code runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LandlockDemand {
+    /// Results say whether Landlock held; runs go on without.
+    #[default]
+    BestEffort,
+    /// A node without Landlock runs nothing.
+    Required,
+}
+
+/// An interpreter of a sandbox image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxLanguage {
+    /// `/usr/bin/python3`.
+    Python,
+    /// `/usr/bin/node`.
+    Node,
+}
+
+/// Labels and annotations of the pods in which code runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMetadata {
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub labels: Labels,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub annotations: Labels,
+}
+
+impl PodMetadata {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.annotations.is_empty()
+    }
 }
 
 /// What a container log shows.

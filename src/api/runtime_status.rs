@@ -29,6 +29,10 @@ pub struct SkillRuntimeStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub rejected_skills: Vec<RejectedSkill>,
+    /// How the list of skills in requests comes out within `maxListingTokens`, over all skills served; a caller that sees fewer skills has a
+    /// shorter list. Absent when nothing is listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listing: Option<ListingStatus>,
     /// Changes with every change of what is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -53,6 +57,21 @@ pub struct SkillCounts {
     pub accepted: i64,
     /// Selected, and not served.
     pub rejected: i64,
+}
+
+/// How the lines of the list of skills come out. A list that is too long loses text evenly: descriptions are cut in proportion, down to 60
+/// bytes; then those at the end of the alphabet go; then names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListingStatus {
+    /// Lines with their whole description.
+    pub whole: i64,
+    /// Lines with the beginning of it.
+    pub cut: i64,
+    /// Lines with the name only.
+    pub bare: i64,
+    /// Skills without a line; a model finds them by `load_skill` with a few words.
+    pub left_out: i64,
 }
 
 /// A selected skill with what stands against it.

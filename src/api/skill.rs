@@ -79,6 +79,11 @@ pub struct SkillSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub inputs: Option<Vec<InputSpec>>,
+    /// Ids that other systems gave the skill, such as LiteLLM's `litellm_skill_<uuid>`: requests may name it by them. Replace
+    /// `metadata.skill_id` of the frontmatter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 128)))]
+    pub ids: Option<Vec<String>>,
     /// Limits that the skill asks for; it may only tighten those of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SkillSandbox>,
@@ -249,6 +254,9 @@ pub struct SkillOverrides {
     /// See [`SkillSpec::inputs`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<Vec<InputSpec>>,
+    /// See [`SkillSpec::ids`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
     /// See [`SkillSpec::sandbox`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SkillSandbox>,
@@ -262,6 +270,7 @@ impl SkillSpec {
             activation: self.activation.clone(),
             tools: self.tools.clone(),
             inputs: self.inputs.clone(),
+            ids: self.ids.clone(),
             sandbox: self.sandbox.clone(),
         }
     }
@@ -281,6 +290,7 @@ impl SkillOverrides {
                 .inputs
                 .as_ref()
                 .map(|inputs| inputs.iter().map(Into::into).collect()),
+            ids: self.ids.clone(),
             sandbox: Some(knack_skill::model::SandboxRequest {
                 image: sandbox.image,
                 timeout_seconds: sandbox.timeout_seconds,

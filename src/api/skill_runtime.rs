@@ -228,7 +228,7 @@ pub struct InjectionSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub deadline_seconds: Option<u64>,
-    /// Models that get skills, `*` as a wildcard at the end; all when absent.
+    /// Models that get skills; `*` stands for any characters; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub models: Option<Vec<String>>,
@@ -268,6 +268,10 @@ impl SkillRuntimeSpec {
             ("spec.sandbox.tolerations", !sandbox.tolerations.is_empty()),
             ("spec.sandbox.imagePullSecrets", !sandbox.image_pull_secrets.is_empty()),
             ("spec.sandbox.enforcement", sandbox.enforcement.is_some()),
+            ("spec.sandbox.landlock", sandbox.landlock.is_some()),
+            ("spec.sandbox.languages", !sandbox.languages.is_empty()),
+            ("spec.sandbox.hostUsers", sandbox.host_users.is_some()),
+            ("spec.sandbox.podMetadata", !sandbox.pod_metadata.is_empty()),
             ("spec.sandbox.logs", sandbox.logs.is_some()),
             (
                 "spec.gateway.maxSnapshotAgeSeconds",

@@ -47,10 +47,22 @@ pub struct SkillStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub config_maps: Vec<ConfigMapStatus>,
+    /// Version of Knack that judged this content. A newer one judges it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub judged_by: Option<String>,
     /// Declared tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub tools: Vec<ToolStatus>,
+    /// Template inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub inputs: Vec<InputStatus>,
+    /// Ids of other systems by which requests may name it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(max = 128)))]
+    pub ids: Vec<String>,
     /// What it costs a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokenStatus>,
@@ -86,6 +98,10 @@ pub struct ConfigMapStatus {
     /// Hex SHA-256 of its canonical content.
     #[schemars(length(max = 128))]
     pub digest: String,
+    /// The object whose content was compared; it is immutable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub uid: String,
 }
 
 /// A declared tool.
@@ -99,6 +115,18 @@ pub struct ToolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub path: Option<String>,
+}
+
+/// A template input.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InputStatus {
+    /// Name.
+    #[schemars(length(max = 64))]
+    pub name: String,
+    /// Whether a value must be given.
+    #[serde(default)]
+    pub required: bool,
 }
 
 /// Estimated tokens: bytes divided by 4, rounded up.

@@ -36,12 +36,24 @@ pub const LEASE_CONTROLLER: &str = "knack-controller";
 pub const LEASE_RUNTIME_PREFIX: &str = "knack-runtime-";
 /// Secret with the hub's certificate authority and serving certificate, in the release namespace.
 pub const SECRET_HUB_TLS: &str = "knack-hub-tls";
+/// Secret with the key that the hub's replicas make the keys of journals from, in the release namespace.
+pub const SECRET_HUB_JOURNAL: &str = "knack-hub-journal";
 /// ConfigMap with the authorities that clients of the hub trust, in the release namespace.
 pub const CONFIG_MAP_HUB_CA: &str = "knack-hub-ca";
+/// Condition of a SkillRuntime: whether sandboxes start.
+pub const CONDITION_SANDBOXES_READY: &str = "SandboxesReady";
+/// Field manager of that condition: an apply takes away what the same manager has applied before and does not name again.
+pub const FIELD_MANAGER_HUB_STARTS: &str = "knack-hub-starts";
 /// Virtual verb of RBAC on `skillruntimes`: may execute at this runtime.
 pub const VERB_USE: &str = "use";
 /// Virtual verb of RBAC on `skillruntimes`: sees every skill of the cluster default, not only its own namespace's.
 pub const VERB_USE_ALL: &str = "use-all";
+/// Virtual verb of RBAC on `skillruntimes`: may ask for a client of another namespace, and is shown what that namespace sees.
+pub const VERB_USE_FOR: &str = "use-for";
+/// Request header by which a shared gateway tells the hub whose namespace a request is for.
+pub const HEADER_FOR: &str = "x-knack-for";
+/// On the Lease of a controller: the namespaces that its release looks after, sorted, separated by commas; `*` for all.
+pub const ANNOTATION_SCOPE: &str = "knack.dev/scope";
 
 /// Name of the skill that an object belongs to.
 pub const LABEL_SKILL: &str = "knack.dev/skill";
@@ -83,6 +95,8 @@ pub const ANNOTATION_RESULT: &str = "knack.dev/result";
 pub const NETWORK_POLICY_PREFIX: &str = "knack-sandbox-";
 /// Name of the ResourceQuota of all sandboxes of a namespace.
 pub const QUOTA_NAME: &str = "knack-sandboxes";
+/// On that ResourceQuota, followed by a runtime's name: what the API server lets the hub run for it.
+pub const ANNOTATION_ADMITTED_PREFIX: &str = "admitted.knack.dev/";
 /// Who keeps an object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`LABEL_MANAGED_BY`] on objects that are not owned by one of ours alone.

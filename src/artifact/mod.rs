@@ -15,7 +15,7 @@ mod tests;
 
 pub use build::{Artifact, SHARD_MAX_BYTES, build, name};
 pub use index::{INDEX_KEY, Index};
-pub use read::{ArtifactError, Content, read};
+pub use read::{ArtifactError, Content, read, shard_digest};
 
 use crate::digest::sha256;
 

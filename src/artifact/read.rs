@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 use kube::ResourceExt as _;
+use sha2::{Digest as _, Sha256};
 
 use super::index::{FORMAT, FileEntry, INDEX_KEY, Index};
 use super::sha256;
@@ -79,6 +80,22 @@ pub fn read(config_maps: &[ConfigMap]) -> Result<Content, ArtifactError> {
         files,
         overrides: index.overrides,
     })
+}
+
+/// Hash of a ConfigMap's content, as a Skill's status tells it: its keys and values in order.
+pub fn shard_digest(shard: &ConfigMap) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |key: &str, value: &[u8]| {
+        hash.update(format!("{key} {}\n", value.len()));
+        hash.update(value);
+    };
+    for (key, value) in shard.data.iter().flatten() {
+        add(key, value.as_bytes());
+    }
+    for (key, value) in shard.binary_data.iter().flatten() {
+        add(key, &value.0);
+    }
+    crate::digest::hex(&hash.finalize())
 }
 
 /// Which shard a ConfigMap is.

@@ -38,6 +38,7 @@ impl Snapshot {
     pub fn without_catalog(runtime: RuntimeSettings, reason: impl Into<String>) -> Self {
         let snapshot = finish(
             BTreeMap::new(),
+            &BTreeMap::new(),
             runtime,
             Node::Absent,
             &mut LastGood::default(),
@@ -96,13 +97,16 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
         }
     }
     keep_failed(&found.failed, &mentioned, last, &mut served, &mut reports);
-    finish(served, runtime, node, last, reports)
+    finish(served, &BTreeMap::new(), runtime, node, last, reports)
 }
 
 /// Makes a snapshot of skills that were selected elsewhere (by a hub). What cannot be served as it is now keeps its last
 /// good revision, as in [`assemble`].
+///
+/// `names` says which skill keeps a name that several have.
 pub fn assemble_selected(
     sources: &[SkillSource],
+    names: &BTreeMap<String, SkillRef>,
     runtime: RuntimeSettings,
     node: Node,
     last: &mut LastGood,
@@ -114,21 +118,24 @@ pub fn assemble_selected(
             served.insert(source.id.clone(), kept);
         }
     }
-    finish(served, runtime, node, last, reports)
+    finish(served, names, runtime, node, last, reports)
 }
 
 fn finish(
     served: BTreeMap<SkillRef, Kept>,
+    names: &BTreeMap<String, SkillRef>,
     runtime: RuntimeSettings,
     node: Node,
     last: &mut LastGood,
     reports: Vec<Report>,
 ) -> Snapshot {
     let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
-    let revision = revision(&skills, &runtime, node);
-    let catalog = Catalog::compile(skills.clone(), settings(&runtime, &revision, node));
+    let revision = revision(&skills, names, &runtime, node);
+    let catalog = Catalog::compile_named(skills.clone(), settings(&runtime, &revision, node), names);
     last.skills = served.into_iter().collect();
     last.runtime = Some(runtime.clone());
+    let mut reports = reports;
+    reports.extend(notes(&catalog, &runtime, &last.skills));
     let listed = catalog
         .entries()
         .iter()
@@ -143,6 +150,56 @@ fn finish(
         reports,
         absent: None,
     }
+}
+
+/// What is noteworthy about skills together: names and ids that clash, pins that do not fit, a list over its budget.
+fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, Kept>) -> Vec<Report> {
+    let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+    let clashes = catalog.clashes().iter().map(ToString::to_string);
+    let pins = runtime.pins.iter().filter_map(|pin| pin_note(catalog, pin));
+    let counts = catalog.listing_counts();
+    let over = (counts.cut + counts.bare + counts.left_out > 0).then(|| {
+        format!(
+            "the list of skills is longer than its budget of {} tokens: {} lines are whole, {} cut, {} without description, {} skills left out; \
+             shorten descriptions, or raise spec.gateway.injection.maxListingTokens",
+            runtime.max_listing_tokens, counts.whole, counts.cut, counts.bare, counts.left_out
+        )
+    });
+    let about_all = clashes.chain(over).map(|text| Report::warning(origin.clone(), text));
+    let about_pins = pins.map(|(skill, text)| {
+        let place = served.get(skill).map_or(origin.as_str(), |kept| kept.origin.as_str());
+        Report::warning(place, format!("skill {}: {text}", skill.name))
+    });
+    about_all.chain(about_pins).collect()
+}
+
+/// A pin whose inputs are not those that its skill needs or has.
+fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option<(&'a SkillRef, String)> {
+    let entry = catalog.get(&pin.skill)?;
+    let declared = |name: &String| entry.skill.inputs.iter().any(|input| input.name == *name);
+    let unknown: Vec<&str> = pin
+        .inputs
+        .keys()
+        .filter(|name| !declared(name))
+        .map(String::as_str)
+        .collect();
+    if !unknown.is_empty() {
+        let text = format!(
+            "its pin sets inputs that it does not declare: {}; they have no effect",
+            unknown.join(", ")
+        );
+        return Some((&pin.skill, text));
+    }
+    let missing = entry.missing_inputs(&BTreeMap::new());
+    if missing.is_empty() || !matches!(entry.mode, ActivationMode::Always | ActivationMode::Auto) {
+        return None;
+    }
+    let names: Vec<&str> = missing.iter().map(|input| input.name.as_str()).collect();
+    let text = format!(
+        "its pin lacks required inputs: {}; requests ask the model for them in place of the instructions",
+        names.join(", ")
+    );
+    Some((&pin.skill, text))
 }
 
 fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<Report>) -> RuntimeSettings {
@@ -240,13 +297,28 @@ fn fingerprint(source: &SkillSource) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn revision(skills: &[Arc<Skill>], runtime: &RuntimeSettings, node: Node) -> String {
+fn revision(
+    skills: &[Arc<Skill>],
+    names: &BTreeMap<String, SkillRef>,
+    runtime: &RuntimeSettings,
+    node: Node,
+) -> String {
     let mut hash = Sha256::new();
     for skill in skills {
         hash.update(format!(
-            "{}/{} {} {:?} {:?} {:?}\n",
-            skill.id.namespace, skill.id.name, skill.digest, skill.activation, skill.tags, skill.tools
+            "{}/{} {} {:?} {:?} {:?} {:?} {:?}\n",
+            skill.id.namespace,
+            skill.id.name,
+            skill.digest,
+            skill.activation,
+            skill.tags,
+            skill.tools,
+            skill.inputs,
+            skill.ids
         ));
+    }
+    if !names.is_empty() {
+        hash.update(format!("{names:?}"));
     }
     hash.update(format!("{runtime:?} {node:?}"));
     crate::digest::hex(&hash.finalize()[..6])
@@ -262,6 +334,5 @@ fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSet
         models: runtime.models.clone(),
         min_max_tokens: runtime.min_max_tokens,
         pins: runtime.pins.clone(),
-        ids: BTreeMap::new(),
     }
 }

@@ -16,6 +16,46 @@ const MANIFEST_MAX_BYTES: u64 = 4 << 20;
 /// Folders searched below a named path.
 const SEARCH_MAX_DEPTH: usize = 8;
 
+/// Folders of ours that runs write to, wherever they lie: kept files, and the working directories of the local sandbox.
+const WRITTEN_BY_RUNS: [&str; 2] = ["knack-files", "knack-sandbox-"];
+
+/// Where skills and runtimes are searched, and where never.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Files and folders that a user named.
+    pub paths: Vec<PathBuf>,
+    /// Folders that runs write to, canonical: whatever lies there was made by a model and is neither a skill nor a manifest.
+    never: Vec<PathBuf>,
+}
+
+impl Search {
+    /// Of what a user named.
+    pub fn of(paths: Vec<PathBuf>) -> Self {
+        Self {
+            paths,
+            never: Vec::new(),
+        }
+    }
+
+    /// Never below these folders, which exist.
+    pub fn never_below<'p>(mut self, folders: impl IntoIterator<Item = &'p Path>) -> std::io::Result<Self> {
+        for folder in folders {
+            self.never.push(std::fs::canonicalize(folder)?);
+        }
+        Ok(self)
+    }
+
+    /// Whether runs can write what lies here.
+    pub(super) fn is_written_by_runs(&self, path: &Path) -> bool {
+        let Ok(path) = std::fs::canonicalize(path) else {
+            return false;
+        };
+        let ours = |name: &str| WRITTEN_BY_RUNS.iter().any(|prefix| name.starts_with(prefix));
+        path.file_name().and_then(|name| name.to_str()).is_some_and(ours)
+            || self.never.iter().any(|never| path.starts_with(never))
+    }
+}
+
 /// Everything that was found, and what could not be read.
 #[derive(Debug, Default)]
 pub struct Discovered {
@@ -31,24 +71,38 @@ pub struct Discovered {
 
 /// Searches files and folders. A folder with a SKILL.md is one skill; others are searched for skills and manifests.
 /// Touches the disk: call it outside the async runtime.
-pub fn discover(paths: &[PathBuf]) -> Discovered {
+pub fn discover(search: &Search) -> Discovered {
     let mut found = Discovered::default();
-    for path in paths {
+    for path in &search.paths {
         let origin = path.display().to_string();
+        if search.is_written_by_runs(path) {
+            found.fail(
+                origin,
+                "lies where generated files are written, which are never skills; name another folder".to_owned(),
+            );
+            continue;
+        }
         match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => found.directory(path, 0),
+            Ok(metadata) if metadata.is_dir() => found.directory(search, path, 0),
             Ok(_) if is_skill_file(path) => {
                 let parent = path
                     .parent()
                     .filter(|p| !p.as_os_str().is_empty())
                     .unwrap_or(Path::new("."));
-                found.skill_folder(parent);
+                found.skill_folder(search, parent);
             }
-            Ok(_) => found.manifest_file(path),
+            Ok(_) => found.manifest_file(path, Named::ByUser),
             Err(error) => found.fail(origin, format!("cannot be read: {error}")),
         }
     }
     found
+}
+
+/// How a file came into the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    ByUser,
+    BySearch,
 }
 
 fn is_skill_file(path: &Path) -> bool {
@@ -62,9 +116,9 @@ impl Discovered {
         self.failed.push(origin);
     }
 
-    fn directory(&mut self, directory: &Path, depth: usize) {
+    fn directory(&mut self, search: &Search, directory: &Path, depth: usize) {
         if directory.join("SKILL.md").is_file() || directory.join("skill.md").is_file() {
-            self.skill_folder(directory);
+            self.skill_folder(search, directory);
             return;
         }
         let origin = directory.display().to_string();
@@ -79,12 +133,12 @@ impl Discovered {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .is_none_or(|name| name.starts_with('.') || name == "node_modules");
-            if hidden {
+            if hidden || search.is_written_by_runs(&path) {
                 continue;
             }
             if path.is_dir() {
                 if depth < SEARCH_MAX_DEPTH {
-                    self.directory(&path, depth + 1);
+                    self.directory(search, &path, depth + 1);
                 }
             } else if path
                 .extension()
@@ -99,19 +153,19 @@ impl Discovered {
     /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
     fn searched_yaml(&mut self, path: &Path) {
         match read_bounded(path) {
-            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path),
+            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, Named::BySearch),
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
             Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
         }
     }
 
-    fn skill_folder(&mut self, directory: &Path) {
+    fn skill_folder(&mut self, search: &Search, directory: &Path) {
         let origin = directory.display().to_string();
         let name = std::fs::canonicalize(directory)
             .ok()
             .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
             .unwrap_or_else(|| origin.clone());
-        match read_folder(directory, &origin) {
+        match read_folder(directory, &origin, search) {
             Ok((files, warnings)) => {
                 self.reports.extend(warnings);
                 let id = SkillRef {
@@ -134,7 +188,7 @@ impl Discovered {
         }
     }
 
-    fn manifest_file(&mut self, path: &Path) {
+    fn manifest_file(&mut self, path: &Path, named: Named) {
         let origin = path.display().to_string();
         let text = match read_bounded(path) {
             Ok(text) => text,
@@ -153,12 +207,27 @@ impl Discovered {
                         );
                         self.reports.push(Report::warning(origin.clone(), text));
                     }
-                    self.runtimes.push((origin.clone(), *manifest));
+                    self.runtime(&origin, *manifest, named);
                 }
                 Ok(Manifest::Other { .. }) => {}
                 Err(error) => self.fail(origin.clone(), error.to_string()),
             }
         }
+    }
+
+    /// Prompts and keys go to the upstreams of a runtime: a file counts for them only if its user named it.
+    fn runtime(&mut self, origin: &str, mut manifest: SkillRuntimeManifest, named: Named) {
+        let upstreams = &mut manifest.spec.gateway.upstreams;
+        if named == Named::BySearch && !upstreams.is_empty() {
+            upstreams.clear();
+            let text = format!(
+                "SkillRuntime {}: spec.gateway.upstreams is not used from a file that was found by searching; name the \
+                 file on the command line, or use --upstream",
+                manifest.metadata.name
+            );
+            self.reports.push(Report::warning(origin, text));
+        }
+        self.runtimes.push((origin.to_owned(), manifest));
     }
 
     fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest) {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use knack_skill::model::SkillFile;
 
+use super::discover::Search;
 use super::source::Report;
 
 /// Files above this are not read: the skill is over its bound anyway (8 MiB in all, design.md section 5).
@@ -18,10 +19,15 @@ const FOLDER_MAX_DEPTH: usize = 16;
 const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", "node_modules"];
 
 /// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's
-/// machine happened to hold. They are named in a warning.
-pub(super) fn read_folder(root: &Path, origin: &str) -> Result<(BTreeMap<String, SkillFile>, Vec<Report>), Report> {
+/// machine happened to hold. They are named in a warning. What runs write is no part of a skill.
+pub(super) fn read_folder(
+    root: &Path,
+    origin: &str,
+    search: &Search,
+) -> Result<(BTreeMap<String, SkillFile>, Vec<Report>), Report> {
     let mut walk = Walk {
         origin,
+        search,
         files: BTreeMap::new(),
         warnings: Vec::new(),
         bytes: 0,
@@ -32,6 +38,7 @@ pub(super) fn read_folder(root: &Path, origin: &str) -> Result<(BTreeMap<String,
 
 struct Walk<'a> {
     origin: &'a str,
+    search: &'a Search,
     files: BTreeMap<String, SkillFile>,
     warnings: Vec<Report>,
     bytes: u64,
@@ -73,6 +80,9 @@ impl Walk<'_> {
             let kind = entry
                 .file_type()
                 .map_err(|error| self.fail(&path, &format!("cannot be read: {error}")))?;
+            if kind.is_dir() && self.search.is_written_by_runs(&entry.path()) {
+                continue;
+            }
             if kind.is_dir() {
                 self.directory(&entry.path(), &path, depth + 1)?;
             } else if kind.is_file() {

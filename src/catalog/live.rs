@@ -1,6 +1,6 @@
 //! The catalog of files as they are now: watched, so that a saved change is live for the next request.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use notify::{RecursiveMode, Watcher};
 use tokio::sync::watch;
 
 use super::assemble::{LastGood, Snapshot, assemble};
-use super::discover::discover;
+use super::discover::{Search, discover};
 
 /// Editors write a file in several steps (truncate, write, rename): changes within this time are one reload.
 const SETTLE: Duration = Duration::from_millis(15);
@@ -51,18 +51,15 @@ impl LiveCatalog {
         })
     }
 
-    /// Reads `paths` and follows their changes. `on_change` gets every new snapshot, the first one included.
+    /// Reads what `search` finds and follows its changes. `on_change` gets every new snapshot, the first one included.
     pub async fn watch(
-        paths: Vec<PathBuf>,
+        search: Search,
         node: Node,
         on_change: impl Fn(&Snapshot) + Send + 'static,
     ) -> Result<(Arc<Self>, Watching), notify::Error> {
         let mut last = LastGood::default();
         let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
-        let (snapshot, last_after) = {
-            let paths = paths.clone();
-            read(paths, node, std::mem::take(&mut last)).await
-        };
+        let (snapshot, last_after) = { read(search.clone(), node, std::mem::take(&mut last)).await };
         last = last_after;
         on_change(&snapshot);
         let live = Self::fixed(snapshot);
@@ -75,7 +72,7 @@ impl LiveCatalog {
                 let _ = wake.try_send(());
             }
         })?;
-        for path in &paths {
+        for path in &search.paths {
             watcher.watch(watch_target(path), RecursiveMode::Recursive)?;
         }
         let follower = Arc::clone(&live);
@@ -83,7 +80,7 @@ impl LiveCatalog {
             while woken.recv().await.is_some() {
                 tokio::time::sleep(SETTLE).await;
                 let seen = follower.seen.load(Ordering::Acquire);
-                let (snapshot, last_after) = read(paths.clone(), node, std::mem::take(&mut last)).await;
+                let (snapshot, last_after) = read(search.clone(), node, std::mem::take(&mut last)).await;
                 last = last_after;
                 if snapshot.revision != follower.current.load().revision
                     || snapshot.reports != follower.current.load().reports
@@ -137,9 +134,9 @@ fn watch_target(path: &Path) -> &Path {
 }
 
 /// Reads the files outside the async runtime.
-async fn read(paths: Vec<PathBuf>, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
+async fn read(search: Search, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
     let read = tokio::task::spawn_blocking(move || {
-        let snapshot = assemble(discover(&paths), node, &mut last);
+        let snapshot = assemble(discover(&search), node, &mut last);
         (snapshot, last)
     });
     match read.await {

@@ -20,7 +20,7 @@ mod runtime;
 mod source;
 
 pub use assemble::{LastGood, Snapshot, assemble, assemble_selected};
-pub use discover::{Discovered, discover};
+pub use discover::{Discovered, Search, discover};
 pub use live::{LiveCatalog, Watching};
 pub use runtime::RuntimeSettings;
 pub use source::{Report, ReportLevel, SkillSource};

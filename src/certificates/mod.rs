@@ -11,6 +11,9 @@
 //! authority key at rest that could be stolen. Since the new authority is published an hour before it is needed and the
 //! old one an hour longer, every gateway trusts what it meets ([`state::OVERLAP`]).
 //!
+//! Beside it stands the Secret `knack-hub-journal`, whoever makes the certificates: the key that all replicas make the keys of
+//! journals from. It is made once and never replaced.
+//!
 //! [`state`] decides, [`issue`] makes keys, [`task`] talks to the API server. A Secret that somebody else fills
 //! (cert-manager) is left alone; its `ca.crt` is published.
 
@@ -20,4 +23,4 @@ pub mod task;
 
 pub use issue::{IssueError, issue};
 pub use state::{Due, Pair, State};
-pub use task::{CertificateTask, KEY_JOURNAL, run};
+pub use task::{CertificateTask, run};

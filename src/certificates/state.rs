@@ -69,9 +69,6 @@ pub struct State {
     pub next: Option<Pending>,
     /// The authority that did.
     pub previous: Option<Previous>,
-    /// Hex of 32 bytes that every replica of the hub seals journals with. Never replaced: what a last owner sealed, the
-    /// next one must read.
-    pub journal_key: Option<String>,
 }
 
 /// The one thing to do now.
@@ -132,7 +129,6 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
                     authority: pair.authority,
                     replaced_at: now,
                 }),
-                ..state
             }
         }
         Due::Prepare => State {
@@ -150,7 +146,6 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
                 }),
                 active: Some(next.pair),
                 next: None,
-                ..state
             },
             None => state,
         },

@@ -5,13 +5,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::issue::{IssueError, issue};
 use super::state::{Due, State, advance, bundle, due, service_names};
-use crate::api::vocabulary::{CONFIG_MAP_HUB_CA, FIELD_MANAGER, KEY_HUB_CA, SECRET_HUB_TLS, SERVICE_HUB};
+use crate::api::vocabulary::{
+    CONFIG_MAP_HUB_CA, FIELD_MANAGER, KEY_HUB_CA, SECRET_HUB_JOURNAL, SECRET_HUB_TLS, SERVICE_HUB,
+};
 
 /// One call to the API server. kube repeats 429, 503 and 504 by itself and would go on for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -23,8 +26,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const KEY_CERTIFICATE: &str = "tls.crt";
 const KEY_KEY: &str = "tls.key";
 const KEY_STATE: &str = "state.json";
-/// File of the hub's journal key beside its certificate: what replicas seal the results of runs with.
-pub const KEY_JOURNAL: &str = "journal.key";
+const KEY_JOURNAL: &str = "journal.key";
 
 /// Where the certificates are kept.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub struct CertificateTask {
     pub namespace: String,
     /// Names beside the Service's, for hubs that are reached by another name or an address.
     pub extra_names: Vec<String>,
+    /// What Secret and ConfigMap go with: Kubernetes deletes them when it is deleted.
+    pub owner: Option<OwnerReference>,
 }
 
 /// Why a round failed; the next one tries again.
@@ -78,12 +82,16 @@ pub async fn run(client: Client, task: CertificateTask, stop: CancellationToken)
 pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<u64, CertificateError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &task.namespace);
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), &task.namespace);
+    ensure_journal_key(&secrets, task.owner.as_ref()).await?;
     let secret = call("get Secret knack-hub-tls", secrets.get_opt(SECRET_HUB_TLS)).await?;
     let published = call("get ConfigMap knack-hub-ca", config_maps.get_opt(CONFIG_MAP_HUB_CA)).await?;
+    let owner = task.owner.as_ref();
+    // One that an earlier version made has no owner yet.
+    let published = published.filter(|map| is_owned(map, owner));
     let published = published.and_then(|map| map.data?.remove(KEY_HUB_CA));
     if let Some(authority) = secret.as_ref().and_then(foreign_authority) {
         if published.as_deref() != Some(authority.as_str()) {
-            publish(&config_maps, authority).await?;
+            publish(&config_maps, owner, authority).await?;
         }
         return Ok(now + LOOK_AGAIN.as_secs());
     }
@@ -103,16 +111,16 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
         };
         tracing::info!(step = ?step, namespace = %task.namespace, "the hub's certificates change");
         state = advance(now, step, state, pair);
-        state.journal_key.get_or_insert_with(random_key);
         // Trust before use: whatever serves next is in the bundle before the Secret names it.
-        publish(&config_maps, bundle(&state)).await?;
-        store(&secrets, secret.as_ref(), &state).await?;
+        publish(&config_maps, owner, bundle(&state)).await?;
+        store(&secrets, owner, secret.as_ref(), &state).await?;
     };
     if published.as_deref() != Some(bundle(&state).as_str()) {
-        publish(&config_maps, bundle(&state)).await?;
+        publish(&config_maps, owner, bundle(&state)).await?;
     }
-    if !secret.as_ref().is_some_and(|secret| serves(secret, &state)) {
-        store(&secrets, secret.as_ref(), &state).await?;
+    let stands = |secret: &Secret| serves(secret, &state) && is_owned(secret, owner);
+    if !secret.as_ref().is_some_and(stands) {
+        store(&secrets, owner, secret.as_ref(), &state).await?;
     }
     Ok(until)
 }
@@ -146,9 +154,13 @@ fn serves(secret: &Secret, state: &State) -> bool {
     is(KEY_CERTIFICATE, &active.certificate) && is(KEY_KEY, &active.key) && read_state(secret) == *state
 }
 
-async fn publish(api: &Api<ConfigMap>, authorities: String) -> Result<(), CertificateError> {
+async fn publish(
+    api: &Api<ConfigMap>,
+    owner: Option<&OwnerReference>,
+    authorities: String,
+) -> Result<(), CertificateError> {
     let map = ConfigMap {
-        metadata: metadata(CONFIG_MAP_HUB_CA),
+        metadata: metadata(CONFIG_MAP_HUB_CA, owner),
         data: Some(BTreeMap::from([(KEY_HUB_CA.to_owned(), authorities)])),
         ..ConfigMap::default()
     };
@@ -161,21 +173,22 @@ async fn publish(api: &Api<ConfigMap>, authorities: String) -> Result<(), Certif
     Ok(())
 }
 
-async fn store(api: &Api<Secret>, existing: Option<&Secret>, state: &State) -> Result<(), CertificateError> {
+async fn store(
+    api: &Api<Secret>,
+    owner: Option<&OwnerReference>,
+    existing: Option<&Secret>,
+    state: &State,
+) -> Result<(), CertificateError> {
     let Some(active) = &state.active else { return Ok(()) };
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     let data = BTreeMap::from([
         (KEY_CERTIFICATE.to_owned(), bytes(&active.certificate)),
         (KEY_KEY.to_owned(), bytes(&active.key)),
         (KEY_HUB_CA.to_owned(), bytes(&active.authority)),
-        (
-            KEY_JOURNAL.to_owned(),
-            bytes(state.journal_key.as_deref().unwrap_or_default()),
-        ),
         (KEY_STATE.to_owned(), ByteString(serde_json::to_vec(state)?)),
     ]);
     let secret = Secret {
-        metadata: metadata(SECRET_HUB_TLS),
+        metadata: metadata(SECRET_HUB_TLS, owner),
         // The type cannot be changed later: one that exists keeps its own.
         type_: existing.map_or_else(|| Some("kubernetes.io/tls".to_owned()), |secret| secret.type_.clone()),
         data: Some(data),
@@ -190,9 +203,41 @@ async fn store(api: &Api<Secret>, existing: Option<&Secret>, state: &State) -> R
     Ok(())
 }
 
-fn metadata(name: &str) -> ObjectMeta {
+/// Makes the Secret of the journal key unless it is there, whoever made it. A key is never replaced here: what the last owner
+/// of a runtime wrote, the next one must read.
+async fn ensure_journal_key(api: &Api<Secret>, owner: Option<&OwnerReference>) -> Result<(), CertificateError> {
+    let existing = call("get Secret knack-hub-journal", api.get_opt(SECRET_HUB_JOURNAL)).await?;
+    let key = existing.as_ref().and_then(journal_key);
+    if key.is_some() && existing.is_some_and(|secret| is_owned(&secret, owner)) {
+        return Ok(());
+    }
+    let key = key.unwrap_or_else(|| ByteString(random_key().into_bytes()));
+    let secret = Secret {
+        metadata: metadata(SECRET_HUB_JOURNAL, owner),
+        data: Some(BTreeMap::from([(KEY_JOURNAL.to_owned(), key)])),
+        ..Secret::default()
+    };
+    let apply = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&secret);
+    let patched = api.patch(SECRET_HUB_JOURNAL, &apply, &patch);
+    call("apply Secret knack-hub-journal", patched).await?;
+    Ok(())
+}
+
+fn journal_key(secret: &Secret) -> Option<ByteString> {
+    let key = secret.data.as_ref()?.get(KEY_JOURNAL)?;
+    (!key.0.is_empty()).then(|| key.clone())
+}
+
+/// Whether an object goes with the owner, if there is one.
+fn is_owned(object: &impl Resource, owner: Option<&OwnerReference>) -> bool {
+    owner.is_none_or(|owner| object.owner_references().iter().any(|other| other.uid == owner.uid))
+}
+
+fn metadata(name: &str, owner: Option<&OwnerReference>) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
+        owner_references: owner.map(|owner| vec![owner.clone()]),
         ..ObjectMeta::default()
     }
 }
@@ -246,6 +291,12 @@ mod tests {
         ] {
             assert_eq!(foreign_authority(&secret(keys)).as_deref(), authority, "{keys:?}");
         }
+    }
+
+    #[test]
+    fn an_empty_journal_key_is_none() {
+        assert_eq!(journal_key(&secret(&[("journal.key", "")])), None);
+        assert_eq!(journal_key(&secret(&[("journal.key", "k")])).unwrap().0, b"k");
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         identity,
         default_runtime: installation.default_runtime,
         watch_namespaces: installation.watch_namespaces,
+        runtime_namespaces: installation.runtime_namespaces,
         default_image: installation.sandbox_image,
         allow_image_tags: installation.allow_image_tags,
         priority_class: installation.sandbox_priority_class,
@@ -46,6 +47,13 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         hub_names: args.hub_names,
         metrics_listen: installation.metrics_listen,
     };
+    if let Some(default) = &settings.default_runtime
+        && !settings.looks_after(&default.namespace)
+    {
+        anyhow::bail!(
+            "--default-runtime {default}: its namespace is neither among --watch-namespace nor among --runtime-namespaces; add it, or nobody fences its sandboxes"
+        );
+    }
     let listener = TcpListener::bind(settings.metrics_listen)
         .await
         .with_context(|| format!("--metrics-listen {}", settings.metrics_listen))?;

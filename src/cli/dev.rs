@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,17 +15,21 @@ use knack_wire::history::HistorySecret;
 use tokio::net::TcpListener;
 
 use super::terminal::{self, Terminal};
-use crate::catalog::{LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, Watching, assemble, discover};
+use crate::catalog::{
+    LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Search, Snapshot, Watching, assemble, discover,
+};
 use crate::execution::{Capabilities, Executor, Language};
-use crate::gateway::budget::BodyBudget;
+use crate::gateway::budget::{BodyTimes, Requests};
 use crate::gateway::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::gateway::grants::Grants;
 use crate::gateway::inject::Materials;
 use crate::gateway::metrics::Metrics;
+use crate::gateway::operator_key::KeyScope;
 use crate::gateway::recorder::Recorder;
 use crate::gateway::records::{RECORDS_DEV_BYTES, RecordStore};
 use crate::gateway::upstream::{Api, Base, Upstreams};
 use crate::gateway::{Gateway, HostPolicy, server};
+use crate::memory::MemoryBudget;
 use crate::telemetry::Tracer;
 
 /// Arguments of `knack dev`.
@@ -55,9 +59,9 @@ pub struct DevArgs {
     /// Write the bodies of every request, before and after the gateway, into this folder
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Where generated files are written
-    #[arg(long, value_name = "DIR", default_value = "knack-files")]
-    files_dir: PathBuf,
+    /// Where generated files are written [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    files_dir: Option<PathBuf>,
     /// Give a skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
     allow_env: Vec<String>,
@@ -73,14 +77,18 @@ pub struct DevArgs {
 pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let listener = listen(args.listen).await?;
     let address = listener.local_addr()?;
-    let runtime = runtime(args.paths.clone()).await?;
+    let files_folder = files_folder(args.files_dir.clone())?;
+    let search = search(&args, files_folder.as_deref())?;
+    let runtime = runtime(search.clone()).await?;
     let executor = executor(&args, &runtime).await;
     let capabilities = executor.capabilities();
     let mock = start_mock(args.upstream.as_deref()).await?;
-    let upstreams = Upstreams::new(&bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?)?;
+    let bases = bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?;
+    // Whoever reaches this program is its user, whose account it is.
+    let upstreams = Upstreams::new(&bases)?.with_key_scope(KeyScope::Account);
     let metrics = Metrics::default();
     let tracer = Tracer::from_env("knack-dev").map_err(anyhow::Error::msg)?;
-    let (catalog, _watching) = watch(&args.paths, &capabilities, &metrics).await?;
+    let (catalog, _watching) = watch(&search, &capabilities, &metrics).await?;
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = args.record.clone().map(Recorder::start).transpose();
     let recorder = recorder.context("--record: the folder cannot be made")?;
@@ -89,11 +97,11 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         upstreams,
         executor,
         grants: Arc::new(grants),
-        files: Arc::new(FileStore::new(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?),
-        files_folder: Some(args.files_dir.clone()),
+        files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        files_folder: files_folder.clone(),
         records: RecordStore::new(args.record_store_mib << 20),
         secret: random_secret(),
-        bodies: BodyBudget::default(),
+        requests: Requests::new(&MemoryBudget::of_process(), BodyTimes::default()),
         metrics,
         tracer: tracer.clone(),
         console: Arc::new(Terminal),
@@ -109,12 +117,15 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     if let Some(missing) = &capabilities.missing {
         terminal::line(&format!("code is not run here: {missing}"));
     }
+    if let Some(folder) = &files_folder {
+        terminal::line(&format!("generated files are written to {}", folder.display()));
+    }
     greet(address, mock.is_some());
     if let Some(file) = &args.print_port_file {
         let written = tokio::fs::write(file, format!("{}\n", address.port())).await;
         written.with_context(|| format!("--print-port-file {}", file.display()))?;
     }
-    server::serve(gateway, listener, stop_signal()).await?;
+    server::serve(server::Service::open(gateway), listener, stop_signal()).await;
     if let Some(recorder) = &recorder {
         recorder.flush().await;
     }
@@ -134,14 +145,48 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// The folder of generated files, made if need be. `None` without a home: they are served by URL only.
+///
+/// Outside of what is searched for skills by default: what a model writes must not look like a part of the project.
+fn files_folder(named: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
+    let of_user = || {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+        Some(state.join("knack/files"))
+    };
+    let chosen = named.is_some();
+    let Some(folder) = named.or_else(of_user) else {
+        return Ok(None);
+    };
+    match std::fs::create_dir_all(&folder) {
+        Ok(()) => Ok(Some(folder)),
+        Err(_) if !chosen => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("--files-dir {}", folder.display())),
+    }
+}
+
+/// What is searched. Never below the folders that runs or requests write to: a skill that appears there was written by a
+/// model, and would stand in every later request.
+fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search> {
+    if let Some(record) = &args.record {
+        std::fs::create_dir_all(record).with_context(|| format!("--record {}", record.display()))?;
+    }
+    let search = Search::of(args.paths.clone()).never_below(files_folder.into_iter().chain(args.record.as_deref()));
+    search.context("the folders for generated files and recordings cannot be read")
+}
+
 /// The settings of the runtime size the executor; they are read once, before it starts.
-async fn runtime(paths: Vec<PathBuf>) -> anyhow::Result<RuntimeSettings> {
-    let read = move || assemble(discover(&paths), Node::Absent, &mut LastGood::default()).runtime;
+async fn runtime(search: Search) -> anyhow::Result<RuntimeSettings> {
+    let read = move || assemble(discover(&search), Node::Absent, &mut LastGood::default()).runtime;
     Ok(tokio::task::spawn_blocking(read).await?)
 }
 
 async fn watch(
-    paths: &[PathBuf],
+    search: &Search,
     capabilities: &Capabilities,
     metrics: &Metrics,
 ) -> anyhow::Result<(Arc<LiveCatalog>, Watching)> {
@@ -161,10 +206,10 @@ async fn watch(
             .count();
         broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
     };
-    LiveCatalog::watch(paths.to_vec(), node, on_change)
+    LiveCatalog::watch(search.clone(), node, on_change)
         .await
         .with_context(|| {
-            let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            let names: Vec<String> = search.paths.iter().map(|path| path.display().to_string()).collect();
             format!("{} cannot be watched", names.join(", "))
         })
 }

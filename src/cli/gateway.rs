@@ -17,18 +17,22 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{provider_keys, signals};
 use crate::catalog::{ReportLevel, Snapshot, remote};
 use crate::execution::remote::RemoteExecutor;
-use crate::gateway::budget::BodyBudget;
+use crate::gateway::budget::{BodyTimes, Requests};
 use crate::gateway::client_auth::ClientAuth;
 use crate::gateway::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::gateway::grants::Grants;
 use crate::gateway::inject::Materials;
 use crate::gateway::metrics::Metrics;
 use crate::gateway::observe::Silent;
+use crate::gateway::operator_key::KeyScope;
 use crate::gateway::records::RecordStore;
+use crate::gateway::server::{self, Stopping};
+use crate::gateway::tenants::Tenants;
 use crate::gateway::upstream::{Api, Base, Upstreams};
-use crate::gateway::{Gateway, HostPolicy, server};
+use crate::gateway::{Gateway, HostPolicy};
 use crate::hub_api::RuntimeName;
 use crate::hub_client::{Authorities, HubClient, HubClientSettings, Token};
+use crate::memory::MemoryBudget;
 use crate::probes::{self, Probes};
 use crate::telemetry::Tracer;
 
@@ -66,6 +70,10 @@ pub struct GatewayArgs {
     /// Folder with provider keys, one file per API (openai, anthropic, gemini); sent instead of the client's
     #[arg(long, value_name = "DIR")]
     provider_keys_dir: Option<PathBuf>,
+    /// Give callers everything that the keys in --provider-keys-dir can do (files, batches, stored answers of everybody who
+    /// shares them), not only model calls
+    #[arg(long, requires = "provider_keys_dir")]
+    provider_keys_whole_account: bool,
     /// Who may use this gateway
     #[arg(long, value_enum, default_value_t)]
     client_auth: ClientAuthMode,
@@ -75,6 +83,17 @@ pub struct GatewayArgs {
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", default_value_t = 16)]
     record_store_mib: usize,
+    /// Seconds after SIGTERM in which /readyz fails and requests are still taken, until load balancers have noticed
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "KNACK_SHUTDOWN_PAUSE_SECONDS",
+        default_value_t = 5
+    )]
+    shutdown_pause_seconds: u64,
+    /// Seconds that running answers may take after that; the longest request takes 540 unless its runtime says otherwise
+    #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 600)]
+    drain_seconds: u64,
     /// Where /healthz, /readyz and /metrics answer
     #[arg(long, default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
@@ -107,7 +126,12 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     let probes_listener = TcpListener::bind(args.metrics_listen)
         .await
         .with_context(|| format!("--metrics-listen {}", args.metrics_listen))?;
-    let upstreams = Upstreams::new(&bases)?;
+    let scope = if args.provider_keys_whole_account {
+        KeyScope::Account
+    } else {
+        KeyScope::Models
+    };
+    let upstreams = Upstreams::new(&bases)?.with_key_scope(scope);
     let rekeying = args
         .provider_keys_dir
         .clone()
@@ -115,17 +139,19 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::default();
     let tracer = Tracer::from_env("knack-gateway").map_err(anyhow::Error::msg)?;
     let on_change = on_change(&metrics, upstreams.clone());
-    let (catalog, mut following) = remote::follow(client.clone(), args.runtime.clone(), on_change);
+    let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
+    let blobs = remote::Blobs::new(requests.content());
+    let (catalog, mut following) = remote::follow(client.clone(), args.runtime.clone(), blobs.clone(), on_change);
     let gateway = Arc::new(Gateway {
         catalog,
         upstreams,
         executor: RemoteExecutor::new(client.clone(), args.runtime.clone()),
         grants: Arc::new(Grants::default()),
-        files: Arc::new(FileStore::new(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?),
+        files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: None,
         records: RecordStore::new(args.record_store_mib << 20),
         secret: super::dev::random_secret(),
-        bodies: BodyBudget::default(),
+        requests,
         metrics,
         tracer: tracer.clone(),
         console: Arc::new(Silent),
@@ -150,11 +176,22 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     }
     let auth = match args.client_auth {
         ClientAuthMode::None => None,
-        ClientAuthMode::TokenReview => Some(ClientAuth::new(client, args.runtime.clone())),
+        ClientAuthMode::TokenReview => {
+            let tenants = Tenants::new(client.clone(), args.runtime.clone(), blobs);
+            Some(ClientAuth::new(client, args.runtime.clone(), tenants))
+        }
     };
     tracing::info!(listen = %args.listen, runtime = %args.runtime, "the gateway serves");
     started.store(true, std::sync::atomic::Ordering::Release);
-    server::serve_authenticated(gateway, auth, listener, signals::stop()).await?;
+    let service = server::Service {
+        auth,
+        stopping: Stopping {
+            pause: Duration::from_secs(args.shutdown_pause_seconds),
+            drain: Duration::from_secs(args.drain_seconds),
+        },
+        ..server::Service::open(gateway)
+    };
+    server::serve(service, listener, signals::stop()).await;
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
@@ -246,6 +283,6 @@ impl Probes for GatewayProbes {
     }
 
     fn metrics(&self) -> String {
-        self.gateway.metrics.text()
+        self.gateway.metrics_text()
     }
 }

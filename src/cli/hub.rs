@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::installation::InstallationArgs;
 use super::signals;
-use crate::api::vocabulary::SERVICE_HUB;
-use crate::certificates::KEY_JOURNAL;
+use crate::api::vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
+use crate::execution::Language;
 use crate::execution::job::{JobClients, JobSettings};
 use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
@@ -32,20 +32,28 @@ pub struct HubArgs {
     /// Address to serve gateways on, by TLS
     #[arg(long, default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
-    /// Namespaces in which code may run: the hub has rights there
-    #[arg(long, value_delimiter = ',')]
-    runtime_namespaces: Vec<String>,
     /// Image with knack-runner in its root, for sandbox images without the runner: mounted into every sandbox as an image
     /// volume (Kubernetes 1.35 and later)
     #[arg(long, value_name = "IMAGE")]
     runner_image: Option<String>,
+    /// Interpreters of the image of SkillRuntimes that name none, most used first: python, node
+    #[arg(long, value_delimiter = ',', value_parser = language, default_value = "python")]
+    sandbox_languages: Vec<Language>,
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
+    /// File with the key of the journals, the same for all replicas and over restarts: with another one, the results of what
+    /// runs at that moment are lost
+    #[arg(long, value_name = "FILE")]
+    journal_key: PathBuf,
     /// Seconds after which another replica takes over the runtimes of one that does not answer any more
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::LEASE_DURATION.as_secs(),
         value_parser = clap::value_parser!(u64).range(3..=120))]
     takeover_after: u64,
+    /// Seconds that a new sandbox may take to stand ready, the pull of its image and the start of a node included
+    #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::START_TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(10..=1800))]
+    start_timeout: u64,
     /// Where callers of other replicas reach this one, as https://host:port; by default made from --pod-ip
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
@@ -66,7 +74,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
             args.tls_dir.display()
         )
     })?;
-    let secret = journal_key(&args.tls_dir).await?;
+    let secret = journal_key(&args.journal_key).await?;
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}", args.listen))?;
@@ -82,6 +90,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     }
     let mut job_settings = JobSettings::new(settings.replica.clone(), settings.address.clone(), secret);
     job_settings.lease_duration = Duration::from_secs(args.takeover_after);
+    job_settings.start_timeout = Duration::from_secs(args.start_timeout);
     // The hub's own port is the listener that the isolation probe dials.
     job_settings.probe = args.pod_ip.map(|address| SocketAddr::new(address, args.listen.port()));
     let (client, tracer) = (clients.api.clone(), settings.tracer.clone());
@@ -136,7 +145,7 @@ fn minor(text: &str) -> u32 {
 
 fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
     if let Some(runtime) = &args.installation.default_runtime
-        && !args.runtime_namespaces.contains(&runtime.namespace)
+        && !args.installation.runtime_namespaces.contains(&runtime.namespace)
     {
         bail!(
             "--default-runtime {runtime}: its namespace is not among --runtime-namespaces; add it, or its code cannot run"
@@ -156,10 +165,11 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
     let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
     Ok(HubSettings {
         namespace: args.installation.namespace.clone(),
-        runtime_namespaces: set(&args.runtime_namespaces),
+        runtime_namespaces: set(&args.installation.runtime_namespaces),
         default_runtime: args.installation.default_runtime.clone(),
         watch_namespaces: set(&args.installation.watch_namespaces),
         default_image: args.installation.sandbox_image.clone(),
+        default_languages: args.sandbox_languages.clone(),
         allow_image_tags: args.installation.allow_image_tags,
         runner_image: args.runner_image.clone(),
         priority_class: args.installation.sandbox_priority_class.clone(),
@@ -169,16 +179,24 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
     })
 }
 
-/// The key that all replicas seal journals with: from its own file, else (a certificate that somebody else provides) from
-/// the key of the certificate, which all replicas share too.
-async fn journal_key(folder: &Path) -> anyhow::Result<[u8; 32]> {
-    let own = folder.join(KEY_JOURNAL);
-    let material = match tokio::fs::read(&own).await {
-        Ok(key) if !key.is_empty() => key,
-        _ => tokio::fs::read(folder.join("tls.key"))
-            .await
-            .with_context(|| format!("--tls-dir {}: tls.key", folder.display()))?,
-    };
+fn language(word: &str) -> Result<Language, String> {
+    [Language::Python, Language::Node]
+        .into_iter()
+        .find(|language| language.as_str() == word)
+        .ok_or_else(|| "write python or node".to_owned())
+}
+
+/// The key that all replicas make the keys of journals from. Never made from that of the certificate, which is replaced.
+async fn journal_key(file: &Path) -> anyhow::Result<[u8; 32]> {
+    let material = tokio::fs::read(file).await.with_context(|| {
+        format!(
+            "--journal-key {}: knack controller makes the Secret {SECRET_HUB_JOURNAL} that belongs there",
+            file.display()
+        )
+    })?;
+    if material.trim_ascii().is_empty() {
+        bail!("--journal-key {}: the file is empty", file.display());
+    }
     let mut hash = Sha256::new();
     hash.update(b"knack journal key v1\n");
     hash.update(&material);

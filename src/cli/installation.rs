@@ -19,6 +19,9 @@ pub(super) struct InstallationArgs {
     /// Look at this namespace only; may be given several times
     #[arg(long = "watch-namespace")]
     pub(super) watch_namespaces: Vec<String>,
+    /// Namespaces in which code may run: controller and hub have their rights there
+    #[arg(long, value_delimiter = ',')]
+    pub(super) runtime_namespaces: Vec<String>,
     /// Image of SkillRuntimes that name none
     #[arg(long)]
     pub(super) sandbox_image: Option<String>,

@@ -24,6 +24,7 @@ pub(super) async fn executor(runtime: &RuntimeSettings) -> Arc<dyn Executor> {
     }
     settings.queue.max_queued = runtime.max_queued.unwrap_or(settings.queue.max_queued);
     settings.queue.queue_timeout = runtime.queue_timeout.unwrap_or(settings.queue.queue_timeout);
+    settings.records.admission = settings.records.admission.max(runtime.deadline);
     settings.warm = runtime.warm_replicas.unwrap_or(settings.warm);
     settings.max_idle = runtime.warm_idle.unwrap_or(settings.max_idle);
     LocalExecutor::open_or_disabled(settings).await

@@ -9,16 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use knack_skill::LoadInput;
-use knack_skill::model::{Skill, Tool};
+use knack_skill::call::ToolRun;
+use knack_skill::catalog::ModelCode;
+use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Output, terminal};
-use crate::catalog::{RuntimeSettings, discover};
-use crate::execution::{
-    ExecutionId, ExecutionRequest, ExecutionResult, Exit, InputFile, Limits, Program, SkillMount, WorkingDirectory,
-};
+use crate::catalog::{RuntimeSettings, Search, discover};
+use crate::execution::{ExecutionId, ExecutionRequest, ExecutionResult, Exit, InputFile, Limits, Program, SkillMount};
 use crate::gateway::grants::Grants;
 use crate::hub_api::RuntimeName;
 
@@ -108,7 +108,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 async fn find_skill(args: &RunArgs) -> anyhow::Result<Arc<Skill>> {
     let paths = vec![args.path.clone()];
-    let found = tokio::task::spawn_blocking(move || discover(&paths)).await?;
+    let found = tokio::task::spawn_blocking(move || discover(&Search::of(paths))).await?;
     for report in &found.reports {
         terminal::note(&report.to_string());
     }
@@ -149,73 +149,89 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Arc<Skill>> {
 
 /// The request; `timeout` is the limit where neither the command line nor the skill names one.
 pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duration) -> anyhow::Result<ExecutionRequest> {
-    let (argv, working_directory) = match &args.tool {
+    let id = ExecutionId::new(crate::execution::now(), &uuid::Uuid::now_v7().to_string(), 0, "cli");
+    let mount = SkillMount {
+        name: skill.id.name.clone(),
+        skill: Arc::clone(skill),
+    };
+    let mut request = match &args.tool {
         Some(name) => {
-            let tool = find_tool(skill, name)?;
-            (
-                tool_argv(tool, &args.arguments)?,
-                WorkingDirectory::Skill(skill.id.name.clone()),
-            )
+            let tool = tool(skill, name, &args.arguments)?;
+            let env = grants(args, &tool)?;
+            ExecutionRequest {
+                env,
+                ..ExecutionRequest::of_tool(id, CALLER, tool, mount)
+            }
         }
-        None if args.command.is_empty() => {
-            let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
-            bail!(
-                "say what to run: --tool NAME (tools of this skill: {}), or a command after --",
-                if tools.is_empty() {
-                    "none".to_owned()
-                } else {
-                    tools.join(", ")
-                }
-            );
-        }
-        None => (args.command.clone(), WorkingDirectory::Work),
+        None => ExecutionRequest {
+            skill: Some(format!("{}/{}", skill.id.namespace, skill.id.name)),
+            mounts: vec![mount],
+            ..ExecutionRequest::new(id, CALLER, command(args, skill)?)
+        },
     };
-    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
-    let granted = grants.for_run(Some(&skill.id), &skill.env);
-    for name in &granted.missing {
-        terminal::note(&format!(
-            "the skill asks for {name}, which is not granted; give it with --allow-env {}:{name}",
-            skill.id.name
-        ));
-    }
     let asked = args.timeout.or(skill.sandbox.timeout_seconds);
-    let limits = Limits {
-        timeout: asked.map_or(timeout, Duration::from_secs),
-        ..Limits::default()
-    };
-    let now = crate::execution::now();
-    let id = ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "cli");
-    Ok(ExecutionRequest {
-        skill: Some(format!("{}/{}", skill.id.namespace, skill.id.name)),
-        mounts: vec![SkillMount {
-            name: skill.id.name.clone(),
-            skill: Arc::clone(skill),
-        }],
-        inputs: inputs(&args.input).await?,
-        working_directory,
-        env: granted.env,
-        limits,
-        ..ExecutionRequest::new(id, "cli", Program::Command { argv })
+    request.limits.timeout = asked.map_or(timeout, Duration::from_secs);
+    request.inputs = inputs(&args.input).await?;
+    Ok(request)
+}
+
+/// Whose executions a person's own are.
+const CALLER: &str = "cli";
+
+/// A command line of the person at the terminal: it gets what `run_code` gets, so no environment values.
+fn command(args: &RunArgs, skill: &Skill) -> anyhow::Result<Program> {
+    if args.command.is_empty() {
+        let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+        bail!(
+            "say what to run: --tool NAME (tools of this skill: {}), or a command after --",
+            if tools.is_empty() {
+                "none".to_owned()
+            } else {
+                tools.join(", ")
+            }
+        );
+    }
+    if !args.allow_env.is_empty() {
+        bail!("--allow-env: only declared tools are given environment values, as in knack dev; name one with --tool");
+    }
+    Ok(Program::Command {
+        argv: args.command.clone(),
     })
 }
 
-fn find_tool<'s>(skill: &'s Skill, name: &str) -> anyhow::Result<&'s Tool> {
-    skill.tools.iter().find(|tool| tool.name == name).with_context(|| {
+/// A declared tool with its arguments, as a model's call of it.
+fn tool(skill: &Skill, name: &str, arguments: &str) -> anyhow::Result<ToolRun> {
+    if !skill.tools.iter().any(|tool| tool.name == name) {
         let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
-        format!(
+        bail!(
             "--tool {name}: this skill declares {}",
             if tools.is_empty() {
                 "no tools".to_owned()
             } else {
                 tools.join(", ")
             }
-        )
-    })
+        );
+    }
+    let arguments: Map<String, Value> = serde_json::from_str(arguments).context("--arguments must be a JSON object")?;
+    ToolRun::resolve(skill, name, arguments, &crate::tool_schema::validate)
+        .map_err(|refused| anyhow::anyhow!("--arguments: {}", refused.trim_start_matches("Error: ")))
 }
 
-fn tool_argv(tool: &Tool, arguments: &str) -> anyhow::Result<Vec<String>> {
-    let arguments: Value = serde_json::from_str(arguments).context("--arguments must be a JSON object")?;
-    knack_skill::argv::build(tool, &arguments).map_err(|rejection| anyhow::anyhow!("--arguments: {rejection}"))
+/// The values that `--allow-env` grants to a tool; in a cluster the runtime's grants are the hub's.
+fn grants(args: &RunArgs, tool: &ToolRun) -> anyhow::Result<BTreeMap<String, String>> {
+    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+    let granted = grants.for_tool(tool);
+    tool.admit(!granted.env.is_empty(), ModelCode::Allow)
+        .map_err(anyhow::Error::msg)?;
+    if args.runtime.is_none() {
+        for name in &granted.missing {
+            terminal::note(&format!(
+                "the tool asks for {name}, which is not granted; give it with --allow-env {}:{name}",
+                tool.skill.name
+            ));
+        }
+    }
+    Ok(granted.env)
 }
 
 async fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<InputFile>> {

@@ -3,33 +3,45 @@
 //! The hub is reached through a forwarded port, and its certificate is checked by the authorities that the cluster
 //! publishes. What runs, and whether it may, is decided there exactly as for a gateway.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use async_trait::async_trait;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
-use knack_skill::model::SkillRef;
+use knack_skill::model::{Skill, SkillRef};
 use kube::api::{ListParams, PostParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config, ResourceExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{RunArgs, exit_code, print_json, print_text, request, save};
 use super::{Output, terminal};
 use crate::api::vocabulary::{CONFIG_MAP_HUB_CA, KEY_HUB_CA, SERVICE_HUB, TOKEN_AUDIENCE};
-use crate::catalog::remote::fetch_skill;
-use crate::execution::ExecutionId;
+use crate::catalog::remote::{FetchError, fetch_skill};
+use crate::execution::Executor as _;
 use crate::execution::remote::{Progress, RemoteExecutor};
-use crate::hub_api::{DEFAULT_PORT, ExecutionView, ProblemCode, RuntimeName};
-use crate::hub_client::{Authorities, HubClient, HubClientSettings, HubError, Token};
+use crate::hub_api::{DEFAULT_PORT, RuntimeName};
+use crate::hub_client::{Authorities, HubClient, HubClientSettings, HubError, Route, Token};
 
 /// One call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// Life of the token: the shortest that the API server gives. A run with its queue and a cold pod ends well within it.
-const TOKEN_SECONDS: i64 = 600;
+/// Life of the token: the longest run (an hour), its queue, a cold pod, and a hub that is lost in between.
+const TOKEN_SECONDS: i64 = 4500;
+/// How long a hub may be away before anything was asked to run; afterwards the run's own deadline counts.
+const HUB_PATIENCE: Duration = Duration::from_mins(1);
+/// First wait for it, doubled up to the last.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+/// See [`RETRY_FIRST`].
+const RETRY_LAST: Duration = Duration::from_secs(2);
 /// The label that tells the hub's pods from others of the installation.
 const HUB_PODS: &str = "app.kubernetes.io/component=hub,app.kubernetes.io/name=knack";
 
@@ -41,10 +53,8 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let account = account(args.service_account.as_deref(), &runtime)?;
     let skill = skill_reference(&args, &account)?;
     let client = client(args.context.clone()).await?;
-    let hub = Hub::reach(&client, &args.hub_namespace, &account, &runtime).await?;
-    let (skill, timeout) = fetch_skill(&hub.client, &runtime, &skill)
-        .await
-        .map_err(anyhow::Error::msg)?;
+    let hub = reach(&client, &args.hub_namespace, &account).await?;
+    let (skill, timeout) = fetch(&hub, &runtime, &skill).await?;
     let request = request(&args, &skill, timeout).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
     let cancel = CancellationToken::new();
@@ -62,12 +72,12 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
         Progress::Output { error: true, bytes } if text => terminal::raw_error(&bytes),
         Progress::Output { .. } => {}
     };
-    let executor = RemoteExecutor::new(hub.client.clone(), runtime);
+    let executor = RemoteExecutor::new(hub, runtime);
     let result = executor.execute_shown(&request, &cancel, &show).await;
     interrupt.abort();
     if cancel.is_cancelled() {
         // The deletion of the execution is on its way; the process must not end before it is.
-        let _ = hub.client.delete(None, &executor.path(request.id)).await;
+        let _ = executor.cancel(&request.caller, request.id).await;
     }
     let result = result?;
     let saved = save(&args.files_dir, &result).await?;
@@ -122,76 +132,108 @@ async fn client(context: Option<String>) -> anyhow::Result<Client> {
     Client::try_from(config).context("the kubeconfig cannot be used")
 }
 
-/// A hub behind a forwarded port.
-struct Hub {
-    client: HubClient,
-    /// Ends the forwarding when dropped.
-    _forward: Forward,
+/// A client of the hub, wherever its replicas are.
+async fn reach(client: &Client, namespace: &str, account: &RuntimeName) -> anyhow::Result<HubClient> {
+    let pods = Pods::of(Api::namespaced(client.clone(), namespace), namespace);
+    let listed = timed(pods.list())
+        .await
+        .with_context(|| format!("listing the hub's pods in namespace {namespace}"))?;
+    if listed.is_empty() {
+        bail!("there is no hub in namespace {namespace}; name another with --hub-namespace");
+    }
+    let hub = HubClient::new(HubClientSettings {
+        url: format!("https://{SERVICE_HUB}.{namespace}.svc:{DEFAULT_PORT}"),
+        authorities: Authorities::Pem(authorities(client, namespace).await?),
+        token: Token::Fixed(token(client, account).await?),
+        address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+    })?;
+    Ok(hub.routed(Arc::new(pods)))
 }
 
-impl Hub {
-    /// Forwards a port to the replica that runs the runtime's code.
-    async fn reach(
-        client: &Client,
-        namespace: &str,
-        account: &RuntimeName,
-        runtime: &RuntimeName,
-    ) -> anyhow::Result<Self> {
-        let authorities = authorities(client, namespace).await?;
-        let token = token(client, account).await?;
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let list = timed(pods.list(&ListParams::default().labels(HUB_PODS)))
-            .await
-            .with_context(|| format!("listing the hub's pods in namespace {namespace}"))?;
-        let ready: Vec<&Pod> = list.items.iter().filter(|pod| is_ready(pod)).collect();
-        let Some(first) = ready.first() else {
-            bail!("no pod of the hub is ready in namespace {namespace}; name another with --hub-namespace")
-        };
-        let open = async |pod: &Pod| -> anyhow::Result<Self> {
-            let forward = Forward::open(pods.clone(), pod.name_any()).await?;
-            let client = HubClient::new(HubClientSettings {
-                url: format!("https://{SERVICE_HUB}.{namespace}.svc:{}", forward.port),
-                authorities: Authorities::Pem(authorities.clone()),
-                token: Token::Fixed(token.clone()),
-                address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            })?;
-            Ok(Self {
-                client,
-                _forward: forward,
-            })
-        };
-        let hub = open(first).await?;
-        let Some(owner) = hub.other_owner(runtime).await? else {
-            return Ok(hub);
-        };
-        let address = |pod: &&&Pod| {
-            let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref());
-            ip.is_some_and(|ip| owner.contains(&ip.replace(['.', ':'], "-")))
-        };
-        match ready.iter().find(address) {
-            Some(pod) => open(pod).await,
-            None => bail!("the replica of the hub that owns {runtime} is not ready; try again in a few seconds"),
+/// The skill as the hub serves it. A hub that is being replaced is waited for.
+async fn fetch(hub: &HubClient, runtime: &RuntimeName, skill: &SkillRef) -> anyhow::Result<(Arc<Skill>, Duration)> {
+    let until = Instant::now() + HUB_PATIENCE;
+    let mut pause = RETRY_FIRST;
+    loop {
+        match fetch_skill(hub, runtime, skill).await {
+            Err(FetchError::Hub(error)) if error.is_transient() && Instant::now() + pause < until => {
+                terminal::note(&format!("asking again: {error}"));
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_LAST);
+            }
+            fetched => return Ok(fetched?),
+        }
+    }
+}
+
+/// The hub's pods, each behind a port of loopback. Every request looks for those that are there: a hub that was killed comes
+/// back as another pod, and another replica owns the runtime then.
+#[derive(Debug)]
+struct Pods {
+    api: Api<Pod>,
+    /// The name of the hub's Service.
+    service: String,
+    forwards: Mutex<HashMap<String, Forward>>,
+    /// Requests so far that may go to any: each goes to the next one.
+    turn: AtomicUsize,
+}
+
+impl Pods {
+    fn of(api: Api<Pod>, namespace: &str) -> Self {
+        Self {
+            api,
+            service: format!("{SERVICE_HUB}.{namespace}.svc"),
+            forwards: Mutex::default(),
+            turn: AtomicUsize::new(0),
         }
     }
 
-    /// Where the owner is, if it is another replica: asked by an execution that does not exist.
-    async fn other_owner(&self, runtime: &RuntimeName) -> anyhow::Result<Option<String>> {
-        let now = crate::execution::now();
-        let id = ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "owner");
-        let asked = self
-            .client
-            .get::<ExecutionView>(&format!("/v1/executions/{id}?runtime={runtime}"))
-            .await;
-        match asked {
-            Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => Ok(None),
-            Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotOwner => match problem.owner {
-                Some(owner) => Ok(Some(owner)),
-                None => bail!("no replica of the hub owns {runtime} at this moment; try again in a few seconds"),
-            },
-            Err(error) => Err(error.into()),
-            Ok(_) => Ok(None),
-        }
+    async fn list(&self) -> kube::Result<Vec<Pod>> {
+        Ok(self.api.list(&ListParams::default().labels(HUB_PODS)).await?.items)
     }
+
+    /// The port that leads to a pod; ports of pods that are gone are closed.
+    async fn port(&self, pods: &[Pod], pod: &Pod) -> std::io::Result<u16> {
+        let mut forwards = self.forwards.lock().await;
+        forwards.retain(|name, _| pods.iter().any(|pod| pod.name_any() == *name));
+        let name = pod.name_any();
+        if let Some(forward) = forwards.get(&name) {
+            return Ok(forward.port);
+        }
+        let forward = Forward::open(self.api.clone(), name.clone()).await?;
+        let port = forward.port;
+        forwards.insert(name, forward);
+        Ok(port)
+    }
+}
+
+#[async_trait]
+impl Route for Pods {
+    async fn base(&self, at: Option<&str>) -> Result<String, HubError> {
+        let away = |text: String| HubError::Unreachable(text);
+        let pods = timed(self.list()).await.map_err(|error| away(error.to_string()))?;
+        let ready: Vec<&Pod> = pods.iter().filter(|pod| is_ready(pod)).collect();
+        let pod = match at {
+            Some(owner) => ready.iter().find(|pod| is_at(pod, owner)),
+            None => ready.get(self.turn.fetch_add(1, Ordering::Relaxed) % ready.len().max(1)),
+        };
+        let pod = pod.ok_or_else(|| away("no pod of the hub is ready".to_owned()))?;
+        let port = self.port(&pods, pod).await.map_err(|error| away(error.to_string()))?;
+        let host = at.and_then(host_of).unwrap_or(&self.service);
+        Ok(format!("https://{host}:{port}"))
+    }
+}
+
+/// Whether a replica's `https://host:port` is that of a pod: its address is the host's first part.
+fn is_at(pod: &Pod, owner: &str) -> bool {
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref());
+    let first = host_of(owner).and_then(|host| host.split('.').next());
+    address.is_some_and(|address| first == Some(address.replace(['.', ':'], "-").as_str()))
+}
+
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://")?;
+    Some(rest.rsplit_once(':').map_or(rest, |(host, _)| host))
 }
 
 async fn authorities(client: &Client, namespace: &str) -> anyhow::Result<String> {
@@ -233,13 +275,14 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// A loopback port whose connections end at a pod of the hub.
+#[derive(Debug)]
 struct Forward {
     port: u16,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Forward {
-    async fn open(pods: Api<Pod>, pod: String) -> anyhow::Result<Self> {
+    async fn open(pods: Api<Pod>, pod: String) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let task = tokio::spawn(async move {
@@ -270,5 +313,31 @@ async fn timed<T>(call: impl Future<Output = Result<T, kube::Error>>) -> anyhow:
     match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(result) => Ok(result?),
         Err(_) => bail!("the API server did not answer within {} s", CALL_TIMEOUT.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_replica_is_found_by_the_address_in_its_name_and_by_nothing_less() {
+        let pod = |ip: &str| -> Pod { serde_json::from_value(json!({"status": {"podIP": ip}})).unwrap() };
+        let owner = "https://10-0-0-7.knack-hub.knack-system.svc:8443";
+        for (ip, expected) in [
+            ("10.0.0.7", true),
+            ("10.0.0.70", false),
+            ("0.0.0.7", false),
+            ("10.0.0", false),
+        ] {
+            assert_eq!(is_at(&pod(ip), owner), expected, "{ip}");
+        }
+        assert!(is_at(
+            &pod("fd00::7"),
+            "https://fd00--7.knack-hub.knack-system.svc:8443"
+        ));
+        assert_eq!(host_of(owner), Some("10-0-0-7.knack-hub.knack-system.svc"));
     }
 }

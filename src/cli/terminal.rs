@@ -1,35 +1,68 @@
 //! The one place that writes to the terminal.
+//!
+//! Names of files and models, and what programs write, come from others: control characters in them would move the
+//! cursor, change the title, or pretend to be another line. They are shown as escapes.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 
 use crate::gateway::observe::Console;
 
 /// A line for the person or program that asked: standard output.
 pub fn line(text: &str) {
     // A closed pipe (`knack … | head`) ends nothing that matters.
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let _ = writeln!(std::io::stdout().lock(), "{}", visible(text, true));
 }
 
-/// Bytes as they are: standard output.
+/// What a program wrote: standard output, byte for byte unless a person reads it.
 pub fn raw(bytes: &[u8]) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(bytes).and_then(|()| out.flush());
+    write_raw(&mut std::io::stdout().lock(), bytes);
 }
 
-/// Bytes as they are: standard error.
+/// What a program wrote: standard error, byte for byte unless a person reads it.
 pub fn raw_error(bytes: &[u8]) {
-    let mut out = std::io::stderr().lock();
-    let _ = out.write_all(bytes).and_then(|()| out.flush());
+    write_raw(&mut std::io::stderr().lock(), bytes);
+}
+
+fn write_raw(out: &mut (impl Write + IsTerminal), bytes: &[u8]) {
+    let written = if out.is_terminal() {
+        out.write_all(visible(&String::from_utf8_lossy(bytes), true).as_bytes())
+    } else {
+        out.write_all(bytes)
+    };
+    let _ = written.and_then(|()| out.flush());
 }
 
 /// Progress and remarks: standard error, so that output stays clean.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible(text, true));
 }
 
 /// A failure: standard error.
 pub fn error(text: &str) {
     note(&format!("error: {text}"));
+}
+
+/// The text with characters that steer a terminal shown as escapes; line feeds and tabs stay in a text of several lines.
+fn visible(text: &str, several_lines: bool) -> Cow<'_, str> {
+    let steers = |c: char| match c {
+        '\n' | '\t' => !several_lines,
+        // Separators of lines, and what turns the direction of writing.
+        '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    };
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if steers(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// The terminal as a gateway's console.
@@ -38,6 +71,26 @@ pub struct Terminal;
 
 impl Console for Terminal {
     fn line(&self, text: &str) {
-        line(text);
+        line(&visible(text, false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_shown_as_escapes() {
+        for (text, one_line, several_lines) in [
+            ("plain ä 日本", "plain ä 日本", "plain ä 日本"),
+            ("a\u{1b}[2Jb", "a\\u{1b}[2Jb", "a\\u{1b}[2Jb"),
+            ("a\nb\tc", "a\\nb\\tc", "a\nb\tc"),
+            ("a\rb\u{7}", "a\\rb\\u{7}", "a\\rb\\u{7}"),
+            ("\u{9b}31m", "\\u{9b}31m", "\\u{9b}31m"),
+            ("x\u{202e}gpj.exe", "x\\u{202e}gpj.exe", "x\\u{202e}gpj.exe"),
+        ] {
+            assert_eq!(visible(text, false), one_line);
+            assert_eq!(visible(text, true), several_lines);
+        }
     }
 }

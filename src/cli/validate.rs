@@ -10,7 +10,7 @@ use knack_skill::problem::{Problem, Profile};
 use serde_json::{Value, json};
 
 use super::{Output, terminal};
-use crate::catalog::{Discovered, Report, ReportLevel, SkillSource, discover};
+use crate::catalog::{Discovered, Report, ReportLevel, Search, SkillSource, discover};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub struct ValidateArgs {
 /// Checks every skill found. Exit code 1 if any has an error.
 pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let paths = args.paths.clone();
-    let found = tokio::task::spawn_blocking(move || discover(&paths)).await?;
+    let found = tokio::task::spawn_blocking(move || discover(&Search::of(paths))).await?;
     if found.skills.is_empty() && found.reports.is_empty() && found.runtimes.is_empty() {
         bail!(
             "no skill found in {}; name a folder with a SKILL.md or a manifest file",

@@ -2,21 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt as _};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::conditions::Verdict;
+use super::dirt::Dirt;
 use super::error::ControllerError;
+use super::index::Name;
 use super::metrics::Metrics;
-use super::settings::{ARCHIVE_CACHE_BYTES, CALL_TIMEOUT, ControllerSettings, RETRY_FIRST, RETRY_MAX};
-use super::world::{WatchedSkill, World};
-use crate::api::Skill;
+use super::settings::{ARCHIVE_CACHE_BYTES, CALL_TIMEOUT, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
+use super::world::{WatchedRuntime, WatchedSkill, World};
 use crate::api::vocabulary::ANNOTATION_REQUESTED_AT;
+use crate::api::{Skill, SkillRuntime};
 use crate::selection::Scope;
 use crate::sources::fetch::Fetcher;
 
@@ -28,10 +31,14 @@ pub(super) struct Context {
     pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
     pub(super) fetcher: Fetcher,
-    /// Says that runtimes have to look again.
-    pub(super) runtimes_dirty: Arc<Notify>,
+    /// Turns of archives that are being unpacked, judged and delivered: [`ARCHIVES_AT_ONCE`].
+    pub(super) unpacking: Arc<Semaphore>,
+    /// Says which runtimes have to look again.
+    pub(super) dirt: Arc<Dirt>,
     /// Asks for a look at a skill, one sender per realm.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
+    /// The same for runtimes.
+    pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
 }
 
@@ -86,6 +93,13 @@ impl Context {
             let _ = sender.send(key).await;
         }
     }
+
+    /// Asks for a look at a runtime.
+    pub(super) async fn trigger_runtime(&self, key: ObjectRef<WatchedRuntime>) {
+        for sender in &self.runtime_triggers {
+            let _ = sender.send(key.clone()).await;
+        }
+    }
 }
 
 /// What is remembered between reconciles; losing it costs work, never correctness.
@@ -95,6 +109,16 @@ pub(super) struct Memory {
     archives: Mutex<Archives>,
     stalled: Mutex<HashMap<String, Failure>>,
     superseded: Mutex<HashMap<String, String>>,
+    fences: Mutex<HashMap<Name, Fence>>,
+}
+
+/// What was found when the fence of a runtime was looked at last.
+#[derive(Debug)]
+struct Fence {
+    uid: Option<String>,
+    generation: Option<i64>,
+    at: Instant,
+    verdict: Option<Verdict>,
 }
 
 /// Why an object failed, with the generation and the wish for a reconcile that it failed at.
@@ -106,7 +130,7 @@ const REMEMBERED_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 struct Archives {
     /// Oldest first: few entries, so that a list is enough.
-    kept: Vec<(String, Arc<[u8]>)>,
+    kept: Vec<(String, Bytes)>,
     bytes: usize,
 }
 
@@ -114,6 +138,9 @@ impl Memory {
     /// The pause before the next attempt for an object: it doubles, and starts anew after a success.
     pub(super) fn retry_after(&self, uid: &str) -> Duration {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        if attempts.len() >= REMEMBERED_MAX && !attempts.contains_key(uid) {
+            attempts.clear();
+        }
         let attempt = attempts.entry(uid.to_owned()).or_default();
         let pause = RETRY_FIRST.saturating_mul(1 << (*attempt).min(16)).min(RETRY_MAX);
         *attempt += 1;
@@ -166,15 +193,51 @@ impl Memory {
         false
     }
 
+    /// What the last look at a runtime's fence found, while it is of this generation and no older than [`FENCE_LOOK`], and
+    /// how long it is good for.
+    pub(super) fn fence(&self, runtime: &SkillRuntime) -> Option<(Option<Verdict>, Duration)> {
+        let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        let fence = fences.get(&name_of(runtime)).filter(|fence| fence.is_of(runtime))?;
+        let left = FENCE_LOOK.checked_sub(fence.at.elapsed())?;
+        Some((fence.verdict.clone(), left))
+    }
+
+    /// Whether this generation of a runtime was looked at before.
+    pub(super) fn has_seen(&self, runtime: &SkillRuntime) -> bool {
+        let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        fences.get(&name_of(runtime)).is_some_and(|fence| fence.is_of(runtime))
+    }
+
+    /// Remembers what a look at a runtime's fence found.
+    pub(super) fn remember_fence(&self, runtime: &SkillRuntime, verdict: Option<Verdict>) {
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        if fences.len() >= REMEMBERED_MAX {
+            fences.clear();
+        }
+        let fence = Fence {
+            uid: runtime.metadata.uid.clone(),
+            generation: runtime.metadata.generation,
+            at: Instant::now(),
+            verdict,
+        };
+        fences.insert(name_of(runtime), fence);
+    }
+
+    /// A runtime of a namespace is gone: the others share its quota, and look anew.
+    pub(super) fn forget_fences(&self, namespace: &str) {
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        fences.retain(|(of, _), _| of != namespace);
+    }
+
     /// A fetched archive.
-    pub(super) fn archive(&self, key: &str) -> Option<Arc<[u8]>> {
+    pub(super) fn archive(&self, key: &str) -> Option<Bytes> {
         let archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
         let found = archives.kept.iter().find(|(kept, _)| kept == key);
-        found.map(|(_, bytes)| Arc::clone(bytes))
+        found.map(|(_, bytes)| bytes.clone())
     }
 
     /// Keeps a fetched archive, in place of the oldest ones.
-    pub(super) fn keep_archive(&self, key: &str, bytes: Arc<[u8]>) {
+    pub(super) fn keep_archive(&self, key: &str, bytes: Bytes) {
         let mut archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes.len() > ARCHIVE_CACHE_BYTES || archives.kept.iter().any(|(kept, _)| kept == key) {
             return;
@@ -188,6 +251,16 @@ impl Memory {
     }
 }
 
+impl Fence {
+    fn is_of(&self, runtime: &SkillRuntime) -> bool {
+        self.uid == runtime.metadata.uid && self.generation == runtime.metadata.generation
+    }
+}
+
+fn name_of(runtime: &SkillRuntime) -> Name {
+    (runtime.namespace().unwrap_or_default(), runtime.name_any())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +272,39 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
         memory.succeeded("a");
         assert_eq!(memory.retry_after("a").as_secs(), 1);
+    }
+
+    #[test]
+    fn a_fence_is_looked_at_once_per_generation_and_pause() {
+        let memory = Memory::default();
+        let runtime = |uid: &str, generation: i64| -> SkillRuntime {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "spec": {},
+                "metadata": {"name": "main", "namespace": "n", "uid": uid, "generation": generation},
+            }))
+            .unwrap()
+        };
+        let first = runtime("u", 1);
+        assert!(memory.fence(&first).is_none() && !memory.has_seen(&first));
+        memory.remember_fence(&first, None);
+        let mut looks = 0;
+        for _ in 0..1_000 {
+            looks += usize::from(memory.fence(&first).is_none());
+        }
+        assert_eq!(looks, 0, "a look at skills asks for no fence");
+        assert!(memory.fence(&runtime("u", 2)).is_none(), "an edit");
+        assert!(memory.fence(&runtime("v", 1)).is_none(), "another one of the name");
+        memory.forget_fences("n");
+        assert!(memory.fence(&first).is_none());
+    }
+
+    #[test]
+    fn failures_of_ever_new_objects_take_no_more_than_the_bound() {
+        let memory = Memory::default();
+        for number in 0..REMEMBERED_MAX + 5 {
+            memory.retry_after(&number.to_string());
+        }
+        assert_eq!(memory.attempts.lock().unwrap().len(), 5);
     }
 
     #[test]

@@ -5,9 +5,7 @@ use kube::runtime::events::{Event, EventType, Recorder};
 use tracing::warn;
 
 use super::conditions::{State, Verdict, cut};
-
-/// Longest note that the API takes.
-const NOTE_MAX: usize = 1_000;
+use crate::events::NOTE_MAX_CHARS;
 
 /// Publishes how an object fares now.
 pub(super) async fn publish<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, verdict: &Verdict) {
@@ -17,7 +15,7 @@ pub(super) async fn publish<K: Resource<DynamicType = ()>>(recorder: &Recorder, 
             State::Retrying | State::Stalled => EventType::Warning,
         },
         reason: verdict.reason.as_str().to_owned(),
-        note: Some(cut(&verdict.message, NOTE_MAX)),
+        note: Some(cut(&verdict.message, NOTE_MAX_CHARS)),
         action: "Reconcile".to_owned(),
         secondary: None,
     };

@@ -1,5 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,10 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 
 /// What the process is doing, as `/readyz` tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The definitions are not installed.
     WaitingForDefinitions,
+    /// Another release of Knack looks after the same namespaces: which, and what to do.
+    Refused(String),
     /// Another replica leads; this one stands by.
     Standby,
     /// Leads; first lists are being read.
@@ -26,15 +29,16 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    fn answer(self) -> (StatusCode, &'static str) {
+    fn answer(&self) -> (StatusCode, Cow<'static, str>) {
         match self {
             Self::WaitingForDefinitions => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "waiting for the definitions of Skill and SkillRuntime: install the chart knack-crds, or kubectl apply --server-side -f crds/\n",
+                "waiting for the definitions of Skill and SkillRuntime: install the chart knack-crds, or kubectl apply --server-side -f crds/\n".into(),
             ),
-            Self::Standby => (StatusCode::OK, "standing by: another replica leads\n"),
-            Self::Reading => (StatusCode::SERVICE_UNAVAILABLE, "reading the first lists\n"),
-            Self::Leading => (StatusCode::OK, "leading\n"),
+            Self::Refused(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("refused: {why}\n").into()),
+            Self::Standby => (StatusCode::OK, "standing by: another replica leads\n".into()),
+            Self::Reading => (StatusCode::SERVICE_UNAVAILABLE, "reading the first lists\n".into()),
+            Self::Leading => (StatusCode::OK, "leading\n".into()),
         }
     }
 }

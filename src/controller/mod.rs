@@ -7,8 +7,10 @@
 //! Decisions (`conditions`, `skill::status`, `skill::prune`, `runtime::status`, `runtime::fence`, and the modules `selection`,
 //! `artifact`, `sources`) are functions of values; `context` holds what talks to the API server.
 
+mod account;
 mod conditions;
 mod context;
+mod dirt;
 mod error;
 mod events;
 mod http;
@@ -16,10 +18,13 @@ mod index;
 mod metrics;
 mod process;
 mod reason;
+mod refusal;
+mod rivals;
 mod runtime;
 mod settings;
 mod skill;
 mod streams;
+mod undecodable;
 mod world;
 
 pub use error::ControllerError;

@@ -1,34 +1,38 @@
 //! The process: definitions, leadership, watches, reconcilers, end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, WatchStreamExt as _, controller, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::context::{Context, Memory};
+use super::dirt::{self, Dirt};
 use super::error::ControllerError;
 use super::http::{self, Phase};
 use super::index::Index;
 use super::metrics::Metrics;
 use super::settings::{
-    CALL_TIMEOUT, CRD_PAUSE, ControllerSettings, RUNTIME_CONCURRENCY, RUNTIME_PAUSE, SKILL_CONCURRENCY, TRIGGER_QUEUE,
+    ARCHIVES_AT_ONCE, CALL_TIMEOUT, CRD_PAUSE, ControllerSettings, RUNTIME_CONCURRENCY, SKILL_CONCURRENCY,
+    TRIGGER_QUEUE,
 };
 use super::streams::{Watched, config, slim_config_map, slim_runtime, slim_skill};
-use super::world::{ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World, controller_uid};
-use super::{runtime, skill};
-use crate::api::vocabulary::{FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
+use super::world::{Cached, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World, controller_uid, source_key};
+use super::{account, rivals, runtime, skill};
+use crate::api::vocabulary::{ANNOTATION_SCOPE, FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
 use crate::api::{Skill, SkillRuntime};
 use crate::certificates::{self, CertificateTask};
 use crate::lease::{Lease, LeaseSettings};
@@ -74,8 +78,17 @@ async fn lead(
         () = definitions(&client, &settings) => {}
         () = shutdown.cancelled() => return Ok(()),
     }
+    tokio::select! {
+        () = rivals::wait_until_alone(&client, &settings, &phase) => {}
+        () = shutdown.cancelled() => return Ok(()),
+    }
     phase.send_replace(Phase::Standby);
-    let wanted = LeaseSettings::new(&settings.namespace, LEASE_CONTROLLER, &settings.identity);
+    let owner = account::owner(&client, &settings.namespace).await;
+    let wanted = LeaseSettings {
+        owner: owner.clone(),
+        annotations: BTreeMap::from([(ANNOTATION_SCOPE.to_owned(), rivals::scope(&settings))]),
+        ..LeaseSettings::new(&settings.namespace, LEASE_CONTROLLER, &settings.identity)
+    };
     let (lease, mut claim) = Lease::new(client.clone(), wanted);
     let stop_lease = CancellationToken::new();
     let holding = tokio::spawn(lease.run(stop_lease.clone()));
@@ -88,8 +101,10 @@ async fn lead(
         metrics.leader.set(1);
         phase.send_replace(Phase::Reading);
         let stop = shutdown.child_token();
+        let (asking, own) = (client.clone(), settings.clone());
         result = tokio::select! {
-            result = reconcile(client, settings, Arc::clone(&metrics), phase, stop) => result,
+            result = reconcile(client, settings, owner, Arc::clone(&metrics), phase, stop) => result,
+            rival = rivals::meet(&asking, &own) => Err(rival),
             // Another one may lead from now on: nothing more is written, not even by calls under way.
             () = lost(claim) => Err(ControllerError::LeaseLost),
         };
@@ -142,7 +157,8 @@ where
         + serde::de::DeserializeOwned
         + std::fmt::Debug,
 {
-    let api: Api<K> = scoped(client, settings.watch_namespaces.first());
+    let first = settings.namespaces().first().map(|name| (*name).to_owned());
+    let api: Api<K> = scoped(client, first.as_ref());
     let listed = tokio::time::timeout(CALL_TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await;
     match listed {
         Ok(Ok(_)) => Ok(true),
@@ -170,27 +186,38 @@ struct Sources {
     runtimes: Watched<WatchedRuntime>,
     config_maps: Watched<ConfigMapMeta>,
     skills_by_name: Index,
+    skills_by_namespace: Index,
+    skills_by_source: Index,
     config_maps_by_owner: Index,
-    triggers: mpsc::Receiver<ObjectRef<WatchedSkill>>,
+    skill_triggers: mpsc::Receiver<ObjectRef<WatchedSkill>>,
+    runtime_triggers: mpsc::Receiver<ObjectRef<WatchedRuntime>>,
 }
+
+/// Where looks at skills and at runtimes are asked for.
+type Triggers = (
+    Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
+    Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
+);
 
 async fn reconcile(
     client: Client,
     settings: ControllerSettings,
+    owner: Option<OwnerReference>,
     metrics: Arc<Metrics>,
     phase: watch::Sender<Phase>,
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
     let client_of_certificates = client.clone();
     let labels: Watched<PartialObjectMeta<Namespace>> = Watched::new();
-    let (sources, skill_triggers, world) = prepare(&settings, &labels);
+    let (sources, (skill_triggers, runtime_triggers), world) = prepare(&settings, &labels);
+    let cached_labels = world.labels.clone();
     let fetcher = Fetcher::new(settings.allow_archive_networks.clone())
         .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;
     let reporter = Reporter {
         controller: format!("{FIELD_MANAGER}-controller"),
         instance: Some(settings.identity.clone()),
     };
-    let dirty = Arc::new(Notify::new());
+    let dirt = Arc::new(Dirt::default());
     let context = Arc::new(Context {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
@@ -198,29 +225,42 @@ async fn reconcile(
         world,
         metrics,
         fetcher,
-        runtimes_dirty: Arc::clone(&dirty),
+        unpacking: Arc::new(Semaphore::new(ARCHIVES_AT_ONCE)),
+        dirt: Arc::clone(&dirt),
         skill_triggers,
+        runtime_triggers,
         memory: Memory::default(),
     });
     let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
-    let namespace_events = labels.events(Api::all(client.clone()), config(), |_| {}, {
-        let dirty = Arc::clone(&dirty);
-        move |_| dirty.notify_one()
-    });
+    let namespace_events = labels.events(
+        Api::all(client.clone()),
+        config(),
+        |_| {},
+        move |event| {
+            cached_labels.clear();
+            if let Some(namespace) = object_of(event) {
+                dirt.labels_of(namespace.name_any());
+            }
+        },
+    );
     tasks.spawn(drain(namespace_events));
     let certificates = CertificateTask {
         namespace: context.settings.namespace.clone(),
         extra_names: context.settings.hub_names.clone(),
+        owner,
     };
     let stop_certificates = stop.clone();
     tasks.spawn(async move {
         certificates::run(client_of_certificates, certificates, stop_certificates).await;
         Ok(())
     });
-    let (look, looked) = watch::channel(0_u64);
-    tasks.spawn(pace(dirty, look));
+    let pacing = Arc::clone(&context);
+    tasks.spawn(async move {
+        dirt::pace(&pacing).await;
+        Ok(())
+    });
     for source in sources {
-        start(&mut tasks, &client, &context, source, &looked, &stop);
+        start(&mut tasks, &client, &context, source, &stop);
     }
     let announced = Arc::clone(&context);
     tasks.spawn(async move {
@@ -250,24 +290,30 @@ async fn reconcile(
 fn prepare(
     settings: &ControllerSettings,
     labels: &Watched<PartialObjectMeta<Namespace>>,
-) -> (Vec<Sources>, Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>, World) {
-    let namespaces = if settings.watch_namespaces.is_empty() {
+) -> (Vec<Sources>, Triggers, World) {
+    let own = settings.namespaces();
+    let namespaces: Vec<Option<String>> = if own.is_empty() {
         vec![None]
     } else {
-        settings.watch_namespaces.iter().cloned().map(Some).collect()
+        own.into_iter().map(|name| Some(name.to_owned())).collect()
     };
-    let (mut sources, mut skill_triggers) = (Vec::new(), Vec::new());
+    let (mut sources, mut skill_senders, mut runtime_senders) = (Vec::new(), Vec::new(), Vec::new());
     for namespace in namespaces {
-        let (sender, triggers) = mpsc::channel(TRIGGER_QUEUE);
-        skill_triggers.push(sender);
+        let (skill_sender, skill_triggers) = mpsc::channel(TRIGGER_QUEUE);
+        let (runtime_sender, runtime_triggers) = mpsc::channel(TRIGGER_QUEUE);
+        skill_senders.push(skill_sender);
+        runtime_senders.push(runtime_sender);
         sources.push(Sources {
             namespace,
             skills: Watched::new(),
             runtimes: Watched::new(),
             config_maps: Watched::new(),
             skills_by_name: Index::default(),
+            skills_by_namespace: Index::default(),
+            skills_by_source: Index::default(),
             config_maps_by_owner: Index::default(),
-            triggers,
+            skill_triggers,
+            runtime_triggers,
         });
     }
     let ready = sources
@@ -281,14 +327,18 @@ fn prepare(
         runtimes: source.runtimes.store.clone(),
         config_maps: source.config_maps.store.clone(),
         skills_by_name: source.skills_by_name.clone(),
+        skills_by_namespace: source.skills_by_namespace.clone(),
+        skills_by_source: source.skills_by_source.clone(),
         config_maps_by_owner: source.config_maps_by_owner.clone(),
     });
     let world = World {
         realms: realms.collect(),
         namespaces: labels.store.clone(),
+        labels: Cached::default(),
+        sorted_runtimes: Cached::default(),
         ready,
     };
-    (sources, skill_triggers, world)
+    (sources, (skill_senders, runtime_senders), world)
 }
 
 /// Drives a stream whose store is all that is wanted of it.
@@ -297,12 +347,13 @@ async fn drain(events: impl Stream) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// Turns any number of changes into one look per pause.
-async fn pace(dirty: Arc<Notify>, look: watch::Sender<u64>) -> Result<(), ControllerError> {
-    loop {
-        dirty.notified().await;
-        sleep(RUNTIME_PAUSE).await;
-        look.send_modify(|count| *count += 1);
+/// What an event is about.
+fn object_of<K>(event: &watcher::Event<K>) -> Option<&K> {
+    match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object) => {
+            Some(object)
+        }
+        watcher::Event::Init | watcher::Event::InitDone => None,
     }
 }
 
@@ -312,17 +363,20 @@ fn start(
     client: &Client,
     context: &Arc<Context>,
     source: Sources,
-    looked: &watch::Receiver<u64>,
     stop: &CancellationToken,
 ) {
     let namespace = source.namespace.as_ref();
     let (skill_store, runtime_store) = (source.skills.store.clone(), source.runtimes.store.clone());
-    let dirty = Arc::clone(&context.runtimes_dirty);
+    let dirt = Arc::clone(&context.dirt);
     let skills = source
         .skills
         .events(scoped(client, namespace), config(), slim_skill, move |event| {
             source.skills_by_name.see(event, |skill| Some(skill.name_any()));
-            dirty.notify_one();
+            source.skills_by_namespace.see(event, ResourceExt::namespace);
+            source.skills_by_source.see(event, source_of);
+            if let Some(skill) = object_of(event) {
+                dirt.skills_of(skill.meta().namespace.as_deref().unwrap_or_default());
+            }
         });
     let owned = source.config_maps.events(
         scoped(client, namespace),
@@ -339,10 +393,12 @@ fn start(
     let foreign = watcher(foreign, config().labels(&format!("!{LABEL_SKILL}")))
         .default_backoff()
         .touched_objects();
+    let sorted_runtimes = context.world.sorted_runtimes.clone();
     let (forget, mut forgotten) = mpsc::unbounded_channel::<(String, String)>();
     let runtimes = source
         .runtimes
         .events(scoped(client, namespace), config(), slim_runtime, move |event| {
+            sorted_runtimes.clear();
             if let watcher::Event::Delete(runtime) = event {
                 // A closed channel means that the process ends.
                 let _ = forget.send((runtime.namespace().unwrap_or_default(), runtime.name_any()));
@@ -360,21 +416,28 @@ fn start(
         .with_config(controller::Config::default().concurrency(SKILL_CONCURRENCY))
         .watches_stream(owned.touched_objects(), |config_map| owner_of(&config_map))
         .watches_stream(foreign, move |config_map: ConfigMapMeta| users_of(&named, &config_map))
-        .reconcile_on(stream::unfold(source.triggers, |mut triggers| async {
-            triggers.recv().await.map(|key| (key, triggers))
-        }))
+        .reconcile_on(asked(source.skill_triggers))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(skill::reconcile, skill::failed, Arc::clone(context));
     tasks.spawn(drain(skill_controller));
-    let looks = stream::unfold(looked.clone(), |mut looked| async {
-        looked.changed().await.ok().map(|()| ((), looked))
-    });
     let runtime_controller = Controller::for_stream(runtimes.applied_objects(), runtime_store)
         .with_config(controller::Config::default().concurrency(RUNTIME_CONCURRENCY))
-        .reconcile_all_on(looks)
+        .reconcile_on(asked(source.runtime_triggers))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(runtime::reconcile, runtime::failed, Arc::clone(context));
     tasks.spawn(drain(runtime_controller));
+}
+
+fn asked<K: Send + 'static>(triggers: mpsc::Receiver<K>) -> impl Stream<Item = K> + Send + 'static {
+    stream::unfold(triggers, |mut triggers| async {
+        triggers.recv().await.map(|key| (key, triggers))
+    })
+}
+
+/// The key of the ConfigMap that a skill names as its source.
+pub(super) fn source_of(skill: &WatchedSkill) -> Option<String> {
+    let source = skill.0.as_ref().ok()?.spec.source.config_map.as_ref()?;
+    Some(source_key(skill.meta().namespace.as_deref()?, &source.name))
 }
 
 /// The skill that owns a ConfigMap.
@@ -390,17 +453,12 @@ fn owner_of(config_map: &ConfigMapMeta) -> Option<ObjectRef<WatchedSkill>> {
 
 /// The skills whose source a ConfigMap is.
 fn users_of(context: &Context, config_map: &PartialObjectMeta<ConfigMap>) -> Vec<ObjectRef<WatchedSkill>> {
-    let (name, namespace) = (config_map.name_any(), config_map.namespace());
-    let uses = |skill: &Skill| {
-        let source = skill.spec.source.config_map.as_ref();
-        source.is_some_and(|source| source.name == name) && skill.namespace() == namespace
-    };
-    let skills = context.world.skills();
-    let users = skills
-        .iter()
-        .filter_map(|skill| skill.0.as_ref().ok())
-        .filter(|skill| uses(skill));
+    let namespace = config_map.namespace().unwrap_or_default();
+    let users = context
+        .world
+        .skills_from(&namespace, &config_map.name_any())
+        .into_iter();
     users
-        .map(|skill| ObjectRef::new(&skill.name_any()).within(&skill.namespace().unwrap_or_default()))
+        .map(|(namespace, name)| ObjectRef::new(&name).within(&namespace))
         .collect()
 }

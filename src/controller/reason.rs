@@ -35,6 +35,12 @@ pub(super) enum Reason {
     BadArchive,
     /// An object of another owner has the name that ours needs.
     NameConflict,
+    /// A ConfigMap of ours was not as it was made.
+    ContentReplaced,
+    /// The API server refuses what the object needs: a quota, an admission policy, a missing right.
+    RefusedByApiServer,
+    /// The namespace is being deleted.
+    NamespaceTerminating,
     /// Served by at least one runtime.
     Accepted,
     /// No runtime selects it.
@@ -68,6 +74,9 @@ impl Reason {
             Self::TooLarge => "TooLarge",
             Self::BadArchive => "BadArchive",
             Self::NameConflict => "NameConflict",
+            Self::ContentReplaced => "ContentReplaced",
+            Self::RefusedByApiServer => "RefusedByApiServer",
+            Self::NamespaceTerminating => "NamespaceTerminating",
             Self::Accepted => "Accepted",
             Self::NoRuntime => "NoRuntime",
             Self::Rejected => "Rejected",

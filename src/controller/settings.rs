@@ -1,5 +1,6 @@
 //! What the process is told, and every bound with its reason.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub(super) const SKILL_CONCURRENCY: u16 = 16;
 pub(super) const RUNTIME_CONCURRENCY: u16 = 8;
 /// Skills change in bursts; runtimes look again at most this often.
 pub(super) const RUNTIME_PAUSE: Duration = Duration::from_millis(250);
+/// The pause while changes keep coming, at most.
+pub(super) const RUNTIME_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Requests to look at a skill again that may wait; senders wait beyond it.
 pub(super) const TRIGGER_QUEUE: usize = 1_024;
 /// Everything is looked at again this often, should an event have been lost.
@@ -31,6 +34,9 @@ pub(super) const RETRY_MAX: Duration = Duration::from_mins(5);
 pub(super) const CRD_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes of fetched archives that are kept by address and digest, so that a changed label fetches nothing.
 pub(super) const ARCHIVE_CACHE_BYTES: usize = 32 << 20;
+/// Archives that are unpacked, judged and delivered at once: each may hold 64 MiB of files, a second time while one file is
+/// taken over, and the chart's limit is 512 MiB for everything.
+pub(super) const ARCHIVES_AT_ONCE: usize = 1;
 /// Superseded revisions that are kept where no runtime says otherwise.
 pub(super) const REVISION_HISTORY: u32 = 3;
 
@@ -43,8 +49,10 @@ pub struct ControllerSettings {
     pub identity: String,
     /// The cluster default.
     pub default_runtime: Option<RuntimeName>,
-    /// Namespaces to look at; empty: all.
+    /// Namespaces whose Skills are served; empty: all.
     pub watch_namespaces: Vec<String>,
+    /// Namespaces where code runs: their SkillRuntimes, fences and quotas are looked after too.
+    pub runtime_namespaces: Vec<String>,
     /// Image of runtimes that name none.
     pub default_image: Option<String>,
     /// Whether sandbox images may go without a digest.
@@ -57,4 +65,21 @@ pub struct ControllerSettings {
     pub hub_names: Vec<String>,
     /// Where `/healthz`, `/readyz` and `/metrics` answer.
     pub metrics_listen: SocketAddr,
+}
+
+impl ControllerSettings {
+    /// The namespaces to look after, sorted; empty: all.
+    pub(super) fn namespaces(&self) -> BTreeSet<&str> {
+        if self.watch_namespaces.is_empty() {
+            return BTreeSet::new();
+        }
+        let all = self.watch_namespaces.iter().chain(&self.runtime_namespaces);
+        all.filter(|name| !name.is_empty()).map(String::as_str).collect()
+    }
+
+    /// Whether a namespace is one to look after.
+    pub fn looks_after(&self, namespace: &str) -> bool {
+        let own = self.namespaces();
+        own.is_empty() || own.contains(namespace)
+    }
 }

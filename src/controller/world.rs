@@ -1,7 +1,7 @@
 //! What the controller knows of the cluster: slim copies of its objects, kept by watches.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
@@ -9,9 +9,10 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
 
-use super::index::Index;
+use super::index::{Index, Name};
+use crate::api::vocabulary::API_VERSION;
 use crate::api::{Skill, SkillRuntime};
-use crate::selection::NamespaceLabels;
+use crate::selection::{NamespaceLabels, Scope, namespaces_reached};
 
 /// A skill as watched: without file contents, and possibly undecodable.
 pub(super) type WatchedSkill = DeserializeGuard<Skill>;
@@ -28,6 +29,10 @@ pub(super) struct Realm {
     pub(super) config_maps: Store<ConfigMapMeta>,
     /// Skills by their name.
     pub(super) skills_by_name: Index,
+    /// Skills by their namespace.
+    pub(super) skills_by_namespace: Index,
+    /// Skills by the ConfigMap that they name as their source: [`source_key`].
+    pub(super) skills_by_source: Index,
     /// ConfigMaps by the uid of their controller.
     pub(super) config_maps_by_owner: Index,
 }
@@ -37,6 +42,10 @@ pub(super) struct Realm {
 pub(super) struct World {
     pub(super) realms: Vec<Realm>,
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
+    /// Made of `namespaces` when it is asked for; whoever follows them clears it.
+    pub(super) labels: Cached<NamespaceLabels>,
+    /// Made of the realms' runtimes when it is asked for; whoever follows them clears it.
+    pub(super) sorted_runtimes: Cached<Vec<Arc<WatchedRuntime>>>,
     /// One per stream; true once its first list is complete.
     pub(super) ready: Vec<watch::Receiver<bool>>,
 }
@@ -72,12 +81,38 @@ impl World {
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
+    /// Skills of one namespace.
+    pub(super) fn skills_of(&self, namespace: &str) -> Vec<Arc<WatchedSkill>> {
+        let found = self
+            .realms
+            .iter()
+            .flat_map(|realm| members(&realm.skills_by_namespace, namespace, &realm.skills));
+        found.filter(|skill| decoded(skill).is_some()).collect()
+    }
+
+    /// Skills whose source is a ConfigMap of this name.
+    pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<Name> {
+        let key = source_key(namespace, config_map);
+        let realms = self.realms.iter();
+        realms.flat_map(|realm| realm.skills_by_source.members(&key)).collect()
+    }
+
+    /// The skills that a runtime may select: few for one that looks at its own namespace, all for one that looks further.
+    pub(super) fn candidates(&self, runtime: &SkillRuntime, scope: &Scope<'_>) -> Vec<Arc<WatchedSkill>> {
+        match namespaces_reached(runtime, scope) {
+            None => self.skills(),
+            Some(namespaces) => namespaces.iter().flat_map(|name| self.skills_of(name)).collect(),
+        }
+    }
+
     /// Every decodable runtime that is not being deleted, by namespace and name.
-    pub(super) fn runtimes(&self) -> Vec<Arc<WatchedRuntime>> {
-        let mut all: Vec<_> = self.realms.iter().flat_map(|realm| realm.runtimes.state()).collect();
-        all.retain(|runtime| runtime.0.is_ok() && runtime.meta().deletion_timestamp.is_none());
-        all.sort_by_key(|runtime| (runtime.namespace(), runtime.name_any()));
-        all
+    pub(super) fn runtimes(&self) -> Arc<Vec<Arc<WatchedRuntime>>> {
+        self.sorted_runtimes.get(|| {
+            let mut all: Vec<_> = self.realms.iter().flat_map(|realm| realm.runtimes.state()).collect();
+            all.retain(|runtime| runtime.0.is_ok() && runtime.meta().deletion_timestamp.is_none());
+            all.sort_by_cached_key(|runtime| (runtime.namespace(), runtime.name_any()));
+            all
+        })
     }
 
     /// Metadata of a ConfigMap that carries a skill's label.
@@ -101,12 +136,48 @@ impl World {
     }
 
     /// Labels of every namespace.
-    pub(super) fn namespace_labels(&self) -> NamespaceLabels {
-        let labelled = self.namespaces.state().into_iter();
-        labelled
-            .map(|namespace| (namespace.name_any(), namespace.labels().clone()))
-            .collect::<BTreeMap<_, _>>()
+    pub(super) fn namespace_labels(&self) -> Arc<NamespaceLabels> {
+        self.labels.get(|| {
+            let labelled = self.namespaces.state().into_iter();
+            labelled
+                .map(|namespace| (namespace.name_any(), namespace.labels().clone()))
+                .collect::<BTreeMap<_, _>>()
+        })
     }
+}
+
+/// A value that is made of stores once after each of their changes; clones share it.
+#[derive(Debug)]
+pub(super) struct Cached<T>(Arc<Mutex<Option<Arc<T>>>>);
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Cached<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Cached<T> {
+    /// The value. It is made with the lock held: a change that comes meanwhile clears it afterwards.
+    fn get(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(kept.get_or_insert_with(|| Arc::new(make())))
+    }
+
+    /// A store has changed.
+    pub(super) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// The key of a ConfigMap as a source.
+pub(super) fn source_key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
 }
 
 /// What a store holds of an index's entry.
@@ -135,9 +206,97 @@ pub(super) fn is_controlled_by(meta: &kube::core::ObjectMeta, uid: &str) -> bool
     controller_uid(meta) == Some(uid)
 }
 
+/// Whether an object's controller is one of the same kind and name that was there before: it goes with its controller, soon.
+pub(super) fn is_predecessor(meta: &kube::core::ObjectMeta, kind: &str, name: &str, uid: &str) -> bool {
+    let mut controllers = meta.owner_references.iter().flatten();
+    controllers.any(|owner| {
+        owner.controller == Some(true)
+            && owner.api_version == API_VERSION
+            && owner.kind == kind
+            && owner.name == name
+            && owner.uid != uid
+    })
+}
+
 /// The uid of an object's controller.
 pub(super) fn controller_uid(meta: &kube::core::ObjectMeta) -> Option<&str> {
     let owners = meta.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.next().map(|owner| owner.uid.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::{reflector, watcher};
+    use serde_json::json;
+
+    use super::*;
+
+    /// 10,000 skills in 200 namespaces, and what a runtime of one of them looks at.
+    #[test]
+    fn a_runtime_of_one_namespace_looks_at_its_skills_only() {
+        let (store, mut writer) = reflector::store::<WatchedSkill>();
+        let (by_namespace, by_source) = (Index::default(), Index::default());
+        for number in 0..10_000 {
+            let namespace = format!("n{}", number % 200);
+            let skill: Skill = serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+                "metadata": {"name": format!("s{number}"), "namespace": namespace},
+                "spec": {"source": {"configMap": {"name": format!("source{}", number % 400)}}},
+            }))
+            .unwrap();
+            let event = watcher::Event::Apply(DeserializeGuard(Ok(skill)));
+            by_namespace.see(&event, kube::ResourceExt::namespace);
+            by_source.see(&event, super::super::process::source_of);
+            writer.apply_watcher_event(&event);
+        }
+        let world = World {
+            realms: vec![Realm {
+                skills: store,
+                runtimes: reflector::store().0,
+                config_maps: reflector::store().0,
+                skills_by_name: Index::default(),
+                skills_by_namespace: by_namespace,
+                skills_by_source: by_source,
+                config_maps_by_owner: Index::default(),
+            }],
+            namespaces: reflector::store().0,
+            labels: Cached::default(),
+            sorted_runtimes: Cached::default(),
+            ready: Vec::new(),
+        };
+        let labels = world.namespace_labels();
+        assert!(Arc::ptr_eq(&labels, &world.namespace_labels()), "made once");
+        world.labels.clear();
+        assert!(
+            !Arc::ptr_eq(&labels, &world.namespace_labels()),
+            "and after a change again"
+        );
+        for (spec, cluster_default, expected) in [
+            (json!({}), false, 50),
+            (
+                json!({"skillSelector": {"skills": [{"name": "s8", "namespace": "n8"}]}}),
+                false,
+                100,
+            ),
+            (json!({"skillSelector": {"namespaceSelector": {}}}), false, 10_000),
+            (json!({}), true, 10_000),
+        ] {
+            let runtime: SkillRuntime = serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+                "metadata": {"name": "main", "namespace": "n7"}, "spec": spec,
+            }))
+            .unwrap();
+            let scope = Scope {
+                cluster_default,
+                namespaces: &labels,
+                default_image: None,
+                allow_image_tags: false,
+            };
+            assert_eq!(world.candidates(&runtime, &scope).len(), expected, "{spec}");
+        }
+        // Names 7, 407, 807 ...: 25 of the 10,000.
+        assert_eq!(world.skills_from("n7", "source7").len(), 25);
+        assert_eq!(world.skills_from("n8", "source7").len(), 0);
+    }
 }

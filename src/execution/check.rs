@@ -2,7 +2,9 @@
 
 use std::path::{Component, Path};
 
-use super::{ExecutionError, ExecutionRequest, Limits, SkillMount, WorkingDirectory};
+use knack_skill::call::{ToolRun, is_below_inputs, is_stageable};
+
+use super::{ExecutionError, ExecutionRequest, Limits, Program, SkillMount, WorkingDirectory};
 
 /// Checks counts, sizes and paths of a request.
 ///
@@ -26,6 +28,12 @@ pub(super) fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
     if let Some(input) = request.inputs.iter().find(|input| !is_relative(&input.path)) {
         return invalid(format!("input path {:?} leaves the working directory", input.path));
     }
+    if let Some(input) = request.inputs.iter().find(|input| !is_stageable(&input.path)) {
+        return invalid(format!(
+            "input path {:?}: names that begin with a dot configure programs and are not taken as inputs",
+            input.path
+        ));
+    }
     for (index, mount) in request.mounts.iter().enumerate() {
         check_mount(mount)?;
         if request.mounts[..index].iter().any(|other| other.name == mount.name) {
@@ -37,7 +45,42 @@ pub(super) fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
     {
         return invalid(format!("skill {name:?} is the working directory but is not mounted"));
     }
-    Ok(())
+    match &request.tool {
+        Some(tool) => check_tool(request, tool),
+        None if request.env.is_empty() => Ok(()),
+        None => invalid("environment values are given to declared tools only".to_owned()),
+    }
+}
+
+/// Whether a run of a declared tool is nothing else: its own command line in its own folder, beside no other skill, and
+/// files of the conversation only where no interpreter looks by itself.
+fn check_tool(request: &ExecutionRequest, tool: &ToolRun) -> Result<(), ExecutionError> {
+    let invalid = |text: &str| {
+        let name = format!(
+            "tool {:?} of skill {}/{}",
+            tool.tool, tool.skill.namespace, tool.skill.name
+        );
+        Err(ExecutionError::Invalid(format!("{name}: {text}")))
+    };
+    let [mount] = request.mounts.as_slice() else {
+        return invalid("exactly its own skill must be mounted");
+    };
+    if mount.skill.id != tool.skill {
+        return invalid("exactly its own skill must be mounted");
+    }
+    if request.working_directory != WorkingDirectory::Skill(mount.name.clone()) {
+        return invalid("it runs in its skill's folder");
+    }
+    if !matches!(&request.program, Program::Command { argv } if *argv == tool.argv) {
+        return invalid("the program is not its command");
+    }
+    if let Some(input) = request.inputs.iter().find(|input| !is_below_inputs(&input.path)) {
+        return invalid(&format!("input path {:?} is not below inputs/", input.path));
+    }
+    match request.env.keys().find(|name| !tool.env.contains(*name)) {
+        Some(name) => invalid(&format!("it does not ask for {name}")),
+        None => Ok(()),
+    }
 }
 
 /// Whether a mount can be staged: its name is one segment, its files stay below it, its digest is a plain word.

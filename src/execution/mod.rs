@@ -11,6 +11,8 @@
 //! This module does not decide what to run or how a result is worded for a model, and exports no metrics: the result
 //! carries the figures.
 
+#[cfg(target_os = "linux")]
+mod caps;
 mod check;
 mod clock;
 #[cfg(target_os = "linux")]
@@ -18,6 +20,8 @@ mod conversation;
 mod disabled;
 mod error;
 mod executor;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod id;
 pub mod interpreter;
 #[cfg(target_os = "linux")]

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{ExecutionError, ExecutionId, ExecutionRecord, ExecutionResult, ExecutionStatus};
+use crate::memory::{MemoryBudget, MemoryShare};
 
 /// Bounds of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,11 +33,21 @@ pub struct RecordSettings {
     pub max_entries: usize,
 }
 
+impl RecordSettings {
+    /// Age of an id at its first run that is always accepted: the default deadline of a gateway's request.
+    pub const ADMISSION: Duration = Duration::from_mins(9);
+
+    /// How long an id is accepted after the time that it carries.
+    fn horizon(&self) -> Duration {
+        self.admission + self.retention
+    }
+}
+
 impl Default for RecordSettings {
     fn default() -> Self {
         Self {
             retention: Duration::from_mins(5),
-            admission: Duration::from_mins(9),
+            admission: Self::ADMISSION,
             // 16 results of the largest default size (4 MiB of files); usual results are a few KiB.
             max_bytes: 64 << 20,
             // About 120 new executions per second for the whole window, at about 200 bytes per tombstone.
@@ -59,20 +70,33 @@ type Key = (Arc<str>, ExecutionId);
 /// The table; see the module. All times are since the Unix epoch and passed in.
 #[derive(Debug)]
 pub struct Records {
-    settings: RecordSettings,
+    /// What all tables of this process may keep together.
+    memory: Option<MemoryBudget>,
     table: Mutex<Table>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
+    settings: RecordSettings,
     entries: HashMap<Key, Entry>,
     /// Ended entries with a kept outcome, in order of their end.
     kept: VecDeque<(Duration, Key)>,
     kept_bytes: u64,
+    /// The same by those in whose names they ran.
+    kept_by: HashMap<Arc<str>, KeptBy>,
     /// Every key by the time that its id stops being accepted.
     expiry: BTreeSet<(Duration, Key)>,
     /// Unknown ids from before this time are gone: what an earlier owner ran then is not known any more.
     floor: Duration,
+    /// Ids that an earlier owner started for a caller whom nobody knows any more. At most one for each of its pods.
+    refused: BTreeSet<ExecutionId>,
+}
+
+/// The kept outcomes of one sharer, oldest first. Those that have become tombstones meanwhile are passed over.
+#[derive(Debug, Default)]
+struct KeptBy {
+    bytes: u64,
+    keys: VecDeque<Key>,
 }
 
 #[derive(Debug)]
@@ -82,6 +106,9 @@ enum Entry {
         skill: Option<String>,
         outcome: Outcome,
         bytes: u64,
+        sharer: Arc<str>,
+        /// Its share of what all tables of the process may keep.
+        _kept: Option<MemoryShare>,
     },
     Tombstone,
 }
@@ -89,6 +116,7 @@ enum Entry {
 #[derive(Debug)]
 struct Live {
     skill: Option<String>,
+    sharer: Arc<str>,
     running: bool,
     waiters: usize,
     outcome: watch::Sender<Option<Outcome>>,
@@ -128,10 +156,42 @@ impl Records {
     /// An empty table.
     #[must_use]
     pub fn new(settings: RecordSettings) -> Arc<Self> {
+        Self::sharing(settings, None)
+    }
+
+    /// An empty table that shares the memory for kept outcomes with other tables. Who finds none free gives up his own
+    /// oldest outcomes, and then keeps none: whoever waits hears it all the same.
+    #[must_use]
+    pub fn sharing(settings: RecordSettings, memory: Option<MemoryBudget>) -> Arc<Self> {
         Arc::new(Self {
-            settings,
-            table: Mutex::default(),
+            memory,
+            table: Mutex::new(Table {
+                settings,
+                entries: HashMap::new(),
+                kept: VecDeque::new(),
+                kept_bytes: 0,
+                kept_by: HashMap::new(),
+                expiry: BTreeSet::new(),
+                floor: Duration::ZERO,
+                refused: BTreeSet::new(),
+            }),
         })
+    }
+
+    /// Takes another retention and admission over. What was forgotten under the last ones is refused from now on, however
+    /// long ids are accepted.
+    pub fn renew(&self, now: Duration, retention: Duration, admission: Duration) {
+        let mut table = self.lock();
+        let last = table.settings.horizon();
+        table.settings.retention = retention;
+        table.settings.admission = admission;
+        let horizon = table.settings.horizon();
+        if horizon == last {
+            return;
+        }
+        table.floor = table.floor.max(now.saturating_sub(last));
+        let expiry = table.entries.keys().map(|key| (key.1.time() + horizon, key.clone()));
+        table.expiry = expiry.collect();
     }
 
     /// Claims an id at time `now`.
@@ -145,12 +205,12 @@ impl Records {
         id: ExecutionId,
         skill: Option<&str>,
     ) -> Result<Claim, ExecutionError> {
-        self.check_age(now, id)?;
         let key: Key = (Arc::from(caller), id);
         let mut table = self.lock();
-        table.prune(now, &self.settings);
-        let full = table.entries.len() >= self.settings.max_entries;
-        let floor = table.floor;
+        table.check_age(now, id)?;
+        table.prune(now);
+        let full = table.entries.len() >= table.settings.max_entries;
+        let is_lost = id.time() < table.floor || table.refused.contains(&id);
         match table.entries.get_mut(&key) {
             Some(Entry::Live(live)) => {
                 live.waiters += 1;
@@ -163,7 +223,7 @@ impl Records {
             }
             Some(Entry::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
             Some(Entry::Tombstone) => Err(ExecutionError::Gone),
-            None if id.time() < floor => Err(ExecutionError::Gone),
+            None if is_lost => Err(ExecutionError::Gone),
             None if full => Err(ExecutionError::QueueFull {
                 retry_after: RETRY_AFTER,
             }),
@@ -173,9 +233,9 @@ impl Records {
 
     /// Returns the record of an id. Errors: [`ExecutionError::Gone`], [`ExecutionError::NotFound`].
     pub fn get(&self, now: Duration, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
-        self.check_age(now, id)?;
         let mut table = self.lock();
-        table.prune(now, &self.settings);
+        table.check_age(now, id)?;
+        table.prune(now);
         match table.entries.get(&(Arc::from(caller), id)) {
             Some(Entry::Live(live)) => {
                 let status = if live.running {
@@ -214,14 +274,16 @@ impl Records {
                 error: Some(error.to_string()),
             }),
             Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            None if table.refused.contains(&id) => Err(ExecutionError::Gone),
             None => Err(ExecutionError::NotFound),
         }
     }
 
     /// Cancels a live execution; an ended one stays as it is. Errors as [`Records::get`].
     pub fn cancel(&self, now: Duration, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
-        self.check_age(now, id)?;
-        match self.lock().entries.get(&(Arc::from(caller), id)) {
+        let table = self.lock();
+        table.check_age(now, id)?;
+        match table.entries.get(&(Arc::from(caller), id)) {
             Some(Entry::Live(live)) => {
                 live.cancel.cancel();
                 Ok(())
@@ -246,15 +308,22 @@ impl Records {
         }
     }
 
-    /// Answers unknown ids from before `floor` as gone: an earlier owner may have run them.
-    pub fn set_floor(&self, floor: Duration) {
-        self.lock().floor = floor;
+    /// Answers unknown ids from before `floor` as gone: an earlier owner may have run them. It is never lowered.
+    pub fn raise_floor(&self, floor: Duration) {
+        let mut table = self.lock();
+        table.floor = table.floor.max(floor);
+    }
+
+    /// Answers this id as gone, whoever asks, unless it is known: an earlier owner has started it.
+    pub fn refuse(&self, id: ExecutionId) {
+        self.lock().refused.insert(id);
     }
 
     fn open(self: &Arc<Self>, table: &mut Table, key: Key, skill: Option<&str>) -> Claim {
         let (sender, outcome) = watch::channel(None);
         let cancel = CancellationToken::new();
         let live = Live {
+            sharer: Arc::clone(&key.0),
             skill: skill.map(str::to_owned),
             running: false,
             waiters: 1,
@@ -262,7 +331,7 @@ impl Records {
             cancel: cancel.clone(),
         };
         table.entries.insert(key.clone(), Entry::Live(live));
-        let expiry = key.1.time() + self.settings.admission + self.settings.retention;
+        let expiry = key.1.time() + table.settings.horizon();
         table.expiry.insert((expiry, key.clone()));
         let run = Run {
             records: Arc::clone(self),
@@ -280,8 +349,15 @@ impl Records {
         )
     }
 
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // The table is valid between any two statements that could panic, so a poisoned lock is usable.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
     fn check_age(&self, now: Duration, id: ExecutionId) -> Result<(), ExecutionError> {
-        if id.time() + self.settings.admission + self.settings.retention < now {
+        if id.time() + self.settings.horizon() < now {
             return Err(ExecutionError::Gone);
         }
         if id.time() > now + MAX_CLOCK_SKEW {
@@ -292,21 +368,15 @@ impl Records {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // The table is valid between any two statements that could panic, so a poisoned lock is usable.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
     /// Turns outcomes past their retention into tombstones and forgets tombstones whose ids are refused by age.
-    fn prune(&mut self, now: Duration, settings: &RecordSettings) {
+    fn prune(&mut self, now: Duration) {
         while let Some((ended, _)) = self.kept.front()
-            && (*ended + settings.retention < now || self.kept_bytes > settings.max_bytes)
+            && *ended + self.settings.retention < now
         {
             let Some((_, key)) = self.kept.pop_front() else { break };
             self.bury(&key);
         }
+        while self.kept_bytes > self.settings.max_bytes && self.evict() {}
         while self.expiry.first().is_some_and(|(expiry, _)| *expiry < now) {
             let Some((_, key)) = self.expiry.pop_first() else { break };
             match self.entries.get(&key) {
@@ -323,23 +393,71 @@ impl Table {
         }
     }
 
+    /// Makes the oldest outcome of the sharer with the most bytes a tombstone. False: there is none.
+    fn evict(&mut self) -> bool {
+        let most = self.kept_by.iter().max_by_key(|(_, kept)| kept.bytes);
+        let Some(sharer) = most.map(|(sharer, _)| Arc::clone(sharer)) else {
+            return false;
+        };
+        let Some(key) = self.kept_by.get_mut(&sharer).and_then(|kept| kept.keys.pop_front()) else {
+            return self.kept_by.remove(&sharer).is_some();
+        };
+        self.bury(&key);
+        true
+    }
+
     fn bury(&mut self, key: &Key) {
         if let Some(entry) = self.entries.get_mut(key)
-            && let Entry::Ended { bytes, .. } = entry
+            && let Entry::Ended { bytes, sharer, .. } = entry
         {
             self.kept_bytes = self.kept_bytes.saturating_sub(*bytes);
+            if let Some(kept) = self.kept_by.get_mut(sharer) {
+                kept.bytes = kept.bytes.saturating_sub(*bytes);
+                if kept.keys.front() == Some(key) {
+                    kept.keys.pop_front();
+                }
+                if kept.keys.is_empty() {
+                    self.kept_by.remove(sharer);
+                }
+            }
             *entry = Entry::Tombstone;
         }
     }
 
-    fn forget(&mut self, key: &Key, settings: &RecordSettings) {
+    /// Room for an outcome in what all tables keep together; its own sharer's oldest make way for it.
+    fn room(&mut self, memory: &MemoryBudget, sharer: &Arc<str>, bytes: u64) -> Option<MemoryShare> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        loop {
+            match memory.try_take(bytes) {
+                Ok(share) => return Some(share),
+                Err(over) if over.is_final() => return None,
+                Err(_) => {}
+            }
+            let own = self.kept_by.get_mut(sharer).and_then(|kept| kept.keys.pop_front());
+            match own {
+                Some(key) => self.bury(&key),
+                None if self.evict() => {}
+                // Other runtimes hold it all.
+                None => return None,
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &Key) {
         self.entries.remove(key);
         self.expiry
-            .remove(&(key.1.time() + settings.admission + settings.retention, key.clone()));
+            .remove(&(key.1.time() + self.settings.horizon(), key.clone()));
     }
 }
 
 impl Run {
+    /// In whose name it runs, if that is not its caller: outcomes are kept evenly between names.
+    pub fn shared_by(&self, sharer: &str) {
+        if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
+            live.sharer = Arc::from(sharer);
+        }
+    }
+
     /// Marks the execution as running.
     pub fn start(&self) {
         if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
@@ -355,24 +473,41 @@ impl Run {
 
     fn end(&mut self, now: Duration, outcome: Outcome) {
         self.finished = true;
-        let settings = &self.records.settings;
         let mut table = self.records.lock();
         let Some(Entry::Live(live)) = table.entries.get_mut(&self.key) else {
             return;
         };
-        let skill = live.skill.take();
+        let (skill, sharer) = (live.skill.take(), Arc::clone(&live.sharer));
         live.outcome.send_replace(Some(outcome.clone()));
         if outcome.as_ref().is_err_and(never_started) {
-            table.forget(&self.key, settings);
+            table.forget(&self.key);
             return;
         }
         let bytes = outcome.as_ref().map_or(0, |result| result.retained_bytes());
-        table
-            .entries
-            .insert(self.key.clone(), Entry::Ended { skill, outcome, bytes });
+        let kept = match &self.records.memory {
+            Some(memory) if bytes > 0 => match table.room(memory, &sharer, bytes) {
+                None => {
+                    table.entries.insert(self.key.clone(), Entry::Tombstone);
+                    return;
+                }
+                share => share,
+            },
+            _ => None,
+        };
+        let entry = Entry::Ended {
+            skill,
+            outcome,
+            bytes,
+            sharer: Arc::clone(&sharer),
+            _kept: kept,
+        };
+        table.entries.insert(self.key.clone(), entry);
         table.kept_bytes += bytes;
         table.kept.push_back((now, self.key.clone()));
-        table.prune(now, settings);
+        let by = table.kept_by.entry(sharer).or_default();
+        by.bytes += bytes;
+        by.keys.push_back(self.key.clone());
+        table.prune(now);
     }
 }
 

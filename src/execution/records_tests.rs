@@ -241,3 +241,105 @@ async fn an_abandoned_run_ends_as_an_error() {
     drop(run);
     assert_eq!(waiter.wait().await.unwrap_err().metric_label(), "internal");
 }
+
+#[test]
+fn who_keeps_most_loses_his_own_oldest_first() {
+    let settings = RecordSettings {
+        max_bytes: 10_000,
+        ..RecordSettings::default()
+    };
+    let records = Records::new(settings);
+    let keep = |caller: &str, call: &str| {
+        let (run, _waiter) = first(&records, caller, id(call));
+        run.finish(START, result(id(call), Exit::Code(0), 1_000));
+    };
+    keep("quiet", "only");
+    for call in 0..50 {
+        keep("loud", &call.to_string());
+    }
+    assert!(records.get(START, "quiet", id("only")).is_ok());
+    assert_eq!(records.get(START, "loud", id("0")).unwrap_err(), ExecutionError::Gone);
+    assert!(records.get(START, "loud", id("49")).is_ok());
+    // Behind one gateway the names are its clients.
+    let (run, _waiter) = first(&records, "loud", id("client"));
+    run.shared_by("loud/client");
+    run.finish(START, result(id("client"), Exit::Code(0), 1_000));
+    for call in 50..100 {
+        keep("loud", &call.to_string());
+    }
+    assert!(records.get(START, "loud", id("client")).is_ok());
+}
+
+#[test]
+fn tables_of_one_process_keep_within_one_memory_and_an_id_still_runs_once() {
+    let memory = crate::memory::MemoryBudget::new(8 << 10);
+    let tables: Vec<_> = (0..3)
+        .map(|_| Records::sharing(RecordSettings::default(), Some(memory.clone())))
+        .collect();
+    for call in 0..20 {
+        for table in &tables {
+            let (run, mut waiter) = first(table, "a", id(&call.to_string()));
+            run.finish(START, result(id(&call.to_string()), Exit::Code(0), 2_000));
+            assert!(waiter.wait().now_or_never().unwrap().is_ok(), "who waits hears it");
+            let again = table.claim(START, "a", id(&call.to_string()), None);
+            assert!(!matches!(again, Ok(Claim::First(..))), "never twice");
+        }
+        assert!(memory.held_bytes() <= memory.total_bytes());
+    }
+    drop(tables);
+    assert_eq!(memory.held_bytes(), 0);
+}
+
+#[test]
+fn what_an_earlier_owner_started_is_gone_for_everybody_and_a_floor_never_falls() {
+    let records = Records::new(RecordSettings::default());
+    records.refuse(id("started"));
+    for caller in ["a", "b"] {
+        assert!(matches!(
+            records.claim(START, caller, id("started"), None),
+            Err(ExecutionError::Gone)
+        ));
+        assert!(matches!(
+            records.get(START, caller, id("started")),
+            Err(ExecutionError::Gone)
+        ));
+    }
+    let (_run, _waiter) = first(&records, "a", id("other"));
+    let later = START + Duration::from_secs(1);
+    records.raise_floor(later);
+    records.raise_floor(Duration::ZERO);
+    assert!(matches!(
+        records.claim(later, "a", id("third"), None),
+        Err(ExecutionError::Gone)
+    ));
+}
+
+/// A longer admission accepts ids again whose tombstones have been forgotten; those must not run.
+#[test]
+fn a_longer_admission_takes_no_id_that_was_forgotten_under_the_last_one() {
+    let settings = RecordSettings::default();
+    let horizon = settings.horizon();
+    let records = Records::new(settings.clone());
+    let (run, _waiter) = first(&records, "a", id("old"));
+    run.finish(START, result(id("old"), Exit::Code(0), 1));
+    let later = START + horizon + Duration::from_secs(1);
+    // Looked at, and so forgotten.
+    assert!(matches!(records.get(later, "a", id("old")), Err(ExecutionError::Gone)));
+    let young = ExecutionId::new(later, "request", 0, "young");
+    let Ok(Claim::First(run, _waiter)) = records.claim(later, "a", young, None) else {
+        panic!("not the first")
+    };
+    run.finish(later, result(young, Exit::Code(0), 1));
+
+    records.renew(later, settings.retention, settings.admission * 4);
+    assert!(matches!(
+        records.claim(later, "a", id("old"), None),
+        Err(ExecutionError::Gone)
+    ));
+    // What the new admission accepts keeps its tombstone for as long.
+    let much_later = later + horizon + Duration::from_secs(1);
+    assert!(matches!(
+        records.claim(much_later, "a", young, None),
+        Err(ExecutionError::Gone)
+    ));
+}

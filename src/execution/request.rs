@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use knack_skill::call::ToolRun;
 use knack_skill::model::Skill;
 
 use super::ExecutionId;
@@ -18,18 +19,22 @@ pub struct ExecutionRequest {
     /// Whose execution this is: an opaque key (a hash of the credential, or the caller's uid). Another caller never
     /// sees the id.
     pub caller: String,
-    /// `namespace/name` of the skill, for logs and records; `None` for code that belongs to none.
+    /// `namespace/name` of the skill, for logs and records only; `None` for code that belongs to none.
     pub skill: Option<String>,
     /// What to run.
     pub program: Program,
+    /// The declared tool whose command `program` is; `None`: model-written code or a command line of somebody's own. Only a
+    /// declared tool is given environment values.
+    pub tool: Option<Arc<ToolRun>>,
     /// Skill folders, each mounted read-only at `skills/<name>/` of the working directory.
     pub mounts: Vec<SkillMount>,
     /// Files staged into the working directory before the start: the user's (`inputs/<name>`) and those of earlier
-    /// runs. At most [`Limits::MAX_INPUT_FILES`] files and [`Limits::MAX_INPUT_BYTES`] bytes together.
+    /// runs; for a declared tool all of them below `inputs/`. No name begins with a dot. At most [`Limits::MAX_INPUT_FILES`] files and [`Limits::MAX_INPUT_BYTES`] bytes together.
     pub inputs: Vec<InputFile>,
     /// Where the program starts.
     pub working_directory: WorkingDirectory,
-    /// Granted environment, added to the built one (`PATH`, `HOME`, `LANG`, `TMPDIR`); nothing is inherited.
+    /// Granted environment of a declared tool, added to the built one (`PATH`, `HOME`, `LANG`, `TMPDIR`); nothing is
+    /// inherited.
     pub env: BTreeMap<String, String>,
     /// Limits of this run.
     pub limits: Limits,
@@ -38,6 +43,21 @@ pub struct ExecutionRequest {
 }
 
 impl ExecutionRequest {
+    /// A run of a declared tool: its command line, in its skill's folder, which is the only one that is mounted.
+    #[must_use]
+    pub fn of_tool(id: ExecutionId, caller: impl Into<String>, tool: ToolRun, mount: SkillMount) -> Self {
+        let program = Program::Command {
+            argv: tool.argv.clone(),
+        };
+        Self {
+            skill: Some(format!("{}/{}", tool.skill.namespace, tool.skill.name)),
+            working_directory: WorkingDirectory::Skill(mount.name.clone()),
+            mounts: vec![mount],
+            tool: Some(Arc::new(tool)),
+            ..Self::new(id, caller, program)
+        }
+    }
+
     /// A program of no skill, with nothing mounted or staged, in the working directory, under the default limits.
     #[must_use]
     pub fn new(id: ExecutionId, caller: impl Into<String>, program: Program) -> Self {
@@ -46,6 +66,7 @@ impl ExecutionRequest {
             caller: caller.into(),
             skill: None,
             program,
+            tool: None,
             mounts: Vec::new(),
             inputs: Vec::new(),
             working_directory: WorkingDirectory::Work,
@@ -116,7 +137,7 @@ pub struct SkillMount {
 /// A file staged into the working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFile {
-    /// Relative to the working directory, `/` separated, no `.` or `..` segment.
+    /// Relative to the working directory, `/` separated; no segment begins with a dot.
     pub path: String,
     /// Content.
     pub bytes: Bytes,

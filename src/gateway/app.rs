@@ -50,23 +50,32 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
 /// Everything that is not the gateway's own: a model call, or somebody else's API.
 async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path();
-    match route(request.method().as_str(), path) {
-        Route::Model(found) if routed(found.format, found.kind) => model::serve(gateway, found, request).await,
-        Route::Model(_) | Route::Untouched => {
-            if path.starts_with("/knack/") {
-                return fault(
-                    &Fault::new(
-                        404,
-                        format!("No such Knack endpoint: {path}. There is GET /knack/v1/responses/{{id}}/files."),
-                    ),
-                    error_format(&request),
-                );
-            }
-            if own_routes::is_own_file(path) {
-                return own_routes::files_api(gateway, request).await;
-            }
-            proxy::pass(gateway, request).await
-        }
+    if path.starts_with("/knack/") {
+        return fault(
+            &Fault::new(
+                404,
+                format!("No such Knack endpoint: {path}. There is GET /knack/v1/responses/{{id}}/files."),
+            ),
+            error_format(&request),
+        );
+    }
+    if own_routes::is_own_file(path) {
+        return own_routes::files_api(gateway, request).await;
+    }
+    let model = match route(request.method().as_str(), path) {
+        Route::Model(found) if routed(found.format, found.kind) => Some(found),
+        Route::Model(_) | Route::Untouched => None,
+    };
+    let api = match &model {
+        Some(found) => Api::of_format(found.format),
+        None => Api::of_request(path, request.headers()),
+    };
+    if let Err(refused) = gateway.upstreams.admit(api, request.method(), path) {
+        return fault(&refused, error_format(&request));
+    }
+    match model {
+        Some(found) => model::serve(gateway, found, request).await,
+        None => proxy::pass(gateway, api, request).await,
     }
 }
 
@@ -114,4 +123,4 @@ pub fn fault(fault: &Fault, format: Format) -> Response {
 }
 
 /// What a refused client is told to wait: long enough for a burst to pass, short enough for a person.
-const RETRY_AFTER_SECONDS: &str = "1";
+pub const RETRY_AFTER_SECONDS: &str = "1";

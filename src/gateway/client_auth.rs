@@ -2,7 +2,7 @@
 //!
 //! The token comes in `x-knack-token`, or as the API key (`Authorization`, `x-api-key`, `x-goog-api-key`), which is where an
 //! unchanged SDK sends what it is given. It never goes upstream. Behind this layer the client is known by its account, so
-//! that what it may come back for (hidden turns, files) outlives its tokens.
+//! that what it may come back for (hidden turns, files) outlives its tokens, and is served what its namespace sees.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::app::{error_format, fault};
+use super::tenants::Tenants;
 use super::upstream::CREDENTIAL_HEADERS;
 use crate::api::vocabulary::{HEADER_CLIENT, HEADER_CLIENT_TOKEN};
 use crate::hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode, RuntimeName};
@@ -32,7 +33,25 @@ const STALE_FOR: Duration = Duration::from_mins(10);
 pub struct ClientAuth {
     hub: HubClient,
     runtime: RuntimeName,
+    tenants: Arc<Tenants>,
     verdicts: Mutex<HashMap<[u8; 32], Known>>,
+}
+
+/// A client that was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Client {
+    /// `namespace/serviceaccount/uid`.
+    account: String,
+    /// Whether it sees all that this gateway does, not only what its namespace sees.
+    sees_all: bool,
+}
+
+impl Client {
+    fn namespace(&self) -> &str {
+        self.account
+            .split_once('/')
+            .map_or(self.account.as_str(), |(namespace, _)| namespace)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -40,21 +59,22 @@ struct Known {
     fresh_until: Instant,
     usable_until: Instant,
     /// The client, or why it is refused.
-    verdict: Result<String, String>,
+    verdict: Result<Client, String>,
 }
 
 impl ClientAuth {
-    /// A check by a hub for one runtime.
-    pub fn new(hub: HubClient, runtime: RuntimeName) -> Arc<Self> {
+    /// A check by a hub for one runtime; clients are served from the catalogs of `tenants`.
+    pub fn new(hub: HubClient, runtime: RuntimeName, tenants: Arc<Tenants>) -> Arc<Self> {
         Arc::new(Self {
             hub,
             runtime,
+            tenants,
             verdicts: Mutex::default(),
         })
     }
 
     /// Who shows this token; the error is the answer to the client.
-    async fn client(&self, token: &str) -> Result<String, Fault> {
+    async fn client(&self, token: &str) -> Result<Client, Fault> {
         let key: [u8; 32] = Sha256::digest(token).into();
         let now = Instant::now();
         let known = self.lock().get(&key).cloned();
@@ -70,7 +90,10 @@ impl ClientAuth {
         match self.hub.post::<ClientVerdict>("/v1/clients", &check).await {
             Ok(answer) => {
                 let verdict = match (answer.allowed, answer.client) {
-                    (true, Some(client)) => Ok(client),
+                    (true, Some(account)) => Ok(Client {
+                        account,
+                        sees_all: answer.sees_all,
+                    }),
                     _ => Err(answer.reason.unwrap_or_else(|| "the hub refuses it".to_owned())),
                 };
                 let fresh_until = now + Duration::from_secs(answer.valid_seconds);
@@ -128,10 +151,14 @@ pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, ne
     };
     match auth.client(&token).await {
         Ok(client) => {
-            if let Ok(value) = HeaderValue::from_str(&client) {
+            if let Ok(value) = HeaderValue::from_str(&client.account) {
                 request
                     .headers_mut()
                     .insert(HeaderName::from_static(HEADER_CLIENT), value);
+            }
+            if !client.sees_all {
+                let tenant = auth.tenants.tenant(client.namespace());
+                request.extensions_mut().insert(tenant);
             }
             next.run(request).await
         }

@@ -13,11 +13,11 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
 use knack_wire::drive::{BodyKind, ClientHead, EndKind, Failure, Head, Summary};
-use knack_wire::{CallOutcome, Drive, In, Out};
+use knack_wire::{CallOutcome, Drive, Fault, In, Out};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::HeldBody;
+use super::budget::{HeldBody, Holding};
 use super::hidden::Hidden;
 use super::observe::RequestLog;
 use super::recorder::Recording;
@@ -73,7 +73,9 @@ pub struct Exchange {
     finished: bool,
     /// The last thing that happened was that time had passed.
     late: bool,
-    _held: HeldBody,
+    holding: Holding,
+    /// Length of the body of the round before.
+    sent_bytes: usize,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -158,7 +160,8 @@ impl Exchange {
             body_kind: BodyKind::Json,
             finished: false,
             late: false,
-            _held: held,
+            holding: held.holding,
+            sent_bytes: 0,
         }
     }
 
@@ -193,8 +196,12 @@ impl Exchange {
         match wish {
             Out::Lookup => {
                 let (told, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
-                if let Some(tools) = &self.tools {
-                    tools.stage_files(files);
+                if let Some(tools) = &self.tools
+                    && !tools.stage_files(files)
+                {
+                    self.log
+                        .notes
+                        .push("files of earlier turns were left out: no memory".to_owned());
                 }
                 self.input(told);
             }
@@ -244,7 +251,24 @@ impl Exchange {
         bytes
     }
 
+    /// Takes memory for a body that is about to be sent: what came in stays, and while a round's body is made, the one
+    /// before is still there. An unchanged body is the bytes that came in.
+    fn hold(&mut self, body: &Bytes) -> Result<(), Fault> {
+        let raw = self.drive.request().raw();
+        let copy = if std::ptr::eq(raw.as_ptr(), body.as_ptr()) {
+            0
+        } else {
+            body.len()
+        };
+        let held = self.holding.grow_to(raw.len() + self.sent_bytes + copy);
+        self.sent_bytes = copy;
+        held.map_err(|_| Fault::new(503, OUT_OF_MEMORY))
+    }
+
     fn send(&mut self, body: Bytes, round: u32, delay: Duration) {
+        if let Err(fault) = self.hold(&body) {
+            return self.input(In::Refused(fault));
+        }
         if let Some(recording) = &self.recording {
             recording.write(&format!("upstream-{round}.json"), body.clone());
         }
@@ -422,6 +446,10 @@ impl Drop for Exchange {
         self.trace.finish(&self.log, !self.finished);
     }
 }
+
+/// What the client is told when a body of a round finds no room.
+const OUT_OF_MEMORY: &str =
+    "The gateway holds too many large requests at this moment and cannot go on with this one; try again in a second.";
 
 fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +32,10 @@ pub struct FileEntry {
     pub sha256: String,
 }
 
-/// Files of finished runs on disk, by response id, readable with the credential that made them.
+/// How often files that nobody may ask for any more are removed from the disk.
+const SWEEP_EVERY: Duration = Duration::from_mins(5);
+
+/// Files of finished runs on disk, by caller and response id: only the credential that made them reads them.
 #[derive(Debug)]
 pub struct FileStore {
     root: tempfile::TempDir,
@@ -42,28 +45,47 @@ pub struct FileStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    responses: BTreeMap<String, Response>,
+    responses: BTreeMap<(Key, String), Response>,
     bytes: u64,
     next: u64,
 }
 
 #[derive(Debug)]
 struct Response {
-    caller: Key,
     made: Instant,
-    folder: PathBuf,
-    files: Vec<FileEntry>,
+    files: Vec<Kept>,
+}
+
+/// One file on disk, for as long as somebody holds it: who reads it is not disturbed by who removes it.
+#[derive(Debug, Clone)]
+struct Kept {
+    entry: FileEntry,
+    on_disk: Arc<OnDisk>,
+}
+
+#[derive(Debug)]
+struct OnDisk(PathBuf);
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, "a generated file could not be removed");
+        }
+    }
 }
 
 impl FileStore {
-    /// A store in a fresh temporary folder, removed with the store.
-    pub fn new(quota_bytes: u64) -> std::io::Result<Self> {
+    /// A store in a fresh temporary folder, removed with the store. Must be called within a tokio runtime: expired files
+    /// are removed in the background.
+    pub fn open(quota_bytes: u64) -> std::io::Result<Arc<Self>> {
         let root = tempfile::Builder::new().prefix("knack-files-").tempdir()?;
-        Ok(Self {
+        let store = Arc::new(Self {
             root,
             quota_bytes,
             inner: Mutex::default(),
-        })
+        });
+        tokio::spawn(sweep(Arc::downgrade(&store)));
+        Ok(store)
     }
 
     /// Keeps the files of one response; files of the same name from a later run replace earlier ones.
@@ -75,76 +97,77 @@ impl FileStore {
         files: Vec<(FileEntry, Bytes)>,
     ) -> std::io::Result<()> {
         let (store, response) = (Arc::clone(self), response.to_owned());
-        tokio::task::spawn_blocking(move || store.put_blocking(caller, &response, &files))
+        tokio::task::spawn_blocking(move || store.put_blocking(caller, response, files))
             .await
             .map_err(std::io::Error::other)?
     }
 
-    fn put_blocking(&self, caller: Key, response: &str, files: &[(FileEntry, Bytes)]) -> std::io::Result<()> {
-        let folder = {
-            let mut inner = self.lock();
-            inner.next += 1;
-            self.root.path().join(inner.next.to_string())
-        };
-        std::fs::create_dir(&folder)?;
+    fn put_blocking(&self, caller: Key, response: String, files: Vec<(FileEntry, Bytes)>) -> std::io::Result<()> {
+        let mut made: Vec<Kept> = Vec::with_capacity(files.len());
         for (entry, bytes) in files {
-            std::fs::write(folder.join(&entry.sha256), bytes)?;
+            let path = self.root.path().join(self.next_name());
+            std::fs::write(&path, bytes)?;
+            made.retain(|earlier| earlier.entry.name != entry.name);
+            let on_disk = Arc::new(OnDisk(path));
+            made.push(Kept { entry, on_disk });
         }
         let mut inner = self.lock();
-        let mut entries: Vec<FileEntry> = Vec::new();
-        if let Some(old) = inner.remove(response) {
-            // A later round of the same response: earlier files stay unless they were written again.
-            for entry in old.files {
-                if old.caller == caller && !files.iter().any(|(new, _)| new.name == entry.name) {
-                    std::fs::rename(old.folder.join(&entry.sha256), folder.join(&entry.sha256))?;
-                    entries.push(entry);
-                }
-            }
-            std::fs::remove_dir_all(&old.folder)?;
-        }
-        entries.extend(files.iter().map(|(entry, _)| entry.clone()));
-        inner.bytes += entries.iter().map(|entry| entry.size_bytes).sum::<u64>();
-        inner.responses.insert(
-            response.to_owned(),
-            Response {
-                caller,
-                made: Instant::now(),
-                folder,
-                files: entries,
-            },
-        );
-        inner.expire(self.quota_bytes)
+        // A later round of the same response: earlier files stay unless they were written again.
+        let (mut entries, replaced) =
+            inner
+                .remove(&(caller, response.clone()))
+                .map_or((Vec::new(), Vec::new()), |old| {
+                    let stays = |kept: &Kept| !made.iter().any(|new| new.entry.name == kept.entry.name);
+                    old.files.into_iter().partition(stays)
+                });
+        entries.append(&mut made);
+        inner.bytes += size(&entries);
+        let kept = Response {
+            made: Instant::now(),
+            files: entries,
+        };
+        inner.responses.insert((caller, response), kept);
+        let expired = inner.expire(self.quota_bytes);
+        drop(inner);
+        // The disk is touched without the lock, which async readers take.
+        drop((replaced, expired));
+        Ok(())
+    }
+
+    fn next_name(&self) -> String {
+        let mut inner = self.lock();
+        inner.next += 1;
+        inner.next.to_string()
     }
 
     /// The files of a response; `None` when unknown, expired or another caller's.
     pub fn list(&self, caller: &Key, response: &str) -> Option<Vec<FileEntry>> {
         let inner = self.lock();
-        inner.visible(caller, response).map(|found| found.files.clone())
+        let found = inner.visible(caller, response)?;
+        Some(found.files.iter().map(|kept| kept.entry.clone()).collect())
     }
 
     /// One file of a response with its entry; `None` as for [`FileStore::list`].
     pub async fn read(&self, caller: &Key, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
-        let (entry, path) = {
+        let Kept { entry, on_disk } = {
             let inner = self.lock();
             let found = inner.visible(caller, response)?;
-            let entry = found.files.iter().find(|entry| entry.name == name)?.clone();
-            let path = found.folder.join(&entry.sha256);
-            (entry, path)
+            found.files.iter().find(|kept| kept.entry.name == name)?.clone()
         };
-        let bytes = tokio::fs::read(&path).await.ok()?;
+        let bytes = tokio::fs::read(&on_disk.0).await.ok()?;
         Some((entry, Bytes::from(bytes)))
     }
 
     /// Where a file of the Files API stands: response id and name.
     pub fn find(&self, caller: &Key, id: &str) -> Option<(String, String)> {
         let inner = self.lock();
-        inner
-            .responses
-            .iter()
-            .filter(|(_, found)| found.caller == *caller && found.made.elapsed() <= FILES_KEPT)
-            .find_map(|(response, found)| {
-                let entry = found.files.iter().find(|entry| file_id(response, &entry.name) == id)?;
-                Some((response.clone(), entry.name.clone()))
+        let mine = inner.responses.range((*caller, String::new())..);
+        mine.take_while(|((owner, _), _)| owner == caller)
+            .filter(|(_, found)| found.made.elapsed() <= FILES_KEPT)
+            .find_map(|((_, response), found)| {
+                let mut names = found.files.iter().map(|kept| &kept.entry.name);
+                let name = names.find(|name| file_id(response, name) == id)?;
+                Some((response.clone(), name.clone()))
             })
     }
 
@@ -153,37 +176,51 @@ impl FileStore {
     }
 }
 
+/// Removes expired files until the store is gone.
+async fn sweep(store: Weak<FileStore>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let Some(store) = store.upgrade() else { return };
+        let expired = store.lock().expire(store.quota_bytes);
+        // An error means that the process ends, and its folder with it.
+        let _ = tokio::task::spawn_blocking(move || drop((expired, store))).await;
+    }
+}
+
 impl Inner {
     fn visible(&self, caller: &Key, response: &str) -> Option<&Response> {
         self.responses
-            .get(response)
-            .filter(|found| found.caller == *caller && found.made.elapsed() <= FILES_KEPT)
+            .get(&(*caller, response.to_owned()))
+            .filter(|found| found.made.elapsed() <= FILES_KEPT)
     }
 
-    fn remove(&mut self, response: &str) -> Option<Response> {
-        let old = self.responses.remove(response)?;
-        self.bytes -= old.files.iter().map(|entry| entry.size_bytes).sum::<u64>();
+    fn remove(&mut self, key: &(Key, String)) -> Option<Response> {
+        let old = self.responses.remove(key)?;
+        self.bytes -= size(&old.files);
         Some(old)
     }
 
-    fn expire(&mut self, quota: u64) -> std::io::Result<()> {
-        loop {
-            let Some((oldest, age)) = self
-                .responses
-                .iter()
-                .map(|(id, r)| (id.clone(), r.made.elapsed()))
-                .max_by_key(|(_, age)| *age)
-            else {
-                return Ok(());
-            };
-            if age <= FILES_KEPT && self.bytes <= quota {
-                return Ok(());
+    /// Takes out what is too old, and the oldest of what is too much.
+    fn expire(&mut self, quota: u64) -> Vec<Response> {
+        let mut expired = Vec::new();
+        while let Some((oldest, made)) = self
+            .responses
+            .iter()
+            .map(|(key, found)| (key, found.made))
+            .min_by_key(|(_, made)| *made)
+        {
+            if made.elapsed() <= FILES_KEPT && self.bytes <= quota {
+                break;
             }
-            if let Some(old) = self.remove(&oldest) {
-                std::fs::remove_dir_all(&old.folder)?;
-            }
+            let oldest = oldest.clone();
+            expired.extend(self.remove(&oldest));
         }
+        expired
     }
+}
+
+fn size(files: &[Kept]) -> u64 {
+    files.iter().map(|kept| kept.entry.size_bytes).sum()
 }
 
 /// The id of a file in the Files API of the client's dialect: opaque, and the same whenever it is asked for.
@@ -234,14 +271,18 @@ mod tests {
             name: name.to_owned(),
             mime_type: "text/plain".to_owned(),
             size_bytes: content.len() as u64,
-            sha256: format!("{name}-{content}").replace('/', "_"),
+            sha256: crate::digest::sha256(content.as_bytes()),
         };
         (entry, Bytes::from(content.to_owned()))
     }
 
+    fn on_disk(store: &FileStore) -> usize {
+        std::fs::read_dir(store.root.path()).unwrap().count()
+    }
+
     #[tokio::test]
     async fn files_are_read_back_with_the_same_credential_only() {
-        let store = Arc::new(FileStore::new(1000).unwrap());
+        let store = FileStore::open(1000).unwrap();
         store.put(A, "r1", vec![file("a.txt", "x")]).await.unwrap();
         assert_eq!(store.read(&A, "r1", "a.txt").await.unwrap().1, "x");
         assert!(store.read(&B, "r1", "a.txt").await.is_none());
@@ -251,23 +292,64 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn equal_ids_of_two_callers_are_two_responses() {
+        let store = FileStore::open(1000).unwrap();
+        store.put(A, "r", vec![file("a", "of A")]).await.unwrap();
+        store.put(B, "r", vec![file("a", "of B")]).await.unwrap();
+        for (caller, expected) in [(A, "of A"), (B, "of B")] {
+            assert_eq!(store.read(&caller, "r", "a").await.unwrap().1, expected);
+            let (response, name) = store.find(&caller, &file_id("r", "a")).unwrap();
+            assert_eq!((response.as_str(), name.as_str()), ("r", "a"));
+        }
+        assert!(store.find(&[3; 32], &file_id("r", "a")).is_none());
+    }
+
+    #[tokio::test]
     async fn a_later_run_of_the_response_adds_and_replaces() {
-        let store = Arc::new(FileStore::new(1000).unwrap());
-        store.put(A, "r", vec![file("a", "1"), file("b", "1")]).await.unwrap();
-        store.put(A, "r", vec![file("b", "2")]).await.unwrap();
-        assert_eq!(store.read(&A, "r", "a").await.unwrap().1, "1");
-        assert_eq!(store.read(&A, "r", "b").await.unwrap().1, "2");
-        assert_eq!(store.list(&A, "r").unwrap().len(), 2);
+        let store = FileStore::open(1000).unwrap();
+        // Equal contents under several names, in one run and in two.
+        store
+            .put(A, "r", vec![file("a", "1"), file("b", "1"), file("c", "1")])
+            .await
+            .unwrap();
+        store
+            .put(A, "r", vec![file("b", "0"), file("b", "2"), file("d", "1")])
+            .await
+            .unwrap();
+        for (name, expected) in [("a", "1"), ("b", "2"), ("c", "1"), ("d", "1")] {
+            assert_eq!(store.read(&A, "r", name).await.unwrap().1, expected, "{name}");
+        }
+        assert_eq!(
+            (store.list(&A, "r").unwrap().len(), on_disk(&store), store.lock().bytes),
+            (4, 4, 4)
+        );
     }
 
     #[tokio::test]
     async fn the_quota_pushes_out_the_oldest_and_removes_it_from_disk() {
-        let store = Arc::new(FileStore::new(2).unwrap());
+        let store = FileStore::open(2).unwrap();
         for id in ["1", "2", "3"] {
             store.put(A, id, vec![file("a", id)]).await.unwrap();
         }
         assert!(store.list(&A, "1").is_none() && store.list(&A, "2").is_some() && store.list(&A, "3").is_some());
-        assert_eq!(std::fs::read_dir(store.root.path()).unwrap().count(), 2);
+        assert_eq!(on_disk(&store), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_expired_leaves_the_disk_without_another_put() {
+        tokio::time::pause();
+        let store = FileStore::open(1000).unwrap();
+        store.put(A, "r", vec![file("a", "1")]).await.unwrap();
+        tokio::time::sleep(FILES_KEPT.checked_sub(Duration::from_mins(1)).unwrap()).await;
+        assert_eq!(on_disk(&store), 1);
+        tokio::time::sleep(SWEEP_EVERY * 2).await;
+        for _ in 0..1000 {
+            if on_disk(&store) == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!((on_disk(&store), store.lock().bytes), (0, 0));
     }
 
     #[tokio::test]

@@ -2,23 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use knack_skill::model::SkillRef;
-
-/// Names that hold provider keys: never granted, whoever asks (design.md section 5).
-const NEVER: [&str; 12] = [
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "XAI_API_KEY",
-    "DEEPSEEK_API_KEY",
-    "AZURE_OPENAI_API_KEY",
-    "MISTRAL_API_KEY",
-    "COHERE_API_KEY",
-    "GROQ_API_KEY",
-    "OPENROUTER_API_KEY",
-];
+use knack_skill::call::ToolRun;
+use knack_skill::tool_env::grantable;
 
 /// Values by skill and name.
 #[derive(Clone, Default)]
@@ -56,9 +41,8 @@ impl Grants {
             let (skill, name) = word
                 .rsplit_once(':')
                 .ok_or_else(|| format!("--allow-env {word}: write SKILL:NAME"))?;
-            if NEVER.contains(&name) {
-                return Err(format!("--allow-env {word}: provider keys are never given to skills"));
-            }
+            grantable(name)
+                .map_err(|reason| format!("--allow-env {word}: {name} {reason}; it is never given to skills"))?;
             let value = lookup(name)
                 .ok_or_else(|| format!("--allow-env {word}: {name} is not set in the environment of knack"))?;
             values
@@ -69,16 +53,13 @@ impl Grants {
         Ok(Self { values })
     }
 
-    /// What a run of this skill gets of the names it asks for. Code that belongs to no skill gets nothing.
-    pub fn for_run(&self, skill: Option<&SkillRef>, asked: &[String]) -> Granted {
+    /// What a run of a declared tool gets of the names that it asks for. There is no other way to a value: model-written code
+    /// has no [`ToolRun`].
+    pub fn for_tool(&self, tool: &ToolRun) -> Granted {
         let mut granted = Granted::default();
-        let Some(skill) = skill else {
-            granted.missing.extend(asked.iter().cloned());
-            return granted;
-        };
-        let full = format!("{}/{}", skill.namespace, skill.name);
-        for name in asked {
-            let value = [&skill.name, &full]
+        let full = format!("{}/{}", tool.skill.namespace, tool.skill.name);
+        for name in &tool.env {
+            let value = [&tool.skill.name, &full]
                 .into_iter()
                 .filter_map(|key| self.values.get(key))
                 .find_map(|names| names.get(name));
@@ -94,6 +75,7 @@ impl Grants {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::execution::fixture::mk_tool_run;
 
     fn parse(words: &[&str]) -> Result<Grants, String> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
@@ -101,24 +83,33 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_for_one_skill_and_one_name() {
-        let grants = parse(&["weather:TOKEN"]).unwrap();
-        let skill = |name: &str| SkillRef {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-        };
-        let asked = ["TOKEN".to_owned(), "OTHER".to_owned()];
-        let granted = grants.for_run(Some(&skill("weather")), &asked);
+    fn a_grant_is_for_one_skill_and_one_name_and_only_if_its_tool_asks() {
+        let grants = parse(&["weather:TOKEN", "team/pdf:KEY"]).unwrap();
+        let granted = grants.for_tool(&mk_tool_run("default", "weather", &["OTHER", "TOKEN"]));
         assert_eq!(granted.env["TOKEN"], "value of TOKEN");
         assert_eq!(granted.missing, BTreeSet::from(["OTHER".to_owned()]));
-        assert!(grants.for_run(Some(&skill("other")), &asked).env.is_empty());
-        assert!(grants.for_run(None, &asked).env.is_empty());
+        for (namespace, skill, env, count) in [
+            ("default", "other", &["TOKEN"][..], 0),
+            ("default", "weather", &[], 0),
+            ("team", "pdf", &["KEY"], 1),
+            ("other", "pdf", &["KEY"], 0),
+        ] {
+            let granted = grants.for_tool(&mk_tool_run(namespace, skill, env));
+            assert_eq!(granted.env.len(), count, "{namespace}/{skill} {env:?}");
+        }
     }
 
     #[test]
-    fn provider_keys_unset_names_and_bad_words_are_refused() {
-        for word in ["a:OPENAI_API_KEY", "a:UNSET", "TOKEN"] {
-            assert!(parse(&[word]).is_err(), "{word}");
+    fn names_that_are_never_granted_unset_names_and_bad_words_are_refused() {
+        for (word, said) in [
+            ("a:OPENAI_API_KEY", "is a key of a model provider"),
+            ("a:KNACK_UPSTREAM_OPENAI_KEY", "reserved for Knack"),
+            ("a:LD_PRELOAD", "dynamic linker"),
+            ("a:UNSET", "is not set"),
+            ("TOKEN", "write SKILL:NAME"),
+        ] {
+            let refused = parse(&[word]).unwrap_err();
+            assert!(refused.contains(word) && refused.contains(said), "{refused}");
         }
         assert!(!format!("{:?}", parse(&["a:B"]).unwrap()).contains("value of"));
     }

@@ -6,9 +6,11 @@ use knack_skill::plan::Plan;
 use knack_wire::drive::GeneratedFile;
 use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Mode, Record};
 use knack_wire::{In, Request};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::records::Key;
+use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
 use super::tools::entries;
 use crate::catalog::Snapshot;
@@ -92,17 +94,26 @@ impl Hidden {
         (told, files)
     }
 
-    /// Later files of the same name replace earlier ones: the notes come oldest first.
+    /// The newest file of each name, as long as there is room: the notes come oldest first.
     async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
-        let mut files = Vec::new();
-        for note in notes {
+        let mut files: BTreeMap<&str, Bytes> = BTreeMap::new();
+        let mut held = 0;
+        for note in notes.iter().rev() {
+            if files.len() >= MADE_MAX_FILES || files.contains_key(&*note.name) {
+                continue;
+            }
             if let Some((entry, bytes)) = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await
                 && entry.sha256 == note.sha256
+                && held + bytes.len() <= STAGED_MAX_BYTES
             {
-                files.push((note.name.clone(), bytes));
+                held += bytes.len();
+                files.insert(&note.name, bytes);
             }
         }
         files
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .collect()
     }
 
     /// Stores a finished loop under its keys.

@@ -45,15 +45,23 @@ pub fn make_plan(request: &Request, view: &View, header: Option<&str>, snapshot:
             retry: false,
             ..Fault::new(404, error.to_string())
         },
+        PlanError::AmbiguousSkill { .. } => Fault {
+            code: Some("skill_ambiguous".to_owned()),
+            retry: false,
+            ..Fault::new(400, error.to_string())
+        },
     })
 }
 
-/// What the catalog's own text and tools become on the wire, kept for the requests that get nothing else: they are many,
+/// Catalogs whose text is kept as it stands on the wire: those of the namespaces that ask at one time.
+const MATERIALS_MAX: usize = 16;
+
+/// What a catalog's own text and tools become on the wire, kept for the requests that get nothing else: they are many,
 /// and the text of a large catalog is long.
 #[derive(Debug, Default)]
 pub struct Materials {
-    /// The last catalog's, found again by the allocation of its text, which is kept for that.
-    last: Mutex<Option<(Arc<str>, Arc<Material>)>>,
+    /// The last catalogs', the last one at the end, found again by the allocation of the text, which is kept for that.
+    last: Mutex<Vec<(Arc<str>, Arc<Material>)>>,
 }
 
 impl Materials {
@@ -62,14 +70,15 @@ impl Materials {
             return Arc::new(material(plan));
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((system, material)) if Arc::ptr_eq(system, &plan.system) => Arc::clone(material),
-            _ => {
-                let material = Arc::new(material(plan));
-                *last = Some((Arc::clone(&plan.system), Arc::clone(&material)));
-                material
-            }
+        if let Some((_, material)) = last.iter().find(|(system, _)| Arc::ptr_eq(system, &plan.system)) {
+            return Arc::clone(material);
         }
+        if last.len() >= MATERIALS_MAX {
+            last.remove(0);
+        }
+        let material = Arc::new(material(plan));
+        last.push((Arc::clone(&plan.system), Arc::clone(&material)));
+        material
     }
 }
 
@@ -141,10 +150,56 @@ fn auto_context(request: &Request, view: &View) -> AutoContext {
             text: Some(message.text.into_owned()).filter(|text| !text.is_empty()),
         })
         .collect();
+    let word = format_word(request.format()).to_owned();
     AutoContext {
         tools_json: request.tools_json().into_owned(),
         model: view.model.clone(),
+        // The client's format and the provider's, which are one here.
+        formats: vec![word.clone(), word],
+        // Nothing in a request says that it was made in the background: OmniRoute guesses it from the prompts of single products.
+        background_reason: String::new(),
         messages,
-        ..AutoContext::default()
+    }
+}
+
+/// The format's word in AUTO's context, as OmniRoute spells it (`seeds/5`).
+const fn format_word(format: Format) -> &'static str {
+    match format {
+        Format::Chat => "openai",
+        Format::Responses => "openai-responses",
+        Format::Messages => "claude",
+        Format::Gemini => "gemini",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_skill::autoscore;
+    use knack_wire::{Route, route};
+
+    use super::*;
+
+    /// What AUTO scores against, for a request of each routed format.
+    #[test]
+    fn the_context_of_auto_has_the_words_of_the_format() {
+        for (path, body, expected) in [
+            (
+                "/v1/chat/completions",
+                r#"{"model":"M-1","messages":[{"role":"user","content":"Hi"}]}"#,
+                "[] m-1 openai openai hi",
+            ),
+            (
+                "/v1/messages",
+                r#"{"model":"M-1","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}"#,
+                "[] m-1 claude claude hi",
+            ),
+        ] {
+            let Route::Model(route) = route("POST", path) else {
+                panic!("{path}")
+            };
+            let request = Request::parse(route, body.into()).unwrap();
+            let view = request.view().unwrap();
+            assert_eq!(autoscore::context(&auto_context(&request, &view)), expected, "{path}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::observe::RequestLog;
+use crate::serving::ConnectionMetrics;
 
 /// Seconds; the buckets of the OpenTelemetry GenAI conventions (wire.md section 10).
 const SECONDS: [f64; 14] = [
@@ -54,6 +55,10 @@ pub struct Metrics {
     pub broken_sources: Gauge,
     /// Bytes of remembered hidden turns.
     pub record_bytes: Gauge,
+    /// Bytes held of the memory budget.
+    pub memory_bytes: Gauge,
+    /// Connections of the listener.
+    pub connections: ConnectionMetrics,
 }
 
 impl Default for Metrics {
@@ -103,6 +108,14 @@ impl Default for Metrics {
             "Bytes of remembered hidden turns",
             record_bytes.clone(),
         );
+        let memory_bytes = Gauge::default();
+        registry.register(
+            "gateway_memory_bytes",
+            "Bytes held of the process's memory budget: bodies, files, runs, skill content",
+            memory_bytes.clone(),
+        );
+        let connections = ConnectionMetrics::default();
+        connections.register(&mut registry, "gateway");
         Self {
             registry: Mutex::new(registry),
             requests,
@@ -114,6 +127,8 @@ impl Default for Metrics {
             skills,
             broken_sources,
             record_bytes,
+            memory_bytes,
+            connections,
         }
     }
 }

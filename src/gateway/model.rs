@@ -8,22 +8,25 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_skill::plan::{Action, Plan, Why};
 use knack_wire::drive::{BodyKind, ClientHead};
+use knack_wire::history::Caller;
 use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
 use tokio::time::Instant;
 
-use super::app::fault;
-use super::budget::BodyError;
+use super::app::{RETRY_AFTER_SECONDS, fault};
+use super::budget::{ARRIVE_TIMEOUT, BodyError, SILENCE_TIMEOUT};
 use super::caller;
 use super::exchange::{Exchange, Parts, Piece, Target};
 use super::hidden::Hidden;
 use super::inject::{self, Materials};
 use super::observe::RequestLog;
 use super::state::Gateway;
+use super::tenants::Tenant;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
 use super::upstream::{Api, forward_request_headers};
 use crate::api::vocabulary::{HEADER_KNACK, HEADER_SKILLS};
 use crate::catalog::Snapshot;
+use crate::execution::Executor;
 
 /// Serves one call of a model API.
 pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
@@ -36,7 +39,8 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let (parts, body) = request.into_parts();
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
-    let held = match gateway.bodies.read(&parts.headers, body).await {
+    let caller = caller::identify(&gateway.secret, &parts.headers, &parts.uri);
+    let held = match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
         Ok(held) => held,
         Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),
     };
@@ -47,7 +51,12 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     if let Some(recording) = &recording {
         recording.write("request.json", held.bytes.clone());
     }
-    let snapshot = gateway.catalog.snapshot().await;
+    // A client that is known is served what its namespace sees; where clients are unknown, all are served the same.
+    let served = match parts.extensions.get::<Tenant>() {
+        Some(tenant) => tenant.served().await,
+        None => gateway.served(),
+    };
+    let snapshot = served.catalog.snapshot().await;
     trace.catalog(&snapshot.revision);
     let prepared = knack_wire::Request::parse(route, held.bytes.clone())
         .and_then(|request| prepare(request, &parts.headers, &snapshot, &gateway.materials));
@@ -61,7 +70,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let log = describe(log, &view, &plan, &snapshot);
-    let hidden = hidden(&gateway, &parts, &snapshot, &view, &plan, format);
+    let hidden = hidden(caller, &snapshot, &view, &plan, format);
     let settings = settings(
         &view,
         &plan,
@@ -71,7 +80,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         &log.request_id,
     );
     let tools = (!injection.tools().is_empty()).then(|| {
-        let runner = tool_runner(&gateway, &snapshot, &plan, &hidden, &log);
+        let runner = tool_runner(&gateway, served.executor, &snapshot, &plan, &hidden, &log);
         runner.stage_attachments_later(request.clone());
         Arc::new(runner)
     });
@@ -115,18 +124,13 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
 
 /// What the model is told about a call beyond the limit, if the client's own calls of that turn keep the loop alive.
 const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
+/// Skill calls of one turn that are run: what a model that splits work over parallel calls asks for, and no flood.
+const CALLS_PER_TURN: usize = 32;
 
-fn hidden(
-    gateway: &Gateway,
-    parts: &http::request::Parts,
-    snapshot: &Arc<Snapshot>,
-    view: &View,
-    plan: &Arc<Plan>,
-    format: Format,
-) -> Hidden {
+fn hidden(caller: Caller, snapshot: &Arc<Snapshot>, view: &View, plan: &Arc<Plan>, format: Format) -> Hidden {
     let run_code = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode));
     Hidden {
-        caller: caller::identify(&gateway.secret, &parts.headers, &parts.uri),
+        caller,
         snapshot: Arc::clone(snapshot),
         plan: Arc::clone(plan),
         injecting: !snapshot.runtime.suspend && expands(view, plan, format),
@@ -241,6 +245,8 @@ fn settings(
         deadline: snapshot.runtime.deadline,
         last_note: knack_skill::texts::LAST_CALL.to_owned(),
         limit_text: LIMIT_REACHED.to_owned(),
+        max_calls: CALLS_PER_TURN,
+        calls_text: knack_skill::texts::too_many_calls(CALLS_PER_TURN),
         native,
         container: names_ours.then(|| container(view, plan, request_id)),
         litellm: plan.litellm,
@@ -267,6 +273,7 @@ fn container(view: &View, plan: &Plan, request_id: &str) -> String {
 
 fn tool_runner(
     gateway: &Gateway,
+    executor: Arc<dyn Executor>,
     snapshot: &Arc<Snapshot>,
     plan: &Arc<Plan>,
     hidden: &Hidden,
@@ -275,12 +282,14 @@ fn tool_runner(
     ToolRunner {
         snapshot: Arc::clone(snapshot),
         plan: Arc::clone(plan),
-        executor: Arc::clone(&gateway.executor),
+        executor,
         grants: Arc::clone(&gateway.grants),
         caller: crate::digest::hex(&hidden.bucket()),
+        caller_key: hidden.bucket(),
         request_id: log.request_id.clone(),
         request_start: crate::execution::now(),
         public_url: gateway.public_url.clone(),
+        requests: gateway.requests.clone(),
         state: Mutex::new(LoopState::default()),
     }
 }
@@ -316,6 +325,9 @@ fn answer(mut exchange: Exchange, head: ClientHead, knack_header: HeaderValue) -
         BodyKind::Json => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
+    }
+    if head.status == 503 && !head.upstream_headers && !head.no_retry {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
     if head.no_retry {
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
@@ -366,7 +378,15 @@ pub fn body_fault(error: BodyError) -> Fault {
         },
         BodyError::Busy => Fault::new(
             503,
-            "The gateway holds too many request bodies at this moment; try again in a second.",
+            "The gateway holds too many large requests at this moment; try again in a second.",
+        ),
+        BodyError::Late => Fault::new(
+            408,
+            format!(
+                "The request body did not arrive in time: the gateway waits {} s for the next piece of it, and {} s for all.",
+                SILENCE_TIMEOUT.as_secs(),
+                ARRIVE_TIMEOUT.as_secs()
+            ),
         ),
         BodyError::Broken => Fault::new(400, "The request body broke off before its end."),
     }

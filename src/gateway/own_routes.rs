@@ -35,7 +35,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
             header::CONTENT_TYPE,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
         )],
-        gateway.metrics.text(),
+        gateway.metrics_text(),
     )
         .into_response()
 }

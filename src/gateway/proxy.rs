@@ -5,7 +5,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use futures::StreamExt;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue};
 use knack_wire::Fault;
 use tokio::time::Instant;
 
@@ -15,10 +18,9 @@ use super::state::Gateway;
 use super::upstream::{Api, forward_request_headers, forward_response_headers};
 
 /// Passes a request to its provider and the answer back.
-pub async fn pass(gateway: Arc<Gateway>, request: Request) -> Response {
-    let begun = Instant::now();
+pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
     let format = error_format(&request);
-    if request.headers().contains_key(http::header::UPGRADE) {
+    if request.headers().contains_key(UPGRADE) {
         let text = "This gateway serves HTTP requests and event streams; switch the client's websocket mode off.";
         return fault(
             &Fault {
@@ -29,39 +31,36 @@ pub async fn pass(gateway: Arc<Gateway>, request: Request) -> Response {
         );
     }
     let (parts, body) = request.into_parts();
-    let api = Api::of_request(parts.uri.path(), &parts.headers);
+    let mut passing = Passing::begin(Arc::clone(&gateway), parts.uri.path());
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let has_body = parts.headers.contains_key(http::header::CONTENT_LENGTH)
-        || parts.headers.contains_key(http::header::TRANSFER_ENCODING);
-    let mut outgoing =
-        gateway
-            .upstreams
-            .request(api, parts.method.clone(), path, forward_request_headers(&parts.headers));
-    if has_body {
-        outgoing = outgoing.body(reqwest::Body::wrap_stream(body.into_data_stream()));
+    let mut headers = forward_request_headers(&parts.headers);
+    let length = length(&parts.headers);
+    if let Some(length) = &length {
+        headers.insert(CONTENT_LENGTH, length.clone());
     }
-    let mut log = RequestLog {
-        request_id: uuid::Uuid::now_v7().to_string(),
-        format: "proxy",
-        model: parts.uri.path().to_owned(),
-        ..RequestLog::default()
-    };
-    let response = match outgoing.send().await {
+    let mut outgoing = gateway.upstreams.request(api, parts.method.clone(), path, headers);
+    if length.is_some() || parts.headers.contains_key(TRANSFER_ENCODING) {
+        outgoing = outgoing.body(reqwest::Body::wrap_stream(gateway.requests.passing(body)));
+    }
+    match outgoing.send().await {
         Ok(response) => {
-            log.status = response.status().as_u16();
+            passing.log.status = response.status().as_u16();
             let mut answer = Response::new(Body::empty());
             *answer.status_mut() = response.status();
             *answer.headers_mut() = forward_response_headers(response.headers());
-            let chunks = response
-                .bytes_stream()
-                .map(|chunk| chunk.map_err(reqwest::Error::without_url));
-            *answer.body_mut() = Body::from_stream(chunks);
+            // The body is the provider's own bytes: what it says of their number is true.
+            if let Some(length) = length_of(response.headers()) {
+                answer.headers_mut().insert(CONTENT_LENGTH, length);
+            }
+            // Whoever writes the answer stops asking after the last byte that was announced.
+            passing.left = response.content_length();
+            passing.ended = parts.method == http::Method::HEAD || passing.left == Some(0);
+            *answer.body_mut() = Body::from_stream(passing.body(response.bytes_stream()));
             answer
         }
         Err(error) => {
-            tracing::warn!(request_id = %log.request_id, error = %error.without_url(), "no answer from the provider");
-            log.status = 502;
-            log.end = Some("no answer from the provider".to_owned());
+            tracing::warn!(request_id = %passing.log.request_id, error = %error.without_url(), "no answer from the provider");
+            passing.end(502, "no answer from the provider");
             fault(
                 &Fault::new(
                     502,
@@ -70,8 +69,92 @@ pub async fn pass(gateway: Arc<Gateway>, request: Request) -> Response {
                 format,
             )
         }
-    };
-    log.duration = begun.elapsed();
-    log.publish(&*gateway.console, &gateway.metrics);
-    response
+    }
+}
+
+/// The length that a request announces, if it counts: beside a transfer encoding it does not.
+fn length(headers: &HeaderMap) -> Option<HeaderValue> {
+    let length = length_of(headers)?;
+    (!headers.contains_key(TRANSFER_ENCODING)).then_some(length)
+}
+
+fn length_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(CONTENT_LENGTH).cloned()
+}
+
+/// A request that is passed on: told when its answer has ended, or its client has left.
+struct Passing {
+    gateway: Arc<Gateway>,
+    log: RequestLog,
+    begun: Instant,
+    /// Bytes of the answer that are still to come, if that is known.
+    left: Option<u64>,
+    ended: bool,
+}
+
+impl Passing {
+    fn begin(gateway: Arc<Gateway>, path: &str) -> Self {
+        Self {
+            gateway,
+            log: RequestLog {
+                request_id: uuid::Uuid::now_v7().to_string(),
+                format: "proxy",
+                model: path.to_owned(),
+                ..RequestLog::default()
+            },
+            begun: Instant::now(),
+            left: None,
+            ended: false,
+        }
+    }
+
+    /// The answer is complete.
+    fn over(&mut self) {
+        self.ended = true;
+    }
+
+    fn end(&mut self, status: u16, reason: &str) {
+        self.ended = true;
+        self.log.status = status;
+        self.log.end = Some(reason.to_owned());
+    }
+
+    /// The answer's body; the request is over with it.
+    fn body(
+        self,
+        pieces: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+    ) -> impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static {
+        futures::stream::unfold((Box::pin(pieces), self), |(mut pieces, mut passing)| async move {
+            match pieces.next().await {
+                Some(Ok(piece)) => {
+                    passing.left = passing.left.map(|left| left.saturating_sub(piece.len() as u64));
+                    passing.ended |= passing.left == Some(0);
+                    Some((Ok(piece), (pieces, passing)))
+                }
+                Some(Err(error)) => {
+                    let status = passing.log.status;
+                    passing.end(status, "the provider broke off");
+                    Some((Err(error.without_url()), (pieces, passing)))
+                }
+                None => {
+                    passing.over();
+                    None
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.log.end = Some("client left".to_owned());
+            // nginx's word for it; nothing was sent to anyone.
+            if self.log.status == 0 {
+                self.log.status = 499;
+            }
+        }
+        self.log.duration = self.begun.elapsed();
+        self.log.publish(&*self.gateway.console, &self.gateway.metrics);
+    }
 }

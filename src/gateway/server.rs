@@ -1,95 +1,105 @@
-//! Accepts connections, and lets running answers finish when it stops.
+//! Accepts connections within bounds, and lets running answers end when it stops.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::serve::{Listener, ListenerExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use super::app::router;
 use super::client_auth::{self, ClientAuth};
 use super::state::Gateway;
+use crate::serving::{self, Bounds, Serving, Stop};
 
-/// How long running answers may take after the stop signal: below the 30 s that Kubernetes grants by default.
-pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
+/// Bounds of the listener.
+pub const BOUNDS: Bounds = Bounds {
+    // An idle connection costs about 20 KiB: 80 MiB, of the half of the memory limit that no budget counts.
+    connections: 4096,
+    // A service mesh or an ingress brings all of its clients from one address.
+    connections_per_peer: 1024,
+    head: Duration::from_secs(10),
+    // Longer than the pools of the SDKs and of the usual load balancers (5 to 90 s), so that they close first.
+    idle: Duration::from_mins(5),
+    // The buffers of both systems are full by then. An agent that works before it reads on has this long.
+    stalled: Duration::from_mins(1),
+    http2: true,
+};
 
-/// Serves until `stop` resolves, then finishes running streams within [`DRAIN_TIMEOUT`].
-pub async fn serve(
-    gateway: Arc<Gateway>,
-    listener: TcpListener,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let service = router(Arc::clone(&gateway));
-    serve_router(gateway, service, listener, stop).await
+/// What happens after the stop signal, in this order.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopping {
+    /// How long new connections are still taken, with `/readyz` failing: until load balancers have noticed.
+    pub pause: Duration,
+    /// How long running answers may take then.
+    pub drain: Duration,
 }
 
-/// As [`serve`], behind a check of who the client is, if there is one.
-pub async fn serve_authenticated(
-    gateway: Arc<Gateway>,
-    auth: Option<Arc<ClientAuth>>,
-    listener: TcpListener,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let mut service = router(Arc::clone(&gateway));
+impl Stopping {
+    /// Of a program that a person has started and ends: nobody else balances load to it, and nobody waits for minutes.
+    pub const AT_ONCE: Self = Self {
+        pause: Duration::ZERO,
+        drain: Duration::from_secs(25),
+    };
+}
+
+/// How a gateway is served.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// What is served.
+    pub gateway: Arc<Gateway>,
+    /// A check of who the client is, if there is one.
+    pub auth: Option<Arc<ClientAuth>>,
+    /// Bounds of connections.
+    pub bounds: Bounds,
+    /// How it ends.
+    pub stopping: Stopping,
+}
+
+impl Service {
+    /// Serves whoever comes, and ends soon after the stop signal.
+    pub const fn open(gateway: Arc<Gateway>) -> Self {
+        Self {
+            gateway,
+            auth: None,
+            bounds: BOUNDS,
+            stopping: Stopping::AT_ONCE,
+        }
+    }
+}
+
+/// Serves until `stop` resolves, and then as [`Stopping`] says.
+pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
+    let Service {
+        gateway,
+        auth,
+        bounds,
+        stopping,
+    } = service;
+    let mut router = router(Arc::clone(&gateway));
     if let Some(auth) = auth {
         // Outermost: nothing of a stranger's request is looked at.
-        service = service.layer(from_fn_with_state(auth, client_auth::check));
+        router = router.layer(from_fn_with_state(auth, client_auth::check));
     }
-    serve_router(gateway, service, listener, stop).await
-}
-
-/// Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
-fn without_delay(listener: TcpListener) -> impl Listener<Io = TcpStream, Addr = SocketAddr> {
-    listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
-        }
-    })
-}
-
-async fn serve_router(
-    gateway: Arc<Gateway>,
-    service: Router,
-    listener: TcpListener,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let listener = without_delay(listener);
-    let (stopping, mut stopped) = tokio::sync::watch::channel(false);
-    let signal = async move {
+    let serving = Serving {
+        bounds,
+        tls: None,
+        metrics: gateway.metrics.connections.clone(),
+    };
+    let stops = Stop::default();
+    let ending = async {
         stop.await;
         gateway.drain();
-        stopping.send_replace(true);
-    };
-    let service = axum::serve(listener, service).with_graceful_shutdown(signal);
-    let overdue = async move {
-        // An error means that the sender is gone: the server has ended.
-        let _ = stopped.wait_for(|stopping| *stopping).await;
-        tokio::time::sleep(DRAIN_TIMEOUT).await;
+        tokio::time::sleep(stopping.pause).await;
+        stops.close.cancel();
+        tokio::time::sleep(stopping.drain).await;
+        tracing::warn!("answers still running after {} s were cut", stopping.drain.as_secs());
+        stops.cut.cancel();
+        // The server ends now.
+        std::future::pending::<()>().await;
     };
     tokio::select! {
-        result = service => result,
-        () = overdue => {
-            tracing::warn!("answers still running after {} s were cut", DRAIN_TIMEOUT.as_secs());
-            Ok(())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn accepted_connections_send_without_delay() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut listener = without_delay(listener);
-        let _client = TcpStream::connect(address).await.unwrap();
-        let (accepted, _) = listener.accept().await;
-        assert!(accepted.nodelay().unwrap());
+        () = serving::serve(listener, router, serving, stops.clone()) => {}
+        () = ending => {}
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use knack_wire::history::HistorySecret;
 
-use super::budget::BodyBudget;
+use super::budget::Requests;
 use super::files::FileStore;
 use super::grants::Grants;
 use super::inject::Materials;
@@ -13,6 +13,7 @@ use super::metrics::Metrics;
 use super::observe::Console;
 use super::recorder::Recorder;
 use super::records::RecordStore;
+use super::tenants::Served;
 use super::upstream::Upstreams;
 use crate::catalog::LiveCatalog;
 use crate::execution::Executor;
@@ -48,8 +49,8 @@ pub struct Gateway {
     pub secret: HistorySecret,
     /// What is injected, as it stands on the wire.
     pub materials: Materials,
-    /// Bound of request bodies.
-    pub bodies: BodyBudget,
+    /// What requests may hold.
+    pub requests: Requests,
     /// Metrics.
     pub metrics: Metrics,
     /// Where spans go.
@@ -70,6 +71,21 @@ impl Gateway {
     /// Begins to drain.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+    }
+
+    /// The metrics as they are now.
+    pub fn metrics_text(&self) -> String {
+        let held = self.requests.process().held_bytes();
+        self.metrics.memory_bytes.set(i64::try_from(held).unwrap_or(i64::MAX));
+        self.metrics.text()
+    }
+
+    /// What is served to whoever no check knows.
+    pub fn served(&self) -> Served {
+        Served {
+            catalog: Arc::clone(&self.catalog),
+            executor: Arc::clone(&self.executor),
+        }
     }
 
     /// Whether new traffic should go elsewhere.

@@ -1,26 +1,28 @@
 //! Calls of injected tools: resolved by knack-skill, run by the executor, told to the model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use knack_skill::call::{self, CallContext, Cwd, Decision, End, LoadRecord, Outcome, RunSpec};
 use knack_skill::plan::Plan;
 use knack_wire::drive::{GeneratedFile, NativeRun};
-use knack_wire::request::Attachment;
 use knack_wire::{Call, CallOutcome};
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Requests;
 use super::files::{FileEntry, file_id};
 use super::grants::Grants;
+use super::records::Key;
+use super::request_files::{RequestFiles, Room};
 use super::trace::CallTrace;
 use crate::catalog::Snapshot;
 use crate::execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile,
-    Language, Limits, Program, SkillMount, StartKind, WorkingDirectory,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Language, Limits,
+    Program, SkillMount, StartKind, WorkingDirectory,
 };
 use crate::telemetry::genai::{Failure, Ran};
+use crate::tool_schema::validate;
 
 /// Everything the calls of one request share.
 #[derive(Debug)]
@@ -35,12 +37,16 @@ pub struct ToolRunner {
     pub grants: Arc<Grants>,
     /// The caller's identity, for execution records.
     pub caller: String,
+    /// The same, as stores and budgets know it.
+    pub caller_key: Key,
     /// The gateway request's own id.
     pub request_id: String,
     /// When the request began, since the Unix epoch.
     pub request_start: Duration,
     /// Base of file URLs written into tool texts, if the gateway's public URL is known.
     pub public_url: Option<String>,
+    /// What files and runs may hold.
+    pub requests: Requests,
     /// What grows while the loop runs.
     pub state: Mutex<LoopState>,
 }
@@ -50,10 +56,8 @@ pub struct ToolRunner {
 pub struct LoopState {
     /// Skills loaded so far, by earlier rounds and expanded turns.
     pub loaded: Vec<LoadRecord>,
-    /// Files of earlier runs and of the user, by path; a later one of the same path wins.
-    pub files: BTreeMap<String, bytes::Bytes>,
-    /// The request whose attachments are not staged yet.
-    pub request: Option<knack_wire::Request>,
+    /// Files of the conversation.
+    pub files: RequestFiles,
     /// Executions for the log.
     pub executions: Vec<ExecutionNote>,
 }
@@ -73,9 +77,6 @@ pub struct ExecutionNote {
     pub duration: Duration,
 }
 
-/// Lines of a schema mismatch that a model is told; more would bury the schema that follows.
-const SCHEMA_ERRORS_TOLD: usize = 5;
-
 impl ToolRunner {
     /// Answers one call. Never fails: what goes wrong becomes a text that the model can act on.
     pub async fn run(
@@ -85,7 +86,7 @@ impl ToolRunner {
         cancel: CancellationToken,
         trace: CallTrace,
     ) -> CallOutcome {
-        match self.decide(&call) {
+        match Arc::clone(&self).decide(&call).await {
             None => {
                 trace.end(&told(true));
                 CallOutcome {
@@ -113,15 +114,28 @@ impl ToolRunner {
         }
     }
 
-    fn decide(&self, call: &Call) -> Option<Decision> {
-        let loaded = self.lock().loaded.clone();
-        let context = CallContext {
-            plan: &self.plan,
-            catalog: &self.snapshot.catalog,
-            loaded: &loaded,
-            validate: &validate,
-        };
-        call::resolve(&context, &call.name, &call.arguments)
+    /// Resolves a call. Arguments are checked against the schema of a skill's author: bounded work, but none for an async
+    /// thread.
+    async fn decide(self: Arc<Self>, call: &Call) -> Option<Decision> {
+        let (name, arguments) = (call.name.clone(), call.arguments.clone());
+        let decided = tokio::task::spawn_blocking(move || {
+            let loaded = self.lock().loaded.clone();
+            let context = CallContext {
+                plan: &self.plan,
+                catalog: &self.snapshot.catalog,
+                loaded: &loaded,
+                validate: &validate,
+            };
+            call::resolve(&context, &name, &arguments)
+        });
+        decided.await.unwrap_or_else(|_| {
+            // It panicked, or the process ends.
+            Some(Decision::Text {
+                text: knack_skill::texts::CALL_UNRESOLVED.to_owned(),
+                is_error: true,
+                loaded: None,
+            })
+        })
     }
 
     async fn execute(
@@ -138,7 +152,12 @@ impl ToolRunner {
         let result = match self.request(id, &spec, limits.clone()) {
             Ok(mut request) => {
                 request.trace = trace.context();
-                self.executor.execute(request, cancel).await
+                match self.requests.hold_run(in_flight(&request)).await {
+                    Ok(_held) => self.executor.execute(request, cancel).await,
+                    Err(_) => Err(ExecutionError::QueueTimeout {
+                        retry_after: Duration::from_secs(1),
+                    }),
+                }
             }
             Err(error) => Err(error),
         };
@@ -178,24 +197,24 @@ impl ToolRunner {
                 "skills are suspended by their runtime (spec.suspend)".to_owned(),
             ));
         }
-        self.stage_attachments();
-        let granted = self.grants.for_run(spec.skill.as_ref(), &spec.env);
-        let mut inputs: HashMap<String, bytes::Bytes> = spec
-            .staged
-            .iter()
-            .map(|(path, bytes)| (path.clone(), bytes::Bytes::copy_from_slice(bytes)))
-            .collect();
-        inputs.extend(
-            self.lock()
-                .files
-                .iter()
-                .map(|(path, bytes)| (path.clone(), bytes.clone())),
-        );
-        let mut inputs: Vec<InputFile> = inputs
-            .into_iter()
-            .map(|(path, bytes)| InputFile { path, bytes })
-            .collect();
-        inputs.sort_by(|a, b| a.path.cmp(&b.path));
+        self.lock()
+            .files
+            .attach(self.room())
+            .map_err(|error| ExecutionError::Invalid(error.to_owned()))?;
+        let tool = match &spec.program {
+            call::Program::Tool(tool) => Some(tool),
+            call::Program::Code { .. } | call::Program::Argv(_) => None,
+        };
+        let env = match tool {
+            Some(tool) => self.grants.for_tool(tool).env,
+            None => BTreeMap::new(),
+        };
+        if let Some(tool) = tool {
+            let model_code = self.snapshot.catalog.settings().model_code;
+            tool.admit(!env.is_empty(), model_code)
+                .map_err(ExecutionError::Invalid)?;
+        }
+        let inputs = self.lock().files.inputs(spec);
         let mount = |mount: &knack_skill::call::Mount| SkillMount {
             name: mount_name(&mount.path),
             skill: Arc::clone(&mount.skill),
@@ -213,14 +232,18 @@ impl ToolRunner {
                     source: source.clone(),
                 },
                 call::Program::Argv(argv) => Program::Command { argv: argv.clone() },
+                call::Program::Tool(tool) => Program::Command {
+                    argv: tool.argv.clone(),
+                },
             },
+            tool: tool.map(|tool| Arc::new((**tool).clone())),
             mounts: spec.mounts.iter().map(mount).collect(),
             inputs,
             working_directory: match &spec.cwd {
                 Cwd::Work => WorkingDirectory::Work,
                 Cwd::Mount(path) => WorkingDirectory::Skill(mount_name(path)),
             },
-            env: granted.env,
+            env,
             limits,
             trace: None,
         })
@@ -255,17 +278,14 @@ impl ToolRunner {
         timeout_seconds: u64,
         response_id: &str,
     ) -> (Outcome, Vec<GeneratedFile>) {
-        let mut state = self.lock();
-        for file in &result.files {
-            state.files.insert(file.path.clone(), file.bytes.clone());
-        }
+        let (kept, refused) = self.lock().files.keep(&result.files, self.room());
         let url = |name: &str| {
             self.public_url
                 .as_ref()
                 .filter(|_| !response_id.is_empty())
                 .map(|base| format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name)))
         };
-        let files = result.files.iter().map(|file| call::OutputFile {
+        let files = kept.iter().map(|file| call::OutputFile {
             path: file.path.clone(),
             mime: file.mime_type.to_owned(),
             size: file.bytes.len() as u64,
@@ -282,9 +302,10 @@ impl ToolRunner {
                 .file_errors
                 .iter()
                 .map(|error| format!("{}: {}", error.path, error.reason))
+                .chain(refused)
                 .collect(),
         };
-        let generated = result.files.iter().map(|file| GeneratedFile {
+        let generated = kept.iter().map(|file| GeneratedFile {
             name: file.path.clone(),
             media_type: file.mime_type.to_owned(),
             bytes: file.bytes.clone(),
@@ -320,9 +341,9 @@ impl ToolRunner {
         ran
     }
 
-    /// Files of earlier turns: they stand in the work directory again.
-    pub fn stage_files(&self, files: Vec<(String, bytes::Bytes)>) {
-        self.lock().files.extend(files);
+    /// Files of earlier turns: they stand in the work directory again. False: there was no room for all of them.
+    pub fn stage_files(&self, files: Vec<(String, bytes::Bytes)>) -> bool {
+        self.lock().files.stage(files, self.room())
     }
 
     /// The executions so far, handed over to the log.
@@ -332,19 +353,13 @@ impl ToolRunner {
 
     /// Attachments are decoded only if something runs: most requests with images run nothing.
     pub fn stage_attachments_later(&self, request: knack_wire::Request) {
-        self.lock().request = Some(request);
+        self.lock().files.attach_later(request);
     }
 
-    /// Stages what the user attached as `inputs/<name>`; names are made safe and distinct.
-    fn stage_attachments(&self) {
-        let mut state = self.lock();
-        let Some(request) = state.request.take() else { return };
-        let attachments: Vec<Attachment> = request.attachments();
-        for (index, attachment) in attachments.into_iter().enumerate() {
-            let name = input_name(&attachment, index, |name| {
-                state.files.contains_key(&format!("inputs/{name}"))
-            });
-            state.files.insert(format!("inputs/{name}"), attachment.bytes.into());
+    fn room(&self) -> Room<'_> {
+        Room {
+            requests: &self.requests,
+            caller: &self.caller_key,
         }
     }
 
@@ -371,28 +386,14 @@ fn ran(note: &ExecutionNote) -> Ran {
     }
 }
 
-fn validate(schema: &Value, arguments: &Value) -> Result<(), String> {
-    // A schema that does not compile was reported when the skill was loaded; it binds nothing here.
-    let Ok(validator) = jsonschema::validator_for(schema) else {
-        return Ok(());
-    };
-    let errors: Vec<String> = validator
-        .iter_errors(arguments)
-        .take(SCHEMA_ERRORS_TOLD)
-        .map(|error| {
-            let path = error.instance_path().to_string();
-            if path.is_empty() {
-                error.to_string()
-            } else {
-                format!("{path}: {error}")
-            }
-        })
-        .collect();
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors.join("; "))
-    }
+/// Most bytes that a run may hold here at once: its inputs on their way as base64, its output and its result files.
+fn in_flight(request: &ExecutionRequest) -> usize {
+    let inputs: usize = request.inputs.iter().map(|input| input.bytes.len()).sum();
+    let limits = &request.limits;
+    let results = limits.max_files_bytes.saturating_add(2 * limits.max_output_bytes);
+    usize::try_from(results)
+        .unwrap_or(usize::MAX)
+        .saturating_add(inputs.div_ceil(3) * 4)
 }
 
 fn not_started(reason: &str) -> Outcome {
@@ -455,56 +456,6 @@ fn native(stdout: &str, stderr: &str, return_code: i32, file_ids: Vec<String>) -
     }
 }
 
-/// Attachments of one name that are told apart; the last one of more replaces the one before.
-const MAX_SAME_NAMES: usize = 200;
-/// Longest staged input name, bytes; file systems take 255.
-const INPUT_NAME_MAX: usize = 120;
-
-fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
-    let given = attachment.name.as_deref().unwrap_or_default();
-    let base = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let mut clean: String = base
-        .chars()
-        .map(|c| {
-            if c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ') {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
-    while clean.len() > INPUT_NAME_MAX {
-        clean.pop();
-    }
-    let clean = clean.trim().trim_start_matches('.');
-    let name = if clean.is_empty() {
-        format!("file-{}{}", index + 1, extension(attachment.media_type.as_deref()))
-    } else {
-        clean.to_owned()
-    };
-    if !taken(&name) {
-        return name;
-    }
-    (2..=MAX_SAME_NAMES)
-        .map(|n| format!("{n}-{name}"))
-        .find(|name| !taken(name))
-        .unwrap_or(name)
-}
-
-fn extension(media_type: Option<&str>) -> &'static str {
-    match media_type.unwrap_or_default() {
-        "image/png" => ".png",
-        "image/jpeg" => ".jpg",
-        "image/gif" => ".gif",
-        "image/webp" => ".webp",
-        "application/pdf" => ".pdf",
-        "text/plain" => ".txt",
-        "text/csv" => ".csv",
-        "application/json" => ".json",
-        _ => ".bin",
-    }
-}
-
 /// Percent-encodes a file path for a URL; slashes stay.
 fn encode_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
@@ -532,52 +483,4 @@ pub fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, bytes::Bytes)> {
             (entry, file.bytes.clone())
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn attachment(name: Option<&str>, media_type: Option<&str>) -> Attachment {
-        Attachment {
-            name: name.map(ToOwned::to_owned),
-            media_type: media_type.map(ToOwned::to_owned),
-            bytes: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn attachment_names_are_safe_and_distinct() {
-        for (name, media_type, expected) in [
-            (Some("data.csv"), None, "data.csv"),
-            (Some("../../etc/passwd"), None, "passwd"),
-            (Some("a\\b\\c.txt"), None, "c.txt"),
-            (Some(".bashrc"), None, "bashrc"),
-            (Some("x\0y"), None, "x_y"),
-            (None, Some("image/png"), "file-1.png"),
-            (Some("//"), None, "file-1.bin"),
-        ] {
-            assert_eq!(input_name(&attachment(name, media_type), 0, |_| false), expected);
-        }
-        assert_eq!(input_name(&attachment(Some("a"), None), 0, |name| name == "a"), "2-a");
-    }
-
-    #[test]
-    fn schema_mismatches_name_the_member() {
-        let schema = serde_json::json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-        assert!(validate(&schema, &serde_json::json!({"n": 1})).is_ok());
-        assert!(
-            validate(&schema, &serde_json::json!({"n": "x"}))
-                .unwrap_err()
-                .starts_with("/n: ")
-        );
-        assert!(validate(&schema, &serde_json::json!({})).unwrap_err().contains("\"n\""));
-        assert!(
-            validate(
-                &serde_json::json!({"$ref": "http://127.0.0.1:9/x"}),
-                &serde_json::json!({})
-            )
-            .is_ok()
-        );
-    }
 }

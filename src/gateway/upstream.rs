@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use knack_wire::Format;
+use knack_wire::{Fault, Format};
+
+use super::operator_key::{self, KeyScope};
 
 /// Time to connect. A provider that does not answer a SYN for this long is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +24,8 @@ pub struct Upstreams {
     bases: Arc<ArcSwap<BTreeMap<Api, Base>>>,
     /// APIs whose address was configured here: the runtime has no say about them.
     fixed: Arc<BTreeSet<Api>>,
+    /// What callers may do with the operator's keys.
+    scope: KeyScope,
 }
 
 /// One provider's base address, as configured.
@@ -132,7 +136,43 @@ impl Upstreams {
             client,
             bases: Arc::new(ArcSwap::from_pointee(bases)),
             fixed: Arc::new(configured.keys().copied().collect()),
+            scope: KeyScope::default(),
         })
+    }
+
+    /// As it is, with another scope of the operator's keys.
+    #[must_use]
+    pub fn with_key_scope(self, scope: KeyScope) -> Self {
+        Self { scope, ..self }
+    }
+
+    /// Whether an API is called with the operator's key, of which callers may only use what its scope says.
+    fn is_restricted(&self, api: Api) -> bool {
+        self.scope == KeyScope::Models && self.bases.load()[&api].key.is_some()
+    }
+
+    /// Whether a request may go to this API. Errors (400, 403): the text names what is refused.
+    pub fn admit(&self, api: Api, method: &Method, path: &str) -> Result<(), Fault> {
+        let refused = |status, message| Fault {
+            retry: false,
+            ..Fault::new(status, message)
+        };
+        if operator_key::has_dot_segment(path) {
+            return Err(refused(
+                400,
+                format!("The path {path} has a dot segment; send the path as it is meant."),
+            ));
+        }
+        if self.is_restricted(api) && !operator_key::is_model_request(api, method, path) {
+            return Err(refused(
+                403,
+                format!(
+                    "{method} {path} is not allowed here: this gateway calls the provider with its operator's key, with which \
+                     callers may ask models, count tokens and list models."
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// Takes over the addresses that a runtime names, for APIs that have none of their own. A key is never sent to such an
@@ -203,12 +243,18 @@ impl Upstreams {
         path_and_query: &str,
         mut headers: HeaderMap,
     ) -> reqwest::RequestBuilder {
+        let restricted = self.is_restricted(api);
         let bases = self.bases.load();
         let base = &bases[&api];
         if let Some(key) = &base.key {
             replace_key(api, &mut headers, key);
         }
-        let path = join_path(&base.url, path_and_query);
+        let path = if restricted {
+            operator_key::strip(&mut headers);
+            join_path(&base.url, &operator_key::strip_query(path_and_query))
+        } else {
+            join_path(&base.url, path_and_query)
+        };
         self.client.request(method, path).headers(headers)
     }
 

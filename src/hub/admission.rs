@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use knack_skill::call::{ToolRun, is_stageable};
 use knack_skill::model::{Skill, SkillRef};
+use serde_json::{Map, Value};
 
 use crate::api::SkillRuntime;
 use crate::api::runtime_sandbox::ModelCode;
@@ -13,8 +15,9 @@ use crate::execution::remote::limits_from;
 use crate::execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
-use crate::hub_api::{ExecutionPost, PROTOCOL, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
+use crate::hub_api::{ExecutionPost, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
 use crate::selection::{Rejection, Scope, image_allowed, resources_allowed};
+use crate::tool_schema::validate;
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
 const MAX_MOUNTS: usize = 64;
@@ -32,9 +35,9 @@ pub struct Mounted {
 
 /// What can be told from the POST alone. Returns the id and the skills to look up, in the order of the mounts.
 pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Problem> {
-    if post.protocol != PROTOCOL {
+    if !PROTOCOLS.accepts(post.protocol) {
         return Err(invalid(format!(
-            "this hub speaks protocol {PROTOCOL}, the request {}; upgrade the older one",
+            "this hub understands protocol {PROTOCOLS}, the request is of protocol {}; upgrade the older one",
             post.protocol
         )));
     }
@@ -67,6 +70,12 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
     if post.inputs.len() > Limits::MAX_INPUT_FILES {
         return Err(invalid(format!("inputs: at most {} files", Limits::MAX_INPUT_FILES)));
     }
+    if let Some(input) = post.inputs.iter().find(|input| !is_stageable(&input.path)) {
+        return Err(invalid(format!(
+            "inputs: {:?}: names that begin with a dot configure programs and are not taken",
+            input.path
+        )));
+    }
     let skills = post
         .mounts
         .iter()
@@ -95,9 +104,9 @@ pub struct Admission<'a> {
 
 /// The executor's request.
 ///
-/// A run gets the environment grants of its skill only if it is one of the skill's declared tools: model-written code
-/// that merely names the skill must not read the skill's secrets.
-pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> Result<JobRequest, Problem> {
+/// What runs decides what it gets: a declared tool is resolved here, from the revision that is mounted, and only such a run
+/// is granted environment values. Code and command lines are model-written, whatever skill they name.
+pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) -> Result<JobRequest, Problem> {
     let Admission {
         mounted,
         runtime,
@@ -105,24 +114,16 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
         scope,
         caller,
     } = admission;
-    let program = program(post.program)?;
-    let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
-    let in_its_folder = match (
-        &post.working_directory,
-        post.skill.and_then(|index| post.mounts.get(index)),
-    ) {
-        (WorkingDirectoryLine::Skill(name), Some(mount)) => *name == mount.mount,
-        _ => false,
+    let (program, tool, working_directory) = match post.program {
+        ProgramLine::Tool { name, arguments } => {
+            let folder = tool_folder(&post.mounts, post.skill, &post.working_directory)?;
+            let tool = tool(admission, &name, arguments)?;
+            let argv = tool.argv.clone();
+            (Program::Command { argv }, Some(Arc::new(tool)), folder)
+        }
+        line => (model_program(line, runtime)?, None, directory(post.working_directory)),
     };
-    let declared = skill
-        .as_ref()
-        .is_some_and(|mounted| in_its_folder && is_declared(&program, &mounted.skill));
-    if runtime.spec.sandbox.model_code == ModelCode::Deny && !declared {
-        return Err(Problem::new(
-            ProblemCode::Forbidden,
-            "this runtime runs declared tools only (spec.sandbox.modelCode: Deny)",
-        ));
-    }
+    let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
     let image = skill.as_ref().and_then(|mounted| mounted.skill.sandbox.image.clone());
     if let Some(image) = &image {
         image_allowed(runtime, image, scope).map_err(forbidden)?;
@@ -136,7 +137,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
     let mounts = post
         .mounts
         .iter()
-        .zip(mounted)
+        .zip(mounted.iter())
         .map(|(line, mounted)| SkillMount {
             name: line.mount.clone(),
             skill: Arc::clone(&mounted.skill),
@@ -145,12 +146,12 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
     let reference = skill.as_ref().map(|mounted| mounted.skill.id.clone());
     let execution = ExecutionRequest {
         id,
-        caller,
+        caller: caller.clone(),
         skill: reference
             .as_ref()
-            .filter(|_| declared)
             .map(|skill| format!("{}/{}", skill.namespace, skill.name)),
         program,
+        tool,
         mounts,
         inputs: post
             .inputs
@@ -160,10 +161,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
                 bytes: input.data.0,
             })
             .collect(),
-        working_directory: match post.working_directory {
-            WorkingDirectoryLine::Work => WorkingDirectory::Work,
-            WorkingDirectoryLine::Skill(name) => WorkingDirectory::Skill(name),
-        },
+        working_directory,
         env: std::collections::BTreeMap::new(),
         limits: limits_from(&post.limits, view.timeout, view.max_timeout),
         trace: None,
@@ -178,7 +176,60 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: Admission<'_>) -> 
     })
 }
 
-fn program(line: ProgramLine) -> Result<Program, Problem> {
+fn directory(line: WorkingDirectoryLine) -> WorkingDirectory {
+    match line {
+        WorkingDirectoryLine::Work => WorkingDirectory::Work,
+        WorkingDirectoryLine::Skill(name) => WorkingDirectory::Skill(name),
+    }
+}
+
+/// Where a declared tool runs: in the folder of its skill, which is the only one that is mounted. A second one could bring
+/// modules that the tool's interpreter finds beside its own.
+fn tool_folder(
+    mounts: &[MountLine],
+    skill: Option<usize>,
+    asked: &WorkingDirectoryLine,
+) -> Result<WorkingDirectory, Problem> {
+    let ([mount], Some(0)) = (mounts, skill) else {
+        return Err(invalid(
+            "program.tool: mounts must hold exactly the skill whose tool runs, and skill must be 0".to_owned(),
+        ));
+    };
+    match asked {
+        WorkingDirectoryLine::Skill(name) if *name != mount.mount => Err(invalid(
+            "working_directory: a declared tool runs in its skill's folder; leave it out".to_owned(),
+        )),
+        _ => Ok(WorkingDirectory::Skill(mount.mount.clone())),
+    }
+}
+
+/// The declared tool that a post names, in the revision that is mounted.
+fn tool(admission: &Admission<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolRun, Problem> {
+    let [mounted] = admission.mounted else {
+        return Err(invalid(
+            "program.tool: mounts must hold exactly the skill whose tool runs".to_owned(),
+        ));
+    };
+    let run = ToolRun::resolve(&mounted.skill, name, arguments, &validate)
+        .map_err(|refused| invalid(refused.trim_start_matches("Error: ").to_owned()))?;
+    let has_grants = !admission.view.grants_of(Some(&run)).is_empty();
+    let model_code = match admission.runtime.spec.sandbox.model_code {
+        ModelCode::Allow => knack_skill::catalog::ModelCode::Allow,
+        ModelCode::Deny => knack_skill::catalog::ModelCode::Deny,
+    };
+    run.admit(has_grants, model_code)
+        .map_err(|refused| Problem::new(ProblemCode::Forbidden, refused))?;
+    Ok(run)
+}
+
+/// Code or a command line, which a model wrote, or whoever posts it.
+fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, Problem> {
+    if runtime.spec.sandbox.model_code == ModelCode::Deny {
+        return Err(Problem::new(
+            ProblemCode::Forbidden,
+            "this runtime runs declared tools only (spec.sandbox.modelCode: Deny), and those by their names (program.kind: tool)",
+        ));
+    }
     match line {
         ProgramLine::Code { language, source } => {
             let language = Language::from_word(&language)
@@ -189,18 +240,8 @@ fn program(line: ProgramLine) -> Result<Program, Problem> {
             Err(invalid("program.argv: empty".to_owned()))
         }
         ProgramLine::Command { argv } => Ok(Program::Command { argv }),
+        ProgramLine::Tool { .. } => Err(invalid("program: a tool is no program of the sender's".to_owned())),
     }
-}
-
-/// Whether a program is the command of one of the skill's tools, with whatever arguments.
-fn is_declared(program: &Program, skill: &Skill) -> bool {
-    let Program::Command { argv } = program else {
-        return false;
-    };
-    skill
-        .tools
-        .iter()
-        .any(|tool| !tool.command.is_empty() && argv.starts_with(&tool.command))
 }
 
 fn forbidden(rejection: Rejection) -> Problem {

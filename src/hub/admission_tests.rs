@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::execution::job::Defaults;
+use crate::hub_api::PROTOCOL;
 
 const SKILL_MD: &str = "---\nname: weather\ndescription: Tells the weather.\n---\nText.\n";
 
@@ -18,7 +19,14 @@ fn skill() -> Arc<Skill> {
         executable: false,
     };
     let overrides = crate::api::SkillOverrides {
-        tools: serde_json::from_value(json!([{"name": "now", "command": ["python3", "scripts/now.py"]}])).unwrap(),
+        tools: serde_json::from_value(json!([
+            {"name": "now", "command": ["python3", "scripts/now.py"], "env": ["TOKEN"], "parameters": [
+                {"name": "place"}, {"name": "unit", "required": false},
+            ]},
+            {"name": "any", "command": ["python3"], "env": ["TOKEN"], "parameters": [{"name": "script"}]},
+            {"name": "open", "command": ["python3"], "parameters": [{"name": "script"}]},
+        ]))
+        .unwrap(),
         ..crate::api::SkillOverrides::default()
     };
     let loaded = knack_skill::load(LoadInput {
@@ -39,9 +47,8 @@ fn skill() -> Arc<Skill> {
 fn post(change: &Value) -> ExecutionPost {
     let mut post = json!({
         "protocol": PROTOCOL, "runtime": "run/default", "id": "01a2019a-15f4-7976-bee9-0a26ae79afeb", "skill": 0,
-        "program": {"kind": "command", "argv": ["python3", "scripts/now.py", "Oslo"]},
+        "program": {"kind": "tool", "name": "now", "arguments": {"place": "Oslo"}},
         "mounts": [{"mount": "weather", "namespace": "team", "name": "weather", "digest": "d"}],
-        "working_directory": {"skill": "weather"},
     });
     for (key, value) in change.as_object().cloned().unwrap_or_default() {
         post[key] = value;
@@ -83,47 +90,141 @@ fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<Jo
         scope: &scope,
         caller: "team/app/u".to_owned(),
     };
-    admit(post, id, admission)
+    admit(post, id, &admission)
 }
 
-/// Model-written code that names a skill is labelled with it and gets none of its secrets.
+/// A runtime that grants a value to the skill.
+fn granting() -> Value {
+    json!({"env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}, "skills": ["team/weather"]}]})
+}
+
+/// The names of the values that the pod of a request gets.
+fn values(request: &JobRequest) -> Vec<String> {
+    let runtime: SkillRuntime = serde_json::from_value(json!({
+        "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": granting(),
+    }))
+    .unwrap();
+    let view = RuntimeView::of(&runtime, &Defaults::new("img"));
+    let granted = view.grants_of(request.execution.tool.as_deref());
+    granted.into_iter().map(|grant| grant.name).collect()
+}
+
+/// Programs that are the sender's own, whatever they look like.
+fn own_programs() -> [Value; 6] {
+    [
+        json!({"program": {"kind": "code", "language": "python", "source": "steal()"}}),
+        json!({"program": {"kind": "code", "language": "python", "source": "steal()"}, "working_directory": {"skill": "weather"}}),
+        json!({"program": {"kind": "command", "argv": ["python3", "-c", "steal()"]}}),
+        // The command of the tool, word for word, and with more words.
+        json!({"program": {"kind": "command", "argv": ["python3", "scripts/now.py"]}, "working_directory": {"skill": "weather"}}),
+        json!({"program": {"kind": "command", "argv": ["python3", "scripts/now.py", "-rf", "x"]}, "working_directory": {"skill": "weather"}}),
+        // As a gateway of the protocol before posted a declared tool.
+        json!({"protocol": 1, "program": {"kind": "command", "argv": ["python3", "scripts/now.py", "Oslo"]}, "working_directory": {"skill": "weather"}}),
+    ]
+}
+
 #[test]
 fn grants_are_for_declared_tools_only() {
-    for (change, granted) in [
-        (json!({}), true),
-        (
-            json!({"program": {"kind": "command", "argv": ["python3", "scripts/now.py"]}}),
-            true,
-        ),
-        (
-            json!({"program": {"kind": "command", "argv": ["python3", "-c", "steal()"]}}),
-            false,
-        ),
-        (
-            json!({"program": {"kind": "code", "language": "python", "source": "steal()"}}),
-            false,
-        ),
-        // The same words elsewhere than in the skill's folder name another file.
-        (json!({"working_directory": "work"}), false),
-        (json!({"skill": null}), false),
-    ] {
-        let request = admitted(&change, &json!({})).unwrap();
-        assert_eq!(
-            request.execution.skill.as_deref(),
-            granted.then_some("team/weather"),
-            "{change}"
-        );
+    let request = admitted(&json!({}), &granting()).unwrap();
+    assert_eq!(values(&request), ["TOKEN"]);
+    for change in own_programs() {
+        let request = admitted(&change, &granting()).unwrap();
+        assert_eq!(values(&request), [""; 0], "{change}");
+        // The label stays: whoever looks for the runs of a skill finds it.
+        assert_eq!(request.skill.as_deref(), Some("weather"), "{change}");
         assert_eq!(request.execution.caller, "team/app/u");
         assert!(request.execution.env.is_empty());
     }
 }
 
 #[test]
+fn the_hub_makes_the_command_line_from_the_declaration() {
+    let argv = |change: &Value| match admitted(change, &granting()).unwrap().execution.program {
+        Program::Command { argv } => argv,
+        Program::Code { .. } => panic!("a command"),
+    };
+    assert_eq!(argv(&json!({})), ["python3", "scripts/now.py", "Oslo"]);
+    let change =
+        json!({"program": {"kind": "tool", "name": "now", "arguments": {"unit": "C", "place": "Oslo", "more": "-c"}}});
+    assert_eq!(argv(&change), ["python3", "scripts/now.py", "Oslo", "--unit", "C"]);
+    let request = admitted(&json!({}), &granting()).unwrap();
+    assert_eq!(
+        request.execution.working_directory,
+        WorkingDirectory::Skill("weather".to_owned())
+    );
+}
+
+#[test]
+fn a_tool_that_does_not_fit_its_declaration_is_refused() {
+    let tool =
+        |name: &str, arguments: Value| json!({"program": {"kind": "tool", "name": name, "arguments": arguments}});
+    let mount = |name: &str| json!({"mount": name, "namespace": "team", "name": "weather", "digest": "d"});
+    for (change, code, said) in [
+        (tool("never", json!({})), ProblemCode::Invalid, "has no tool \"never\""),
+        (tool("now", json!({})), ProblemCode::Invalid, "\"place\" is required"),
+        (
+            tool("now", json!({"place": 1})),
+            ProblemCode::Invalid,
+            "/place: 1 is not of type",
+        ),
+        (
+            tool("now", json!({"place": "-c"})),
+            ProblemCode::Invalid,
+            "must not begin with \"-\"",
+        ),
+        (
+            tool("any", json!({"script": "inputs/x.py"})),
+            ProblemCode::Forbidden,
+            "gets no environment values",
+        ),
+        (json!({"skill": null}), ProblemCode::Invalid, "skill must be 0"),
+        (
+            json!({"mounts": [mount("weather"), mount("node_modules")]}),
+            ProblemCode::Invalid,
+            "exactly the skill",
+        ),
+        (
+            json!({"working_directory": {"skill": "other"}}),
+            ProblemCode::Invalid,
+            "working_directory",
+        ),
+        (
+            json!({"inputs": [{"path": ".npmrc", "data": {"text": ""}}]}),
+            ProblemCode::Invalid,
+            ".npmrc",
+        ),
+        (
+            json!({"inputs": [{"path": "inputs/.local/lib/x.pth", "data": {"text": ""}}]}),
+            ProblemCode::Invalid,
+            ".local",
+        ),
+    ] {
+        let problem = admitted(&change, &granting()).unwrap_err();
+        assert_eq!(problem.code, code, "{change}: {problem}");
+        assert!(
+            problem.message.contains(said) && !problem.message.starts_with("Error"),
+            "{change}: {problem}"
+        );
+    }
+    // Without a value to get, it is as free as model-written code.
+    assert!(admitted(&tool("open", json!({"script": "x.py"})), &granting()).is_ok());
+}
+
+#[test]
 fn without_model_code_only_declared_tools_run() {
     let deny = json!({"sandbox": {"modelCode": "Deny"}});
     assert!(admitted(&json!({}), &deny).is_ok());
-    let code = json!({"program": {"kind": "code", "language": "python", "source": "x"}});
-    assert_eq!(admitted(&code, &deny).unwrap_err().code, ProblemCode::Forbidden);
+    for change in own_programs() {
+        let problem = admitted(&change, &deny).unwrap_err();
+        assert_eq!(problem.code, ProblemCode::Forbidden, "{change}");
+        assert!(problem.message.contains("modelCode"), "{problem}");
+    }
+    let open = json!({"program": {"kind": "tool", "name": "open", "arguments": {"script": "inputs/x.py"}}});
+    let problem = admitted(&open, &deny).unwrap_err();
+    assert!(
+        problem.code == ProblemCode::Forbidden && problem.message.contains("declared programs only"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -135,10 +236,7 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
         (json!({"mounts": [mount("a/b")]}), "mounts"),
         (json!({"mounts": [mount("..")]}), "mounts"),
         (json!({"mounts": [mount("")]}), "mounts"),
-        (
-            json!({"mounts": [mount("w"), mount("w")], "working_directory": "work"}),
-            "mounts",
-        ),
+        (json!({"mounts": [mount("w"), mount("w")]}), "mounts"),
         (json!({"skill": 1}), "skill"),
         (json!({"working_directory": {"skill": "other"}}), "working_directory"),
         (json!({"program": {"kind": "command", "argv": []}}), "argv"),

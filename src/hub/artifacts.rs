@@ -1,7 +1,8 @@
 //! Artifacts: what the ConfigMaps of a skill hold, read once, verified, and kept in a bounded cache.
 //!
 //! A summary (digest, settings, list of files) is kept for every revision in use; content is kept while there is room and
-//! read again when it is needed.
+//! read again when it is needed. A revision is known here only because a Skill's status named it ([`super::in_service`]):
+//! what merely bears a skill's labels is never read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,20 +10,24 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
+use super::in_service::{InService, Unfit};
+use super::world::Change;
 use crate::api::shared::Resources;
-use crate::api::vocabulary::{ANNOTATION_DIGEST, LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
 use crate::api::{Skill, vocabulary};
 use crate::catalog::remote::convert::overrides_to_line;
+use crate::events::Events;
 use crate::hub_api::{ContentFile, Overrides};
+use crate::memory::{MemoryBudget, MemoryShare};
 use crate::{artifact, hub::watch::Shared};
 
-/// Bytes of content kept: 400 skills of 300 KiB. Content is needed twice: when gateways fetch it, and when code runs.
-const CACHE_BYTES: usize = 128 << 20;
+/// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
+/// 512 MiB. Content is needed twice: when gateways fetch it, and when code runs.
+const CACHE_DIVISOR: usize = 8;
+/// What a file costs besides its bytes.
+const FILE_BYTES: usize = 256;
 /// Superseded revisions of a skill whose summary stays: requests in flight are pinned to what they began with.
 const OLD_SUMMARIES: usize = 4;
 /// Reads at once: the client is HTTP/1.1, so each is a connection.
@@ -33,33 +38,27 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// How long an unknown digest is remembered as unknown, so that asking for it does not ask the API server every time.
-const UNKNOWN_FOR: Duration = Duration::from_secs(5);
-/// Unknown digests remembered.
-const UNKNOWN_MAX: usize = 10_000;
+/// Reason of the Event of a Skill whose ConfigMaps are not what its status says.
+const SWAPPED: &str = "ArtifactSwapped";
 
 /// What is known of one revision of a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// The skill.
-    pub skill: SkillRef,
-    /// Short name of content and settings.
-    pub revision: String,
-    /// Hex SHA-256 of the tree.
-    pub digest: String,
+    /// What a status said of it.
+    pub in_service: InService,
     /// What the spec set when this content was judged.
     pub overrides: Overrides,
     /// Resources that the spec asked for its pods.
     pub resources: Option<Resources>,
     /// Every file.
     pub files: Vec<ContentFile>,
-    /// Names of the ConfigMaps.
-    config_maps: Vec<String>,
 }
 
 /// A revision with its content.
 #[derive(Debug)]
 pub struct Content {
+    /// Its share of the memory for content, if it is kept.
+    share: Option<MemoryShare>,
     /// What it is.
     pub summary: Arc<Summary>,
     /// The skill as it is judged everywhere; `None` if this hub cannot read what a newer controller accepted.
@@ -97,6 +96,8 @@ impl std::fmt::Debug for Artifacts {
 struct Inner {
     client: Client,
     shared: Arc<Shared>,
+    events: Events,
+    cache: MemoryBudget,
     reads: Semaphore,
     table: Mutex<Table>,
 }
@@ -106,21 +107,21 @@ struct Table {
     /// Newest last.
     summaries: HashMap<SkillRef, Vec<Arc<Summary>>>,
     /// Revisions that are being read.
-    reading: HashMap<SkillRef, String>,
+    reading: HashMap<SkillRef, InService>,
     content: HashMap<(SkillRef, String), Arc<Content>>,
     /// Keys of `content`, least recently used first.
     order: VecDeque<(SkillRef, String)>,
-    bytes: usize,
-    unknown: HashMap<(SkillRef, String), Instant>,
 }
 
 impl Artifacts {
     /// An empty cache; `shared` is told when a summary comes.
-    pub fn new(client: Client, shared: Arc<Shared>) -> Self {
+    pub fn new(client: Client, shared: Arc<Shared>, events: Events, memory: &MemoryBudget) -> Self {
         Self {
             inner: Arc::new(Inner {
                 client,
                 shared,
+                events,
+                cache: memory.part(memory.total_bytes() / CACHE_DIVISOR),
                 reads: Semaphore::new(READS_AT_ONCE),
                 table: Mutex::default(),
             }),
@@ -129,68 +130,72 @@ impl Artifacts {
 
     /// Reads the artifact of a Skill's status in the background, unless it is known.
     pub fn want(&self, skill: &Skill) {
-        let Some((id, revision, names)) = in_service(skill) else {
+        let Some(wanted) = InService::of(skill) else {
             return;
         };
         {
             let mut table = self.lock();
             let known = table
                 .summaries
-                .get(&id)
-                .is_some_and(|list| list.iter().any(|summary| summary.revision == revision));
-            if known || table.reading.get(&id) == Some(&revision) {
+                .get(&wanted.skill)
+                .is_some_and(|list| list.iter().any(|summary| summary.in_service == wanted));
+            if known || table.reading.get(&wanted.skill) == Some(&wanted) {
                 return;
             }
-            table.reading.insert(id.clone(), revision.clone());
+            table.reading.insert(wanted.skill.clone(), wanted.clone());
         }
         let artifacts = self.clone();
-        tokio::spawn(async move { artifacts.read_until_known(id, revision, names).await });
+        tokio::spawn(async move { artifacts.read_until_known(wanted).await });
     }
 
-    async fn read_until_known(&self, id: SkillRef, revision: String, names: Vec<String>) {
-        let mut pause = RETRY_FIRST;
+    async fn read_until_known(&self, wanted: InService) {
+        let (mut pause, id) = (RETRY_FIRST, &wanted.skill);
         loop {
-            // A newer revision is wanted, or the skill is gone: this one is nobody's any more.
-            if self.lock().reading.get(&id) != Some(&revision) || !self.is_in_service(&id, &revision) {
+            // Another one is wanted, or the skill is gone: this one is nobody's any more.
+            if self.lock().reading.get(id) != Some(&wanted) || !self.is_in_service(&wanted) {
                 break;
             }
-            match self.read(&id, &revision, &names).await {
+            match self.read(&wanted).await {
                 Ok(content) => {
                     self.keep(content);
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(skill = %name(&id), %revision, %error, "an artifact cannot be read; trying again");
+                    tracing::warn!(skill = %name(id), revision = %wanted.revision, %error, "an artifact cannot be read; trying again");
                 }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MAX);
         }
         let mut table = self.lock();
-        if table.reading.get(&id) == Some(&revision) {
-            table.reading.remove(&id);
+        if table.reading.get(id) == Some(&wanted) {
+            table.reading.remove(id);
         }
         drop(table);
-        self.inner.shared.touch();
+        self.inner.shared.write(|_| Some(Change::Skill(id.clone())));
     }
 
-    fn is_in_service(&self, id: &SkillRef, revision: &str) -> bool {
+    fn is_in_service(&self, wanted: &InService) -> bool {
         // The event that asked for this revision may not be in the world yet.
+        self.current(&wanted.skill).is_none_or(|current| current == *wanted)
+    }
+
+    /// What a skill's status says now.
+    fn current(&self, id: &SkillRef) -> Option<InService> {
         self.inner.shared.read(|world| {
-            world
-                .skills
-                .get(&id.namespace, &id.name)
-                .and_then(|skill| in_service(skill))
-                .is_none_or(|(_, current, _)| current == revision)
+            let skill = world.skills.get(&id.namespace, &id.name)?;
+            InService::of(skill)
         })
     }
 
-    /// The revision that is in service, or the newest one that is known while the one in service is being read.
-    pub fn summary(&self, id: &SkillRef, revision: &str) -> Option<Arc<Summary>> {
+    /// The revision that is in service, or the newest one of the same object while the one in service is being read.
+    pub fn summary(&self, skill: &Skill) -> Option<Arc<Summary>> {
+        let wanted = InService::of(skill)?;
         let table = self.lock();
-        let list = table.summaries.get(id)?;
-        let exact = list.iter().find(|summary| summary.revision == revision);
-        exact.or_else(|| list.last()).cloned()
+        let list = table.summaries.get(&wanted.skill)?;
+        let exact = list.iter().find(|summary| summary.in_service == wanted);
+        let newest = || list.last().filter(|summary| summary.in_service.uid == wanted.uid);
+        exact.or_else(newest).cloned()
     }
 
     /// Whether a skill's content is being read and none of it is known yet: so it is in a replica that has just started.
@@ -199,34 +204,16 @@ impl Artifacts {
         table.reading.contains_key(id) && !table.summaries.contains_key(id)
     }
 
-    /// The content of a digest of a skill: the revision in service, one before it, or one that is still in the cluster.
+    /// The content of a digest of a skill: of the revision in service, or of one before it that this replica has seen in
+    /// service.
     pub async fn content(&self, id: &SkillRef, digest: &str) -> Result<Arc<Content>, ArtifactError> {
-        if let Some(summary) = self.known(id, digest) {
-            if let Some(content) = self.cached(id, &summary.revision) {
-                return Ok(content);
-            }
-            let content = self.read(id, &summary.revision, &summary.config_maps).await?;
-            return Ok(self.keep(content));
+        let current = self.current(id).ok_or(ArtifactError::Unknown)?;
+        let summary = self.known(id, &current.uid, digest).ok_or(ArtifactError::Unknown)?;
+        if let Some(content) = self.cached(&summary.in_service) {
+            return Ok(content);
         }
-        let key = (id.clone(), digest.to_owned());
-        if let Some(since) = self.lock().unknown.get(&key)
-            && since.elapsed() < UNKNOWN_FOR
-        {
-            return Err(ArtifactError::Unknown);
-        }
-        if let Some((revision, names)) = self.find(id, digest).await? {
-            let content = self.read(id, &revision, &names).await?;
-            return Ok(self.keep(content));
-        }
-        let mut table = self.lock();
-        if table.unknown.len() >= UNKNOWN_MAX {
-            table.unknown.retain(|_, since| since.elapsed() < UNKNOWN_FOR);
-            if table.unknown.len() >= UNKNOWN_MAX {
-                table.unknown.clear();
-            }
-        }
-        table.unknown.insert(key, Instant::now());
-        Err(ArtifactError::Unknown)
+        let content = self.read(&summary.in_service).await?;
+        Ok(self.keep(content))
     }
 
     /// Forgets skills that are gone.
@@ -248,16 +235,20 @@ impl Artifacts {
         }
     }
 
-    fn known(&self, id: &SkillRef, digest: &str) -> Option<Arc<Summary>> {
+    fn known(&self, id: &SkillRef, uid: &str, digest: &str) -> Option<Arc<Summary>> {
         let table = self.lock();
         let list = table.summaries.get(id)?;
-        list.iter().rev().find(|summary| summary.digest == digest).cloned()
+        let fits = |summary: &&Arc<Summary>| summary.in_service.digest == digest && summary.in_service.uid == uid;
+        list.iter().rev().find(fits).cloned()
     }
 
-    fn cached(&self, id: &SkillRef, revision: &str) -> Option<Arc<Content>> {
-        let key = (id.clone(), revision.to_owned());
+    fn cached(&self, wanted: &InService) -> Option<Arc<Content>> {
+        let key = (wanted.skill.clone(), wanted.revision.clone());
         let mut table = self.lock();
         let content = table.content.get(&key).cloned()?;
+        if content.summary.in_service != *wanted {
+            return None;
+        }
         if let Some(at) = table.order.iter().position(|other| *other == key) {
             table.order.remove(at);
             table.order.push_back(key);
@@ -265,61 +256,66 @@ impl Artifacts {
         Some(content)
     }
 
-    fn keep(&self, content: Content) -> Arc<Content> {
-        let content = Arc::new(content);
-        let id = content.summary.skill.clone();
-        let key = (id.clone(), content.summary.revision.clone());
+    fn keep(&self, mut content: Content) -> Arc<Content> {
+        let of = content.summary.in_service.clone();
+        let key = (of.skill.clone(), of.revision.clone());
         let mut table = self.lock();
-        let list = table.summaries.entry(id).or_default();
-        if !list.iter().any(|summary| summary.revision == key.1) {
+        let list = table.summaries.entry(of.skill.clone()).or_default();
+        if !list.iter().any(|summary| summary.in_service == of) {
             list.push(Arc::clone(&content.summary));
             let excess = list.len().saturating_sub(OLD_SUMMARIES + 1);
             list.drain(..excess);
         }
         table.drop_content(&key);
-        table.bytes += size(&content);
-        table.content.insert(key.clone(), Arc::clone(&content));
-        table.order.push_back(key);
-        while table.bytes > CACHE_BYTES {
-            let Some(oldest) = table.order.front().cloned() else {
-                break;
-            };
-            table.drop_content(&oldest);
+        let bytes = size(&content);
+        while content.share.is_none() {
+            content.share = self.inner.cache.try_take(bytes).ok();
+            let oldest = table.order.front().cloned();
+            match oldest {
+                Some(oldest) if content.share.is_none() => table.drop_content(&oldest),
+                _ => break,
+            }
+        }
+        let content = Arc::new(content);
+        // What finds no room, since runs hold what was given up, is read again the next time.
+        if content.share.is_some() {
+            table.content.insert(key.clone(), Arc::clone(&content));
+            table.order.push_back(key);
         }
         content
     }
 
-    async fn read(&self, id: &SkillRef, revision: &str, names: &[String]) -> Result<Content, ArtifactError> {
+    async fn read(&self, wanted: &InService) -> Result<Content, ArtifactError> {
         let _turn = self
             .inner
             .reads
             .acquire()
             .await
             .map_err(|_| ArtifactError::Api("the hub is stopping".to_owned()))?;
-        let api: Api<ConfigMap> = Api::namespaced(self.inner.client.clone(), &id.namespace);
+        let api: Api<ConfigMap> = Api::namespaced(self.inner.client.clone(), &wanted.skill.namespace);
         // Most skills have one; the largest have ten.
-        let shards = futures::future::try_join_all(names.iter().map(|name| timed(api.get(name)))).await?;
-        let content = artifact::read(&shards).map_err(|error| ArtifactError::Broken(error.to_string()))?;
-        Ok(judge(id, revision, names, content))
-    }
-
-    /// An artifact that is not in service any more, by its digest: its revision and its ConfigMaps.
-    async fn find(&self, id: &SkillRef, digest: &str) -> Result<Option<(String, Vec<String>)>, ArtifactError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.inner.client.clone(), &id.namespace);
-        let labels = format!("{LABEL_SKILL}={},{LABEL_SKILL_NAMESPACE}={}", id.name, id.namespace);
-        let found = timed(api.list_metadata(&ListParams::default().labels(&labels))).await?;
-        let of_digest = found.items.iter().filter(|map| {
-            map.annotations()
-                .get(ANNOTATION_DIGEST)
-                .is_some_and(|other| other == digest)
-        });
-        let mut revisions: HashMap<String, Vec<String>> = HashMap::new();
-        for map in of_digest {
-            if let Some(revision) = map.labels().get(LABEL_REVISION) {
-                revisions.entry(revision.clone()).or_default().push(map.name_any());
+        let calls = wanted.config_maps.iter().map(|map| timed(api.get(&map.name)));
+        let shards = futures::future::try_join_all(calls).await?;
+        match wanted.read(&shards) {
+            Ok(content) => Ok(judge(wanted, content)),
+            Err(Unfit::Unreadable(why)) => Err(ArtifactError::Broken(why)),
+            Err(Unfit::Swapped(why)) => {
+                self.tell(&wanted.skill, &why).await;
+                Err(ArtifactError::Broken(why))
             }
         }
-        Ok(revisions.into_iter().next())
+    }
+
+    /// Tells the owner of a skill that somebody has put something else in the place of what was judged.
+    async fn tell(&self, id: &SkillRef, why: &str) {
+        let object = self.inner.shared.read(|world| {
+            let skill = world.skills.get(&id.namespace, &id.name)?;
+            Some(skill.object_ref(&()))
+        });
+        if let Some(object) = object {
+            let note = format!("{why}; it is not served. Delete it, and the controller delivers the content again");
+            self.inner.events.warn(&object, SWAPPED, "Serve", &note).await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -329,14 +325,13 @@ impl Artifacts {
 
 impl Table {
     fn drop_content(&mut self, key: &(SkillRef, String)) {
-        if let Some(content) = self.content.remove(key) {
-            self.bytes -= size(&content);
+        if self.content.remove(key).is_some() {
             self.order.retain(|other| other != key);
         }
     }
 }
 
-fn judge(id: &SkillRef, revision: &str, names: &[String], content: artifact::Content) -> Content {
+fn judge(wanted: &InService, content: artifact::Content) -> Content {
     let files = content
         .files
         .iter()
@@ -348,9 +343,7 @@ fn judge(id: &SkillRef, revision: &str, names: &[String], content: artifact::Con
         })
         .collect();
     let summary = Arc::new(Summary {
-        skill: id.clone(),
-        revision: revision.to_owned(),
-        digest: content.digest.clone(),
+        in_service: wanted.clone(),
         overrides: overrides_to_line(&content.overrides.to_load()),
         resources: content
             .overrides
@@ -358,22 +351,14 @@ fn judge(id: &SkillRef, revision: &str, names: &[String], content: artifact::Con
             .as_ref()
             .and_then(|sandbox| sandbox.resources.clone()),
         files,
-        config_maps: names.to_vec(),
     });
-    let skill = knack_skill::load(content.to_load(id)).skill.map(Arc::new);
+    let skill = knack_skill::load(content.to_load(&wanted.skill)).skill.map(Arc::new);
     Content {
+        share: None,
         summary,
         skill,
         files: content.files,
     }
-}
-
-/// The skill's identity, and the revision that its status says is in service, with its ConfigMaps.
-fn in_service(skill: &Skill) -> Option<(SkillRef, String, Vec<String>)> {
-    let status = skill.status.as_ref()?;
-    let artifact = status.artifact.as_ref()?;
-    let names = status.config_maps.iter().map(|map| map.name.clone()).collect();
-    Some((reference(skill), artifact.revision.clone(), names))
 }
 
 /// The identity of a Skill object.
@@ -391,7 +376,10 @@ fn name(id: &SkillRef) -> String {
 }
 
 fn size(content: &Content) -> usize {
-    content.files.values().map(|file| file.bytes.len()).sum()
+    let files = content.files.iter();
+    files
+        .map(|(path, file)| path.len() + file.bytes.len() + FILE_BYTES)
+        .sum()
 }
 
 async fn timed<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ArtifactError> {

@@ -9,13 +9,12 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::judged::{Standing, standing};
 use super::metrics::Metrics;
-use super::runtime_line::has_node;
 use super::settings::HubSettings;
 use super::watch::Shared;
 use crate::api::vocabulary::FIELD_MANAGER_HUB;
 use crate::api::{SkillRuntime, SkillRuntimeSpec};
-use crate::execution::Language;
 use crate::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RunnerSource, RuntimeView};
 use crate::hub_api::RuntimeName;
 
@@ -43,7 +42,10 @@ impl std::fmt::Debug for Executors {
 #[derive(Debug, Clone)]
 struct Running {
     uid: String,
+    /// The spec of the last generation seen Ready, which is what runs.
     spec: SkillRuntimeSpec,
+    /// Nothing new runs and nothing stands ready; what runs goes on to its end.
+    is_stopped: bool,
     executor: Arc<JobExecutor>,
     told: Told,
 }
@@ -90,7 +92,24 @@ impl Executors {
         })
     }
 
-    /// The executor of a runtime.
+    /// The executor that runs code of a runtime as it is written now, or why none does.
+    pub fn serving(&self, runtime: &SkillRuntime) -> Result<Arc<JobExecutor>, String> {
+        let name = name_of(runtime);
+        let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let uid = runtime.uid().unwrap_or_default();
+        let entry = running.get_mut(&name).filter(|entry| entry.uid == uid);
+        let Some(entry) = entry else {
+            return Err(match standing(runtime, None) {
+                Standing::Stops(why) => why,
+                Standing::Serves | Standing::GoesOn => format!("SkillRuntime {name} is not served yet; try again"),
+            });
+        };
+        // The request may be faster than the event that `follow` waits for.
+        self.judge(entry, runtime)?;
+        Ok(Arc::clone(&entry.executor))
+    }
+
+    /// The executor of a runtime, for asking about what it has run.
     pub fn get(&self, runtime: &RuntimeName) -> Option<Arc<JobExecutor>> {
         let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         running.get(runtime).map(|running| Arc::clone(&running.executor))
@@ -135,11 +154,12 @@ impl Executors {
             });
             for (name, runtime) in wanted {
                 match running.get_mut(&name) {
-                    Some(entry) if entry.spec == runtime.spec => {}
                     Some(entry) => {
-                        entry.spec = runtime.spec.clone();
-                        entry.executor.update(self.view(runtime));
+                        if let Err(why) = self.judge(entry, runtime) {
+                            tracing::debug!(runtime = %name, %why, "a runtime is not served now");
+                        }
                     }
+                    None if standing(runtime, None) != Standing::Serves => {}
                     None => {
                         tracing::info!(runtime = %name, "a runtime is served");
                         let executor =
@@ -147,6 +167,7 @@ impl Executors {
                         let entry = Running {
                             uid: runtime.uid().unwrap_or_default(),
                             spec: runtime.spec.clone(),
+                            is_stopped: false,
                             executor,
                             told: Told::default(),
                         };
@@ -157,7 +178,41 @@ impl Executors {
         }
         for executor in closed {
             // The runtime is gone: its Jobs go with it, and whoever waits is told by the executor.
-            tokio::spawn(async move { executor.shutdown().await });
+            tokio::spawn(async move { executor.retire().await });
+        }
+    }
+
+    /// Brings an executor to what its runtime's standing says. Errors: why no code runs.
+    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), String> {
+        match standing(runtime, Some(&entry.spec)) {
+            Standing::Serves => {
+                if entry.is_stopped || entry.spec != runtime.spec {
+                    entry.spec = runtime.spec.clone();
+                    entry.is_stopped = false;
+                    entry.executor.update(self.view(runtime));
+                }
+                Ok(())
+            }
+            Standing::GoesOn => {
+                if entry.is_stopped {
+                    let mut judged = runtime.clone();
+                    judged.spec = entry.spec.clone();
+                    entry.is_stopped = false;
+                    entry.executor.update(self.view(&judged));
+                }
+                Ok(())
+            }
+            Standing::Stops(why) => {
+                if !entry.is_stopped {
+                    entry.is_stopped = true;
+                    let view = RuntimeView {
+                        suspended: true,
+                        ..(*entry.executor.view()).clone()
+                    };
+                    entry.executor.update(view);
+                }
+                Err(why)
+            }
         }
     }
 
@@ -174,11 +229,8 @@ impl Executors {
         if let Some(image) = self.settings.runner_image.clone() {
             defaults.runner = RunnerSource::ImageVolume { image };
         }
-        let mut view = RuntimeView::of(runtime, &defaults);
-        if has_node(runtime) {
-            view.languages = vec![Language::Node];
-        }
-        view
+        defaults.languages.clone_from(&self.settings.default_languages);
+        RuntimeView::of(runtime, &defaults)
     }
 
     /// Tells counts and owner to metrics and, where they changed, to the status of runtimes that this replica owns.

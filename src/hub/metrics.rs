@@ -10,6 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::views::ViewCounts;
+use crate::serving::ConnectionMetrics;
+
 /// Seconds of an execution, from the POST to its last frame.
 const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
@@ -45,10 +48,12 @@ pub struct Metrics {
     queued: Family<OfRuntime, Gauge>,
     /// Open catalog streams.
     pub streams: Gauge,
-    /// Open connections.
-    pub connections: Gauge,
-    /// TLS handshakes that failed.
-    pub handshake_failures: Counter,
+    /// How often views were made.
+    pub views: ViewCounts,
+    /// Connections of the listener.
+    pub listener: ConnectionMetrics,
+    memory_held: Gauge,
+    memory_total: Gauge,
 }
 
 impl Default for Metrics {
@@ -76,13 +81,23 @@ impl Default for Metrics {
         registry.register("queued", "Executions that wait for a place, by runtime", queued.clone());
         let streams = Gauge::default();
         registry.register("catalog_streams", "Open catalog streams", streams.clone());
-        let connections = Gauge::default();
-        registry.register("connections", "Open TLS connections", connections.clone());
-        let handshake_failures = Counter::default();
+        let views = ViewCounts::default();
+        let (built, patched) = (views.built.clone(), views.patched.clone());
+        registry.register("views_built", "Views made from all skills", built);
+        registry.register("views_patched", "Views made from another one and what changed", patched);
+        let listener = ConnectionMetrics::default();
+        listener.register(&mut registry, "listener");
+        let memory_held = Gauge::default();
         registry.register(
-            "handshake_failures",
-            "TLS handshakes that failed or took too long",
-            handshake_failures.clone(),
+            "memory_held_bytes",
+            "Bytes held for others: bodies, waiting runs, results, content of skills",
+            memory_held.clone(),
+        );
+        let memory_total = Gauge::default();
+        registry.register(
+            "memory_budget_bytes",
+            "Bytes that may be held for others, by the memory limit",
+            memory_total.clone(),
         );
         Self {
             registry: Mutex::new(registry),
@@ -93,8 +108,10 @@ impl Default for Metrics {
             running,
             queued,
             streams,
-            connections,
-            handshake_failures,
+            views,
+            listener,
+            memory_held,
+            memory_total,
         }
     }
 }
@@ -128,6 +145,12 @@ impl Metrics {
         set(&self.warm, ready);
         set(&self.running, running);
         set(&self.queued, queued);
+    }
+
+    /// Sets what is held of the memory budget.
+    pub fn memory(&self, held_bytes: usize, total_bytes: usize) {
+        self.memory_held.set(i64::try_from(held_bytes).unwrap_or(i64::MAX));
+        self.memory_total.set(i64::try_from(total_bytes).unwrap_or(i64::MAX));
     }
 
     /// Forgets a runtime.

@@ -15,6 +15,8 @@ pub mod artifacts;
 pub mod auth;
 mod body;
 pub mod executors;
+pub mod in_service;
+mod judged;
 pub mod metrics;
 pub mod routes;
 pub mod runtime_line;

@@ -6,13 +6,14 @@ use crate::api::SkillRuntime;
 use crate::api::runtime_sandbox::ModelCode;
 use crate::catalog::RuntimeSettings;
 use crate::catalog::remote::convert::activation_to_name;
+use crate::execution::Language;
 use crate::hub_api::{PinLine, RuntimeLine};
 
 /// `maxSnapshotAgeSeconds` of a runtime that names none: an hour outlives any upgrade of the hub.
 const MAX_SNAPSHOT_AGE_SECONDS: u64 = 3600;
 
-/// The settings of a runtime. Keys, Secrets and environment grants are not among them.
-pub fn runtime_line(runtime: &SkillRuntime) -> RuntimeLine {
+/// The settings of a runtime whose sandboxes have these interpreters. Keys, Secrets and environment grants are not among them.
+pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLine {
     let (spec, base) = (&runtime.spec, RuntimeSettings::default());
     let namespace = runtime.namespace().unwrap_or_default();
     let injection = &spec.gateway.injection;
@@ -27,7 +28,7 @@ pub fn runtime_line(runtime: &SkillRuntime) -> RuntimeLine {
                 activation_to_name(word.into())
             }),
         model_code: spec.sandbox.model_code == ModelCode::Allow,
-        node: has_node(runtime),
+        node: languages.contains(&Language::Node),
         timeout_seconds: spec.sandbox.timeout_seconds.unwrap_or(base.timeout.as_secs()),
         max_timeout_seconds: spec.sandbox.max_timeout_seconds.unwrap_or(base.max_timeout.as_secs()),
         // The pod's cgroup bounds memory; an address space limit of the same size would only break what maps much.
@@ -56,12 +57,4 @@ pub fn runtime_line(runtime: &SkillRuntime) -> RuntimeLine {
             .map(|(api, upstream)| (api.clone(), upstream.url.clone()))
             .collect(),
     }
-}
-
-/// Whether `run_code` offers JavaScript: told by the image's name, as the released images are called.
-pub fn has_node(runtime: &SkillRuntime) -> bool {
-    let image = runtime.spec.sandbox.image.as_deref().unwrap_or_default();
-    let (name, _) = image.split_once('@').unwrap_or((image, ""));
-    let base = name.rsplit('/').next().unwrap_or(name);
-    base.split(':').next().is_some_and(|base| base.contains("node"))
 }

@@ -4,12 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use kube::Client;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,13 +21,23 @@ use super::tls::Certificate;
 use super::views::Views;
 use super::watch::{self, Shared};
 use crate::api::vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
-use crate::execution::job::{JobClients, JobSettings};
+use crate::execution::job::{JobClients, JobSettings, ResultMemory};
+use crate::memory::MemoryBudget;
 use crate::probes::Probes;
+use crate::serving::{Bounds, Serving, Stop, serve};
 
-/// Connections at once: each catalog stream and each execution has one; a thousand gateways with a few runs each.
-const CONNECTIONS_MAX: usize = 8192;
-/// Time for a TLS handshake, and for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bounds of the listener. Each catalog stream and each execution has a connection: a thousand gateways with a few runs each,
+/// which may all come from one address where a mesh or a load balancer stands between.
+const BOUNDS: Bounds = Bounds {
+    connections: 8192,
+    connections_per_peer: 4096,
+    head: Duration::from_secs(10),
+    // Longer than a gateway keeps an unused connection.
+    idle: Duration::from_mins(2),
+    // Results wait in memory for their reader; a line comes every 10 s, so a reader that lives takes some.
+    stalled: Duration::from_mins(1),
+    http2: false,
+};
 /// How long running streams may take after the stop signal: runs are handed over to the next owner anyway.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often artifacts of deleted skills are forgotten.
@@ -42,6 +48,7 @@ const PRUNE_EVERY: Duration = Duration::from_mins(1);
 pub struct HubProbes {
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
+    memory: MemoryBudget,
     lists: usize,
     draining: AtomicBool,
 }
@@ -58,6 +65,7 @@ impl Probes for HubProbes {
     }
 
     fn metrics(&self) -> String {
+        self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
         self.metrics.text()
     }
 }
@@ -72,10 +80,12 @@ pub struct Hub {
 
 impl Hub {
     /// Starts the watches. Must be called inside a tokio runtime.
-    pub fn start(client: &Client, clients: JobClients, job_settings: JobSettings, settings: HubSettings) -> Self {
+    pub fn start(client: &Client, clients: JobClients, mut job_settings: JobSettings, settings: HubSettings) -> Self {
         let settings = Arc::new(settings);
+        let memory = MemoryBudget::of_process();
+        job_settings.memory = Some(ResultMemory::of(&memory));
         let (shared, metrics) = (Arc::new(Shared::default()), Arc::new(Metrics::default()));
-        let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared));
+        let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), clients.events.clone(), &memory);
         let on_skill = {
             let artifacts = artifacts.clone();
             move |skill: &crate::api::Skill| artifacts.want(skill)
@@ -91,6 +101,7 @@ impl Hub {
         let probes = Arc::new(HubProbes {
             shared: Arc::clone(&shared),
             metrics: Arc::clone(&metrics),
+            memory: memory.clone(),
             lists: watch::lists(&settings),
             draining: AtomicBool::new(false),
         });
@@ -103,9 +114,14 @@ impl Hub {
                 settings.default_runtime.clone(),
                 watch::lists(&settings),
             ),
-            views: Views::new(Arc::clone(&shared), artifacts.clone(), Arc::clone(&settings)),
+            views: Views::new(
+                Arc::clone(&shared),
+                artifacts.clone(),
+                Arc::clone(&settings),
+                metrics.views.clone(),
+            ),
             executors: Executors::new(clients, job_settings, Arc::clone(&settings)),
-            bodies: Bodies::default(),
+            bodies: Bodies::of(&memory),
             artifacts,
             shared,
             metrics,
@@ -139,71 +155,26 @@ pub async fn run(
         Arc::clone(&state.metrics),
         stop.clone(),
     ));
-    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()));
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let connections = TaskTracker::new();
-    loop {
-        // An error means that the semaphore is closed, which it never is.
-        let place =
-            tokio::select! { () = stop.cancelled() => break, place = Arc::clone(&places).acquire_owned() => place };
-        let stream = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of descriptors, most likely: accepting on at full speed would only heat the machine.
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-        };
-        let (acceptor, state, stop) = (acceptor.clone(), Arc::clone(&state), stop.clone());
-        connections.spawn(async move {
-            let _place = place;
-            serve(acceptor, stream, state, stop).await;
-        });
-    }
+    let stopping = Stop::default();
+    let serving = Serving {
+        bounds: BOUNDS,
+        tls: Some(TlsAcceptor::from(Arc::new(certificate.server_config()))),
+        metrics: state.metrics.listener.clone(),
+    };
+    let router = router(Arc::clone(&state), stop.clone());
+    let connections = tasks.spawn(serve(listener, router, serving, stopping.clone()));
+    stop.cancelled().await;
     probes.draining.store(true, Ordering::Release);
-    connections.close();
+    stopping.close.cancel();
     // The executors hand over first: their callers hear where to go, and their streams end by that.
     let ended = async {
         let _ = executors.await;
-        connections.wait().await;
+        let _ = connections.await;
     };
     if tokio::time::timeout(DRAIN_TIMEOUT, ended).await.is_err() {
         tracing::warn!("streams still open after {} s were cut", DRAIN_TIMEOUT.as_secs());
+        stopping.cut.cancel();
     }
     drop(watches);
     Ok(())
-}
-
-async fn serve(acceptor: TlsAcceptor, stream: TcpStream, state: Arc<HubState>, stop: CancellationToken) {
-    // Frames are small and wanted at once.
-    let _ = stream.set_nodelay(true);
-    let metrics = Arc::clone(&state.metrics);
-    let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await else {
-        metrics.handshake_failures.inc();
-        return;
-    };
-    metrics.connections.inc();
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT);
-    let service = TowerToHyperService::new(router(state, stop.clone()));
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection ended");
-    }
-    metrics.connections.dec();
 }

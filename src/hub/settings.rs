@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::execution::Language;
 use crate::hub_api::RuntimeName;
 use crate::telemetry::Tracer;
 
@@ -18,6 +19,8 @@ pub struct HubSettings {
     pub watch_namespaces: BTreeSet<String>,
     /// Image of runtimes that name none.
     pub default_image: Option<String>,
+    /// Interpreters of that image, most used first.
+    pub default_languages: Vec<Language>,
     /// Image that brings the runner into sandboxes; they have it themselves when absent.
     pub runner_image: Option<String>,
     /// Whether images may go without a digest.

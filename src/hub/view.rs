@@ -1,15 +1,14 @@
 //! What one runtime serves to one kind of caller, and how that changes. Pure.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use knack_skill::model::{ActivationMode, SkillRef};
 use kube::ResourceExt as _;
 
 use super::artifacts::{Summary, reference};
-use super::runtime_line::runtime_line;
 use crate::api::{Skill, SkillRuntime};
-use crate::hub_api::{CatalogLine, Hello, PROTOCOL, Removed, RuntimeLine, SkillLine, Synced};
+use crate::hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced};
 use crate::selection::{Caller, Scope, select};
 
 /// A complete state of a catalog.
@@ -19,59 +18,118 @@ pub struct View {
     pub runtime: RuntimeLine,
     /// Skills served, by identity. Empty while the runtime is suspended.
     pub skills: BTreeMap<SkillRef, Arc<SkillLine>>,
-    /// Highest resourceVersion of any Skill that this replica has seen.
-    pub seen: String,
+    /// The same by digest, once somebody asks for content.
+    by_digest: OnceLock<HashMap<String, SkillRef>>,
 }
 
-/// Builds a view. `summary` finds the artifact of a revision; a skill whose artifact is not read yet is left out until it is.
+impl View {
+    /// A skill that is made of a digest.
+    pub fn of_digest(&self, digest: &str) -> Option<&SkillRef> {
+        let made = || {
+            let lines = self.skills.iter();
+            lines.map(|(id, line)| (line.digest.clone(), id.clone())).collect()
+        };
+        self.by_digest.get_or_init(made).get(digest)
+    }
+}
+
+/// Builds a view. `summary` finds the artifact of a skill; one whose artifact is not read yet is left out until it is.
 pub fn build<'a>(
+    runtime: &'a SkillRuntime,
+    settings: RuntimeLine,
+    scope: &Scope<'_>,
+    caller: Caller<'_>,
+    skills: impl IntoIterator<Item = &'a Skill>,
+    summary: impl Fn(&Skill) -> Option<Arc<Summary>>,
+) -> View {
+    let served = lines(runtime, scope, caller, skills, summary);
+    View {
+        runtime: settings,
+        skills: served,
+        by_digest: OnceLock::new(),
+    }
+}
+
+/// What changes of a view when some skills did: each with what it is now, `None` for one that is gone. `None` if nothing does.
+/// Whether a skill is served depends on no other skill.
+pub fn patch<'a>(
+    view: &View,
+    runtime: &'a SkillRuntime,
+    scope: &Scope<'_>,
+    caller: Caller<'_>,
+    changed: &'a BTreeMap<SkillRef, Option<Arc<Skill>>>,
+    summary: impl Fn(&Skill) -> Option<Arc<Summary>>,
+) -> Option<View> {
+    let skills = changed.values().flatten().map(|skill| &**skill);
+    let mut now = lines(runtime, scope, caller, skills, summary);
+    let same = |id: &SkillRef| match (view.skills.get(id), now.get(id)) {
+        (Some(before), Some(after)) => !content_differs(before, after),
+        (before, after) => before.is_none() && after.is_none(),
+    };
+    if changed.keys().all(same) {
+        return None;
+    }
+    let mut skills = view.skills.clone();
+    for id in changed.keys() {
+        match now.remove(id) {
+            Some(line) => skills.insert(id.clone(), line),
+            None => skills.remove(id),
+        };
+    }
+    Some(View {
+        runtime: view.runtime.clone(),
+        skills,
+        by_digest: OnceLock::new(),
+    })
+}
+
+fn lines<'a>(
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
     caller: Caller<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
-    seen: &str,
-    summary: impl Fn(&SkillRef, &str) -> Option<Arc<Summary>>,
-) -> View {
-    let settings = runtime_line(runtime);
+    summary: impl Fn(&Skill) -> Option<Arc<Summary>>,
+) -> BTreeMap<SkillRef, Arc<SkillLine>> {
     let mut served = BTreeMap::new();
-    if !settings.suspend {
+    if !runtime.spec.suspend {
         for item in select(runtime, scope, caller, skills) {
             if item.accepted.is_err() || item.mode == ActivationMode::Never {
                 continue;
             }
             let id = reference(item.skill);
-            if let Some(line) = line(item.skill, &id, &summary) {
+            if let Some(line) = summary(item.skill).map(|summary| line(item.skill, &id, &summary)) {
                 served.insert(id, Arc::new(line));
             }
         }
     }
-    View {
-        runtime: settings,
-        skills: served,
-        seen: seen.to_owned(),
-    }
+    served
 }
 
-fn line(skill: &Skill, id: &SkillRef, summary: &impl Fn(&SkillRef, &str) -> Option<Arc<Summary>>) -> Option<SkillLine> {
-    let revision = &skill.status.as_ref()?.artifact.as_ref()?.revision;
-    let summary = summary(id, revision)?;
-    Some(SkillLine {
+fn line(skill: &Skill, id: &SkillRef, summary: &Summary) -> SkillLine {
+    SkillLine {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
         uid: skill.uid().unwrap_or_default(),
         resource_version: skill.resource_version().unwrap_or_default(),
-        digest: summary.digest.clone(),
+        digest: summary.in_service.digest.clone(),
+        created: skill
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(0, |time| time.0.as_second()),
         overrides: summary.overrides.clone(),
-    })
+    }
 }
 
-/// The lines of a stream's beginning.
-pub fn index(view: &View) -> Vec<CatalogLine> {
+/// The lines of a stream's beginning, for a client's namespace if one was asked for.
+pub fn index(view: &View, seen: &str, client_namespace: Option<&str>) -> Vec<CatalogLine> {
     let mut lines = vec![
         CatalogLine::Hello(Hello {
-            protocol: PROTOCOL,
+            protocol: PROTOCOLS.max,
+            protocol_min: Some(PROTOCOLS.min),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            resource_version: view.seen.clone(),
+            resource_version: seen.to_owned(),
+            client_namespace: client_namespace.map(str::to_owned),
         }),
         CatalogLine::Runtime(Box::new(view.runtime.clone())),
     ];
@@ -80,13 +138,16 @@ pub fn index(view: &View) -> Vec<CatalogLine> {
             .values()
             .map(|skill| CatalogLine::Skill(Box::new((**skill).clone()))),
     );
-    lines.push(synced(view));
+    lines.push(synced(seen));
     lines
 }
 
 /// The lines that lead from one state to the next; none if nothing that a gateway knows has changed.
-pub fn changes(before: &View, after: &View) -> Vec<CatalogLine> {
+pub fn changes(before: &Arc<View>, after: &Arc<View>, seen: &str) -> Vec<CatalogLine> {
     let mut lines = Vec::new();
+    if Arc::ptr_eq(before, after) {
+        return lines;
+    }
     if settings_differ(&before.runtime, &after.runtime) {
         lines.push(CatalogLine::Runtime(Box::new(after.runtime.clone())));
     }
@@ -110,14 +171,14 @@ pub fn changes(before: &View, after: &View) -> Vec<CatalogLine> {
         }
     }
     if !lines.is_empty() {
-        lines.push(synced(after));
+        lines.push(synced(seen));
     }
     lines
 }
 
-fn synced(view: &View) -> CatalogLine {
+fn synced(seen: &str) -> CatalogLine {
     CatalogLine::Synced(Synced {
-        resource_version: view.seen.clone(),
+        resource_version: seen.to_owned(),
     })
 }
 
@@ -137,9 +198,10 @@ fn content_differs(one: &SkillLine, other: &SkillLine) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hub::runtime_line::runtime_line;
     use crate::hub_api::Overrides;
 
-    fn view(skills: &[(&str, &str, &str)], suspend: bool) -> View {
+    fn view(skills: &[(&str, &str, &str)], suspend: bool) -> Arc<View> {
         let runtime = SkillRuntime::new(
             "r",
             crate::api::SkillRuntimeSpec {
@@ -158,15 +220,16 @@ mod tests {
                 uid: format!("uid {name}"),
                 resource_version: (*version).to_owned(),
                 digest: (*digest).to_owned(),
+                created: 0,
                 overrides: Overrides::default(),
             };
             (id, Arc::new(line))
         };
-        View {
-            runtime: runtime_line(&runtime),
+        Arc::new(View {
+            runtime: runtime_line(&runtime, &[]),
             skills: skills.iter().map(line).collect(),
-            seen: "99".to_owned(),
-        }
+            by_digest: OnceLock::new(),
+        })
     }
 
     fn told(lines: &[CatalogLine]) -> Vec<String> {
@@ -186,7 +249,7 @@ mod tests {
     #[test]
     fn a_stream_begins_with_everything() {
         assert_eq!(
-            told(&index(&view(&[("x", "1", "d")], false))),
+            told(&index(&view(&[("x", "1", "d")], false), "99", None)),
             ["hello 99", "runtime suspend=false", "skill x d", "synced"]
         );
     }
@@ -194,15 +257,19 @@ mod tests {
     #[test]
     fn only_what_a_gateway_would_serve_differently_is_told() {
         let before = view(&[("x", "1", "d"), ("y", "2", "e")], false);
-        assert!(changes(&before, &before).is_empty());
+        assert!(changes(&before, &before, "99").is_empty());
         // A status write: another version, the same content.
-        assert!(changes(&before, &view(&[("x", "7", "d"), ("y", "2", "e")], false)).is_empty());
+        assert!(changes(&before, &view(&[("x", "7", "d"), ("y", "2", "e")], false), "99").is_empty());
         assert_eq!(
-            told(&changes(&before, &view(&[("x", "7", "f"), ("z", "8", "g")], false))),
+            told(&changes(
+                &before,
+                &view(&[("x", "7", "f"), ("z", "8", "g")], false),
+                "99"
+            )),
             ["skill x f", "skill z g", "removed y 2", "synced"]
         );
         assert_eq!(
-            told(&changes(&before, &view(&[], true))),
+            told(&changes(&before, &view(&[], true), "99")),
             ["runtime suspend=true", "removed x 1", "removed y 2", "synced"]
         );
     }

@@ -1,22 +1,40 @@
-//! Views, built once per change of the world and shared by every stream that shows the same.
+//! Views, shared by every stream that shows the same, and brought up to date by what changed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use knack_skill::model::SkillRef;
+use prometheus_client::metrics::counter::Counter;
 
 use super::artifacts::{Artifacts, reference};
+use super::runtime_line::runtime_line;
 use super::settings::HubSettings;
-use super::view::{View, build};
+use super::view::{View, build, patch};
 use super::watch::Shared;
-use crate::hub_api::RuntimeName;
-use crate::selection::{Caller, Scope};
+use super::world::{Change, World};
+use crate::api::{Skill, SkillRuntime};
+use crate::execution::job::languages;
+use crate::hub_api::{RuntimeLine, RuntimeName};
+use crate::selection::{Caller, NamespaceLabels, Scope};
 
-/// Views kept: one for each runtime and each namespace that sees it its own way.
+/// Views kept: one for each runtime and each namespace that sees it its own way. Those that no stream shows go first.
 const KEPT: usize = 1024;
 
 /// A runtime, and whose view of it: `None` for everything.
 type Key = (RuntimeName, Option<String>);
+
+/// A view with the number of the last change that is in it. Its own lock: while it is built, others who want the same wait
+/// and share it, and others who want another one do not wait.
+type Slot = Arc<Mutex<Option<(u64, Arc<View>)>>>;
+
+/// How often views were made; the difference to the changes of the cluster is what was saved.
+#[derive(Debug, Clone, Default)]
+pub struct ViewCounts {
+    /// From all skills.
+    pub built: Counter,
+    /// By a few skills that changed.
+    pub patched: Counter,
+}
 
 /// The views of one hub.
 #[derive(Debug)]
@@ -24,35 +42,77 @@ pub struct Views {
     shared: Arc<Shared>,
     artifacts: Artifacts,
     settings: Arc<HubSettings>,
-    built: Mutex<HashMap<Key, (u64, Arc<View>)>>,
+    counts: ViewCounts,
+    slots: Mutex<HashMap<Key, Slot>>,
+}
+
+/// What a view is made of, taken out of the world, which goes on meanwhile.
+struct Material {
+    version: u64,
+    runtime: Arc<SkillRuntime>,
+    namespaces: Arc<NamespaceLabels>,
+    skills: Skills,
+}
+
+enum Skills {
+    /// The view stands as it is.
+    Same,
+    All(Vec<Arc<Skill>>),
+    Changed(BTreeMap<SkillRef, Option<Arc<Skill>>>),
 }
 
 impl Views {
     /// Views of a world.
-    pub fn new(shared: Arc<Shared>, artifacts: Artifacts, settings: Arc<HubSettings>) -> Self {
+    pub fn new(shared: Arc<Shared>, artifacts: Artifacts, settings: Arc<HubSettings>, counts: ViewCounts) -> Self {
         Self {
             shared,
             artifacts,
             settings,
-            built: Mutex::default(),
+            counts,
+            slots: Mutex::default(),
         }
     }
 
     /// The view at least as new as the world's `version`; `None` for a runtime that is gone.
     pub fn get(&self, version: u64, runtime: &RuntimeName, sees: Option<&str>) -> Option<Arc<View>> {
         let key = (runtime.clone(), sees.map(str::to_owned));
-        // Built under the lock: the others who want the same wait and share it instead of building it again.
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, view)) = built.get(&key)
+        let slot = self.slot(&key);
+        let mut slot = lock(&slot);
+        if let Some((at, view)) = &*slot
             && *at >= version
         {
             return Some(Arc::clone(view));
         }
-        let view = Arc::new(self.build(runtime, sees)?);
-        if built.len() >= KEPT {
-            built.clear();
-        }
-        built.insert(key, (version, Arc::clone(&view)));
+        let known = slot.as_ref().map(|(at, _)| *at);
+        let Some(material) = self.shared.read(|world| Material::of(world, runtime, known)) else {
+            lock(&self.slots).remove(&key);
+            return None;
+        };
+        let scope = self.scope(runtime, &material.namespaces);
+        let caller = sees.map_or(Caller::All, Caller::Namespace);
+        let summary = |skill: &Skill| self.artifacts.summary(skill);
+        let before = slot.as_ref().map(|(_, view)| Arc::clone(view));
+        let view = match (material.skills, before) {
+            (Skills::Same, Some(view)) => view,
+            (Skills::Changed(changed), Some(view)) => {
+                match patch(&view, &material.runtime, &scope, caller, &changed, summary) {
+                    Some(patched) => {
+                        self.counts.patched.inc();
+                        Arc::new(patched)
+                    }
+                    None => view,
+                }
+            }
+            (Skills::All(skills), _) => {
+                self.counts.built.inc();
+                let skills = skills.iter().map(|skill| &**skill);
+                let line = self.line(&material.runtime);
+                Arc::new(build(&material.runtime, line, &scope, caller, skills, summary))
+            }
+            // Only what is known is brought up to date.
+            (Skills::Same | Skills::Changed(_), None) => return None,
+        };
+        *slot = Some((material.version, Arc::clone(&view)));
         Some(view)
     }
 
@@ -66,36 +126,35 @@ impl Views {
             };
             let scope = self.scope(runtime, &world.namespaces);
             let caller = sees.map_or(Caller::All, Caller::Namespace);
-            let view = build(
-                runtime_object,
-                &scope,
-                caller,
-                std::iter::once(&**object),
-                "",
-                |id, revision| self.artifacts.summary(id, revision),
-            );
+            let line = self.line(runtime_object);
+            let one = std::iter::once(&**object);
+            let view = build(runtime_object, line, &scope, caller, one, |skill| {
+                self.artifacts.summary(skill)
+            });
             view.skills.contains_key(&reference(object))
         })
     }
 
-    fn build(&self, runtime: &RuntimeName, sees: Option<&str>) -> Option<View> {
-        self.shared.read(|world| {
-            let object = world.runtime(runtime)?;
-            let scope = self.scope(runtime, &world.namespaces);
-            let caller = sees.map_or(Caller::All, Caller::Namespace);
-            let skills = world.skills.iter().map(|skill| &**skill);
-            Some(build(
-                object,
-                &scope,
-                caller,
-                skills,
-                world.skills.seen(),
-                |id, revision| self.artifacts.summary(id, revision),
-            ))
-        })
+    fn line(&self, runtime: &SkillRuntime) -> RuntimeLine {
+        let languages = languages(&runtime.spec.sandbox, &self.settings.default_languages);
+        runtime_line(runtime, &languages)
     }
 
-    fn scope<'s>(&'s self, runtime: &RuntimeName, namespaces: &'s crate::selection::NamespaceLabels) -> Scope<'s> {
+    fn slot(&self, key: &Key) -> Slot {
+        let mut slots = lock(&self.slots);
+        if slots.len() >= KEPT && !slots.contains_key(key) {
+            // A stream has its view in hand; without one the slot's is the only one.
+            slots.retain(|_, slot| {
+                Arc::strong_count(slot) > 1 || lock(slot).as_ref().is_some_and(|(_, view)| Arc::strong_count(view) > 1)
+            });
+            if slots.len() >= KEPT {
+                slots.clear();
+            }
+        }
+        Arc::clone(slots.entry(key.clone()).or_default())
+    }
+
+    fn scope<'s>(&'s self, runtime: &RuntimeName, namespaces: &'s NamespaceLabels) -> Scope<'s> {
         Scope {
             cluster_default: self.settings.is_cluster_default(runtime),
             namespaces,
@@ -104,3 +163,49 @@ impl Views {
         }
     }
 }
+
+impl Material {
+    /// For a view in which the changes up to `known` are; `None` for a runtime that is gone.
+    fn of(world: &World, runtime: &RuntimeName, known: Option<u64>) -> Option<Self> {
+        let changes = known.and_then(|known| world.log.since(known));
+        Some(Self {
+            version: world.log.version(),
+            runtime: Arc::clone(world.runtime(runtime)?),
+            namespaces: Arc::clone(&world.namespaces),
+            skills: match changes {
+                Some(changes) => Skills::after(world, runtime, changes),
+                None => Skills::All(world.skills.iter().cloned().collect()),
+            },
+        })
+    }
+}
+
+impl Skills {
+    fn after<'w>(world: &'w World, runtime: &RuntimeName, changes: impl Iterator<Item = &'w Change>) -> Self {
+        let mut changed = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Skill(id) => {
+                    let skill = world.skills.get(&id.namespace, &id.name).cloned();
+                    changed.insert(id.clone(), skill);
+                }
+                Change::Runtime(name) if name != runtime => {}
+                Change::Runtime(_) | Change::All => return Self::All(world.skills.iter().cloned().collect()),
+            }
+        }
+        if changed.is_empty() {
+            Self::Same
+        } else {
+            Self::Changed(changed)
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is valid between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "views_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::settings::HubSettings;
-use super::world::{World, trim};
+use super::world::{Change, World, trim};
 use crate::api::{Skill, SkillRuntime};
 
 /// Load balancers drop idle watches, one at 240 s; asking anew after 200 s notices.
@@ -43,17 +43,22 @@ impl Shared {
         read(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Changes the world; `change` says whether readers should look again.
-    pub fn write(&self, change: impl FnOnce(&mut World) -> bool) {
-        let look = change(&mut self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner));
-        if look {
-            self.touch();
+    /// Changes the world; `change` says what that changes for readers.
+    pub fn write(&self, change: impl FnOnce(&mut World) -> Option<Change>) {
+        let version = {
+            let mut world = self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let change = change(&mut world);
+            change.map(|change| world.log.note(change))
+        };
+        if let Some(new) = version {
+            // Of two writers the second may be here first.
+            self.version.send_modify(|version| *version = new.max(*version));
         }
     }
 
-    /// Makes every reader look again.
-    pub fn touch(&self) {
-        self.version.send_modify(|version| *version += 1);
+    /// Highest resourceVersion of any Skill that this replica has seen.
+    pub fn seen(&self) -> String {
+        self.read(|world| world.skills.seen().to_owned())
     }
 
     /// Follows the changes.

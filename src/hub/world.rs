@@ -1,18 +1,116 @@
-//! What the hub knows of the cluster: an index fed by watch events. Pure.
+//! What the hub knows of the cluster: an index fed by watch events, and what changed in it lately. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use knack_skill::model::SkillRef;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::skill::Source;
-use crate::api::{Skill, SkillRuntime};
+use crate::api::vocabulary::CONDITION_READY;
+use crate::api::{Skill, SkillRuntime, SkillStatus};
 use crate::hub_api::RuntimeName;
 use crate::selection::NamespaceLabels;
 
 /// Namespace and name.
 pub type Key = (String, String);
+
+/// What an event changed of what is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// One Skill.
+    Skill(SkillRef),
+    /// One runtime.
+    Runtime(RuntimeName),
+    /// Anything: a list was read, or the labels of a namespace changed.
+    All,
+}
+
+/// An object of which an event may change nothing that is served.
+pub trait Watched: ResourceExt {
+    /// Whether two states of it are served differently.
+    fn differs(&self, other: &Self) -> bool;
+
+    /// A change of it.
+    fn changed(&self) -> Change;
+}
+
+impl Watched for Skill {
+    /// Conditions, verdicts of runtimes and versions are left out: [`trim`] has dropped them.
+    fn differs(&self, other: &Self) -> bool {
+        self.metadata.uid != other.metadata.uid
+            || self.metadata.labels != other.metadata.labels
+            || self.metadata.deletion_timestamp != other.metadata.deletion_timestamp
+            || self.spec != other.spec
+            || self.status != other.status
+    }
+
+    fn changed(&self) -> Change {
+        Change::Skill(SkillRef {
+            namespace: self.namespace().unwrap_or_default(),
+            name: self.name_any(),
+        })
+    }
+}
+
+impl Watched for SkillRuntime {
+    /// Of the status only what the controller has judged; the hub's own counts are served nowhere.
+    fn differs(&self, other: &Self) -> bool {
+        let judged = |runtime: &Self| {
+            let status = runtime.status.clone().unwrap_or_default();
+            let ready = status
+                .conditions
+                .into_iter()
+                .find(|found| found.type_ == CONDITION_READY);
+            let ready = ready.map(|found| (found.status, found.reason, found.message));
+            (status.observed_generation, ready)
+        };
+        self.metadata.uid != other.metadata.uid
+            || self.metadata.generation != other.metadata.generation
+            || self.metadata.deletion_timestamp != other.metadata.deletion_timestamp
+            || self.spec != other.spec
+            || judged(self) != judged(other)
+    }
+
+    fn changed(&self) -> Change {
+        Change::Runtime(RuntimeName::new(self.namespace().unwrap_or_default(), self.name_any()))
+    }
+}
+
+/// Changes remembered: as many as one apply of a large repository makes between two looks of a stream.
+const LOG_ENTRIES: usize = 4096;
+
+/// The changes of a world, each with a number that grows.
+#[derive(Debug, Default)]
+pub struct ChangeLog {
+    version: u64,
+    entries: VecDeque<(u64, Change)>,
+}
+
+impl ChangeLog {
+    /// The number of the last change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Notes a change; its number.
+    pub fn note(&mut self, change: Change) -> u64 {
+        self.version += 1;
+        if self.entries.len() >= LOG_ENTRIES {
+            self.entries.pop_front();
+        }
+        self.entries.push_back((self.version, change));
+        self.version
+    }
+
+    /// The changes after a number, oldest first; `None` if some of them are forgotten.
+    pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+        let first = self.entries.front().map_or(self.version + 1, |(number, _)| *number);
+        let after = self.entries.iter().filter(move |(number, _)| *number > version);
+        (first <= version + 1).then(|| after.map(|(_, change)| change))
+    }
+}
 
 /// Objects of one kind.
 #[derive(Debug)]
@@ -37,19 +135,19 @@ impl<K> Default for Kind<K> {
     }
 }
 
-impl<K: ResourceExt> Kind<K> {
-    /// Takes an event of the watch over `scope` (a namespace; `None`: all). Returns whether readers should look again.
-    pub fn take(&mut self, scope: Option<&str>, event: Event<K>) -> bool {
+impl<K: Watched> Kind<K> {
+    /// Takes an event of the watch over `scope` (a namespace; `None`: all). Returns what it changed of what is served.
+    pub fn take(&mut self, scope: Option<&str>, event: Event<K>) -> Option<Change> {
         match event {
             Event::Init => {
                 self.pending.insert(scope.map(str::to_owned), BTreeMap::new());
-                false
+                None
             }
             Event::InitApply(object) => {
                 self.note(&object);
                 let pending = self.pending.entry(scope.map(str::to_owned)).or_default();
                 pending.insert(key(&object), Arc::new(object));
-                false
+                None
             }
             Event::InitDone => {
                 let listed = self.pending.remove(&scope.map(str::to_owned)).unwrap_or_default();
@@ -57,16 +155,18 @@ impl<K: ResourceExt> Kind<K> {
                     .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
                 self.objects.extend(listed);
                 self.complete += 1;
-                true
+                Some(Change::All)
             }
             Event::Apply(object) => {
                 self.note(&object);
-                self.objects.insert(key(&object), Arc::new(object));
-                true
+                let object = Arc::new(object);
+                let before = self.objects.insert(key(&*object), Arc::clone(&object));
+                let same = before.is_some_and(|before| !before.differs(&object));
+                (!same).then(|| object.changed())
             }
             Event::Delete(object) => {
                 self.note(&object);
-                self.objects.remove(&key(&object)).is_some()
+                self.objects.remove(&key(&object)).map(|_| object.changed())
             }
         }
     }
@@ -113,7 +213,9 @@ pub struct World {
     /// Runtimes.
     pub runtimes: Kind<SkillRuntime>,
     /// Labels of namespaces.
-    pub namespaces: NamespaceLabels,
+    pub namespaces: Arc<NamespaceLabels>,
+    /// What changed lately.
+    pub log: ChangeLog,
     /// Namespaces of a list that is being read.
     pending_namespaces: Option<NamespaceLabels>,
     /// Whether namespaces were listed.
@@ -126,9 +228,9 @@ impl World {
         self.runtimes.get(&name.namespace, &name.name)
     }
 
-    /// Takes an event about namespaces. Returns whether readers should look again.
-    pub fn take_namespace<K: ResourceExt>(&mut self, event: Event<K>) -> bool {
-        match event {
+    /// Takes an event about namespaces. Returns what it changed of what is served.
+    pub fn take_namespace<K: ResourceExt>(&mut self, event: Event<K>) -> Option<Change> {
+        let has_changed = match event {
             Event::Init => {
                 self.pending_namespaces = Some(NamespaceLabels::new());
                 false
@@ -139,17 +241,27 @@ impl World {
                 false
             }
             Event::InitDone => {
-                self.namespaces = self.pending_namespaces.take().unwrap_or_default();
+                self.namespaces = Arc::new(self.pending_namespaces.take().unwrap_or_default());
                 self.namespaces_complete = true;
                 true
             }
             Event::Apply(namespace) => {
                 let labels = namespace.labels().clone();
-                let before = self.namespaces.insert(namespace.name_any(), labels.clone());
-                before.as_ref() != Some(&labels)
+                let has_changed = self.namespaces.get(&namespace.name_any()) != Some(&labels);
+                if has_changed {
+                    Arc::make_mut(&mut self.namespaces).insert(namespace.name_any(), labels);
+                }
+                has_changed
             }
-            Event::Delete(namespace) => self.namespaces.remove(&namespace.name_any()).is_some(),
-        }
+            Event::Delete(namespace) => {
+                let name = namespace.name_any();
+                self.namespaces.contains_key(&name) && {
+                    Arc::make_mut(&mut self.namespaces).remove(&name);
+                    true
+                }
+            }
+        };
+        has_changed.then_some(Change::All)
     }
 
     /// What is still being read for the first time, if anything; `lists` = watches per kind.
@@ -172,6 +284,14 @@ pub fn trim(mut skill: Skill) -> Skill {
     skill.metadata.managed_fields = None;
     // kubectl's client-side apply keeps the whole object, source included, in an annotation.
     skill.metadata.annotations = None;
+    skill.metadata.generation = None;
+    skill.status = skill.status.map(|status| SkillStatus {
+        activation: status.activation,
+        artifact: status.artifact,
+        config_maps: status.config_maps,
+        inputs: status.inputs,
+        ..SkillStatus::default()
+    });
     skill
 }
 
@@ -206,7 +326,7 @@ mod tests {
         for (scope, name) in [("a", "x"), ("b", "y")] {
             kind.take(Some(scope), Event::Init);
             kind.take(Some(scope), Event::InitApply(runtime(scope, name, "5")));
-            assert!(kind.take(Some(scope), Event::InitDone));
+            assert_eq!(kind.take(Some(scope), Event::InitDone), Some(Change::All));
         }
         assert!(kind.is_complete(2));
         kind.take(Some("a"), Event::Init);
@@ -218,6 +338,72 @@ mod tests {
         );
         kind.take(Some("a"), Event::InitDone);
         assert_eq!(names(&kind), ["a/z", "b/y"]);
+    }
+
+    #[test]
+    fn what_changes_nothing_that_is_served_is_no_change() {
+        let mut kind = Kind::default();
+        let skill = |version: &str, ready: &str, revision: &str, label: &str| -> Skill {
+            let skill = serde_json::from_value(serde_json::json!({
+                "metadata": {"namespace": "n", "name": "s", "uid": "u", "resourceVersion": version, "labels": {"l": label}},
+                "spec": {"source": {}},
+                "status": {
+                    "observedGeneration": version.len(),
+                    "conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                    "artifact": {"revision": revision, "digest": "d", "size": 1, "fileCount": 1},
+                },
+            }));
+            trim(skill.unwrap())
+        };
+        let changed = Some(Change::Skill(SkillRef {
+            namespace: "n".to_owned(),
+            name: "s".to_owned(),
+        }));
+        for (object, expected) in [
+            (skill("1", "False", "a", "x"), &changed),
+            (skill("22", "True", "a", "x"), &None),
+            (skill("23", "True", "b", "x"), &changed),
+            (skill("24", "True", "b", "y"), &changed),
+            (skill("25", "False", "b", "y"), &None),
+        ] {
+            assert_eq!(kind.take(None, Event::Apply(object)), *expected);
+        }
+        assert_eq!(kind.seen(), "25");
+        let mut kind = Kind::default();
+        let told = |warm: i64, ready: &str| -> SkillRuntime {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"namespace": "n", "name": "r"}, "spec": {},
+                "status": {"warmPool": {"ready": warm, "desired": 2}, "conditions": [
+                    {"type": "Ready", "status": ready, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                ]},
+            }))
+            .unwrap()
+        };
+        assert!(kind.take(None, Event::Apply(told(0, "True"))).is_some());
+        assert_eq!(
+            kind.take(None, Event::Apply(told(2, "True"))),
+            None,
+            "a count of the pool"
+        );
+        assert!(
+            kind.take(None, Event::Apply(told(2, "False"))).is_some(),
+            "the fence is gone"
+        );
+    }
+
+    #[test]
+    fn a_log_that_has_forgotten_says_so() {
+        let mut log = ChangeLog::default();
+        let count = |log: &ChangeLog, version| log.since(version).map(Iterator::count);
+        assert_eq!(count(&log, 0), Some(0));
+        for _ in 0..LOG_ENTRIES + 10 {
+            log.note(Change::All);
+        }
+        assert_eq!(
+            (count(&log, log.version()), count(&log, log.version() - 3)),
+            (Some(0), Some(3))
+        );
+        assert_eq!((count(&log, 10), count(&log, 9)), (Some(LOG_ENTRIES), None));
     }
 
     #[test]

@@ -32,13 +32,20 @@ pub enum CatalogLine {
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`super::PROTOCOL`].
+    /// [`super::PROTOCOL`]: the newest that the hub speaks.
     pub protocol: u32,
+    /// The oldest that it speaks; absent: only that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_min: Option<u32>,
     /// Version of the hub's program.
     pub version: String,
     /// Highest resourceVersion of any Skill that this replica has seen: absence from the index proves a deletion only
     /// of what is not newer than this.
     pub resource_version: String,
+    /// The namespace of the client that the catalog is for, as it was asked for ([`crate::api::vocabulary::HEADER_FOR`]). A
+    /// hub that does not know the header says nothing here, and must not be taken to have narrowed anything.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub client_namespace: Option<String>,
 }
 
 /// A complete state.
@@ -74,6 +81,9 @@ pub struct SkillLine {
     pub resource_version: String,
     /// Digest of the tree that is served.
     pub digest: String,
+    /// When the object was made, seconds since the Unix epoch; 0 if the hub does not say.
+    #[serde(default)]
+    pub created: i64,
     /// What the spec sets.
     #[serde(default)]
     pub overrides: Overrides,
@@ -98,6 +108,9 @@ pub struct Overrides {
     /// Template inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inputs: Option<Vec<InputLine>>,
+    /// Ids of other systems.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
     /// Sandbox requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLine>,

@@ -1,6 +1,7 @@
 //! Executions: the request, and the frames of its answer.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{Data, Problem, RuntimeName};
 
@@ -14,7 +15,8 @@ pub struct ExecutionPost {
     pub runtime: RuntimeName,
     /// UUIDv7 whose time is the start of the sender's request.
     pub id: String,
-    /// The skill whose tool runs, an index of `mounts`; absent for code that belongs to none.
+    /// The skill that the run belongs to, an index of `mounts`: the one whose tool runs, or whose image, resources and label
+    /// model-written code takes. Absent for code that belongs to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill: Option<usize>,
     /// What runs.
@@ -34,6 +36,10 @@ pub struct ExecutionPost {
     /// Whether `output` frames are wanted while it runs; the `result` frame has everything either way.
     #[serde(default)]
     pub live: bool,
+    /// For whom the sender asks, in letters and digits that mean something to the sender alone: places and memory are shared
+    /// evenly between those who ask. Heard from senders only that may ask for others (verbs `use-for`, `use-all`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
 }
 
 /// The program.
@@ -51,6 +57,16 @@ pub enum ProgramLine {
     Command {
         /// At least one element.
         argv: Vec<String>,
+    },
+    /// A declared tool of the post's `skill`, which is the only mount. The hub finds it in the revision that is mounted,
+    /// checks the arguments, makes the command line, and starts it in the skill's folder. Only this kind of program is given
+    /// environment values. Since protocol 2.
+    Tool {
+        /// Its name, as declared.
+        name: String,
+        /// What the model gave.
+        #[serde(default)]
+        arguments: Map<String, Value>,
     },
 }
 

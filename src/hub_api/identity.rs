@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for RuntimeName {
 }
 
 /// RFC 1123 label, at most 63 bytes.
-fn is_label(text: &str) -> bool {
+pub fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     !bytes.is_empty()
@@ -106,9 +106,13 @@ impl fmt::Debug for ClientCheck {
 pub struct ClientVerdict {
     /// Whether the client may use the runtime.
     pub allowed: bool,
-    /// `namespace/serviceaccount` of the client, if the token is genuine.
+    /// `namespace/serviceaccount/uid` of the client, if the token is genuine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// Whether the client sees everything that the gateway does. Otherwise, and with a hub that does not say, it sees what
+    /// its namespace sees, for which the gateway asks by name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sees_all: bool,
     /// Why not; absent when allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

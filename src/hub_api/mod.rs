@@ -23,6 +23,7 @@ mod data;
 mod execution;
 mod identity;
 mod problem;
+mod protocol;
 
 pub use catalog::{
     ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RuntimeLine,
@@ -35,11 +36,18 @@ pub use execution::{
     LimitsLine, LocksLine, MountLine, OutputFrame, ProgramLine, ResultFrame, StreamName, TimingsLine,
     WorkingDirectoryLine,
 };
-pub use identity::{ClientCheck, ClientVerdict, ReadRuntimeNameError, RuntimeName, Version};
+pub use identity::{ClientCheck, ClientVerdict, ReadRuntimeNameError, RuntimeName, Version, is_label};
 pub use problem::{FailureLine, Problem, ProblemCode};
+pub use protocol::ProtocolRange;
 
 /// Version of this protocol: the first line of every stream and `GET /v1/version` carry it.
-pub const PROTOCOL: u32 = 1;
+///
+/// 2: `POST /v1/executions` names a declared tool and its arguments; a command line never gets environment grants.
+pub const PROTOCOL: u32 = 2;
+/// Oldest version that is still understood: that of the last two minor releases.
+pub const PROTOCOL_MIN: u32 = 1;
+/// What this build understands of its peers, whether they are older or newer.
+pub const PROTOCOLS: ProtocolRange = ProtocolRange::new(PROTOCOL_MIN, PROTOCOL);
 /// Header of a response or request that says which [`PROTOCOL`] its sender speaks.
 pub const HEADER_PROTOCOL: &str = "x-knack-protocol";
 /// Port of the hub's TLS listener.

@@ -16,6 +16,9 @@ pub struct Problem {
     /// With [`ProblemCode::NotOwner`]: `ip:port` of the replica that runs executions of this runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// The [`super::PROTOCOL`] of the hub that refuses, which its clients read from the head of the answer.
+    #[serde(skip)]
+    pub protocol: Option<u32>,
     /// With [`ProblemCode::Failed`] and [`ProblemCode::Unavailable`]: what the cluster says of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Box<FailureLine>>,
@@ -120,6 +123,7 @@ impl Problem {
             message: message.into(),
             retry_after_seconds: None,
             owner: None,
+            protocol: None,
             failure: None,
         }
     }

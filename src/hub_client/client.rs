@@ -12,7 +12,9 @@ use serde::de::DeserializeOwned;
 
 use super::lines::Lines;
 use super::resolver::HubResolver;
+use super::route::Route;
 use super::sources::{Authorities, CachedFile, Token};
+use crate::api::vocabulary::HEADER_FOR;
 use crate::hub_api::{HEADER_PROTOCOL, PROTOCOL, Problem, ProblemCode};
 use crate::telemetry::{TRACEPARENT, TraceContext};
 
@@ -78,6 +80,10 @@ impl HubError {
 #[derive(Debug, Clone)]
 pub struct HubClient {
     inner: Arc<Inner>,
+    /// Whose namespace its requests are for; absent: the asker's own.
+    client_namespace: Option<Arc<str>>,
+    /// Leads to the replicas; absent: their own addresses are reached.
+    route: Option<Arc<dyn Route>>,
 }
 
 #[derive(Debug)]
@@ -144,7 +150,33 @@ impl HubClient {
                 address: settings.address,
                 current: ArcSwapOption::empty(),
             }),
+            client_namespace: None,
+            route: None,
         })
+    }
+
+    /// The same, led to the replicas by `route`.
+    #[must_use]
+    pub fn routed(self, route: Arc<dyn Route>) -> Self {
+        Self {
+            route: Some(route),
+            ..self
+        }
+    }
+
+    /// The same, asking for a client of another namespace: it is shown, and may run, what that namespace sees.
+    #[must_use]
+    pub fn for_namespace(&self, namespace: &str) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            client_namespace: Some(Arc::from(namespace)),
+            route: self.route.clone(),
+        }
+    }
+
+    /// Whose namespace its requests are for, if not the asker's own.
+    pub fn client_namespace(&self) -> Option<&str> {
+        self.client_namespace.as_deref()
     }
 
     /// The address that it was made with.
@@ -228,14 +260,20 @@ impl HubClient {
             Some(at) if !at.starts_with("https://") => {
                 return Err(HubError::Protocol("an owner's address that is not https".to_owned()));
             }
-            Some(at) => at.trim_end_matches('/'),
-            None => self.inner.url.as_str(),
+            at => match &self.route {
+                Some(route) => route.base(at).await?,
+                None => at.unwrap_or(&self.inner.url).trim_end_matches('/').to_owned(),
+            },
         };
-        Ok(client
+        let request = client
             .request(method, format!("{base}{path_and_query}"))
             .header(header::AUTHORIZATION, bearer)
             .header(header::CONTENT_TYPE, "application/json")
-            .header(HEADER_PROTOCOL, PROTOCOL))
+            .header(HEADER_PROTOCOL, PROTOCOL);
+        Ok(match &self.client_namespace {
+            Some(namespace) => request.header(HEADER_FOR, &**namespace),
+            None => request,
+        })
     }
 
     async fn client(&self) -> Result<reqwest::Client, HubError> {
@@ -325,9 +363,15 @@ async fn check(response: reqwest::Response) -> Result<reqwest::Response, HubErro
         .get(header::RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse().ok());
+    let protocol = response
+        .headers()
+        .get(HEADER_PROTOCOL)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse().ok());
     let bytes = read_bounded(response, PROBLEM_MAX_BYTES).await.unwrap_or_default();
     let mut problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| by_status(status));
     problem.retry_after_seconds = problem.retry_after_seconds.or(retry_after);
+    problem.protocol = protocol;
     Err(HubError::Refused(problem))
 }
 

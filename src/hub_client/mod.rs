@@ -12,9 +12,11 @@
 mod client;
 mod lines;
 mod resolver;
+mod route;
 mod sources;
 
 pub use client::{HubClient, HubClientSettings, HubError};
 pub use lines::Lines;
 pub use resolver::replica_host;
+pub use route::Route;
 pub use sources::{Authorities, Token};

@@ -31,6 +31,16 @@ impl Claim {
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     seen: Option<(Option<String>, Option<String>, Instant)>,
+    /// How long the foreign Lease holds without a change.
+    lasts: Duration,
+}
+
+impl Observed {
+    /// When the foreign Lease that was seen last may be taken, if it does not change until then.
+    pub fn expires(&self) -> Option<Instant> {
+        let (_, _, since) = self.seen.as_ref()?;
+        Some(*since + self.lasts + Duration::from_millis(1))
+    }
 }
 
 /// What to do next.
@@ -48,14 +58,19 @@ pub enum Decision {
 
 /// Decides, and remembers what was seen.
 pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, now: Instant) -> Decision {
+    if lease.is_none() {
+        observed.seen = None;
+    }
     let Some(spec) = lease.map(|lease| lease.spec.clone().unwrap_or_default()) else {
         return Decision::Create;
     };
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
     if holder.is_none() {
+        observed.seen = None;
         return Decision::Take;
     }
     if holder.as_deref() == Some(me) {
+        observed.seen = None;
         return Decision::Renew;
     }
     // The version changes with every renewal, whatever the holder's clock says.
@@ -72,6 +87,7 @@ pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, no
             .and_then(|s| u64::try_from(s).ok())
             .unwrap_or(0),
     );
+    observed.lasts = duration;
     if now.duration_since(since) > duration {
         Decision::Take
     } else {
@@ -137,6 +153,20 @@ mod tests {
                 "{seconds} {version}"
             );
         }
+    }
+
+    #[test]
+    fn a_standby_knows_when_to_look_again() {
+        let (start, mut observed) = (Instant::now(), Observed::default());
+        assert_eq!(observed.expires(), None);
+        decide(&mut observed, Some(&lease("other", "1")), "me", start);
+        let end = observed.expires().unwrap();
+        assert_eq!(
+            decide(&mut observed, Some(&lease("other", "1")), "me", end),
+            Decision::Take
+        );
+        decide(&mut observed, Some(&lease("me", "2")), "me", end);
+        assert_eq!(observed.expires(), None);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Acquiring, renewing and releasing a Lease.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -27,10 +28,18 @@ pub struct LeaseSettings {
     pub identity: String,
     /// Where we answer, for the others; kept in an annotation.
     pub address: Option<String>,
+    /// What the Lease goes with: it is deleted by Kubernetes when this object is.
+    pub owner: Option<OwnerReference>,
+    /// More annotations.
+    pub annotations: BTreeMap<String, String>,
     /// How long a Lease holds without renewal. A successor waits this long, an unlucky holder stops a tenth earlier.
     pub duration: Duration,
-    /// Pause between renewals, and between looks at a foreign Lease; a fifth of the duration or less.
+    /// Pause between renewals; a third of the duration or less.
     pub interval: Duration,
+    /// Pause between looks at a foreign Lease, unless somebody asks for it ([`Nudge`]); half of the duration or less.
+    pub standby: Duration,
+    /// By which a standby is asked to look now.
+    pub nudge: Nudge,
 }
 
 impl LeaseSettings {
@@ -41,9 +50,27 @@ impl LeaseSettings {
             name: name.into(),
             identity: identity.into(),
             address: None,
+            owner: None,
+            annotations: BTreeMap::new(),
             duration: Duration::from_secs(15),
             interval: Duration::from_secs(3),
+            standby: Duration::from_secs(3),
+            nudge: Nudge::default(),
         }
+    }
+}
+
+/// Shortest pause between two looks at a foreign Lease, however many ask for it.
+const NUDGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes a standby look at its Lease soon: somebody needs the holder now, and it may be gone.
+#[derive(Debug, Clone, Default)]
+pub struct Nudge(Arc<Notify>);
+
+impl Nudge {
+    /// Asks for a look within a second.
+    pub fn look(&self) {
+        self.0.notify_one();
     }
 }
 
@@ -53,6 +80,8 @@ pub struct Lease {
     api: Api<LeaseObject>,
     settings: LeaseSettings,
     observed: Observed,
+    /// The Lease as this process has written it last: a renewal begins with it, and asks only if somebody was faster.
+    written: Option<LeaseObject>,
     claim: watch::Sender<Claim>,
 }
 
@@ -65,6 +94,7 @@ impl Lease {
             api,
             settings,
             observed: Observed::default(),
+            written: None,
             claim,
         };
         (lease, receiver)
@@ -75,6 +105,16 @@ impl Lease {
     pub async fn step(&mut self) -> Result<bool, kube::Error> {
         // Counted from before the call: what the server saw later can only end later.
         let started = Instant::now();
+        if let Some(known) = self.written.take() {
+            // Still ours as far as we know: one call instead of two. Of two writers one loses, and then looks.
+            let object = self.object(Some(known));
+            let params = PostParams::default();
+            let call = self.api.replace(&self.settings.name, &params, &object);
+            if let Some(renewed) = self.written(call).await? {
+                self.hold(renewed, started);
+                return Ok(true);
+            }
+        }
         let current = self.call(self.api.get_opt(&self.settings.name)).await?;
         let decision = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
         let written = match decision {
@@ -89,17 +129,25 @@ impl Lease {
                     .await?
             }
         };
-        match written.as_ref().or(current.as_ref()) {
-            Some(lease) => {
-                let mut claim = foreign_claim(lease);
-                // A tenth earlier than others may take it: they count from when they saw the renewal, which is later.
-                let margin = self.settings.duration / 10;
-                claim.mine_until = written.as_ref().map(|_| started + self.settings.duration - margin);
-                self.tell(claim);
-            }
-            None => self.tell(Claim::default()),
+        let is_ours = written.is_some();
+        match (written, current) {
+            (Some(written), _) => self.hold(written, started),
+            (None, Some(current)) => self.tell(foreign_claim(&current)),
+            (None, None) => self.tell(Claim::default()),
         }
-        Ok(written.is_some())
+        Ok(is_ours)
+    }
+
+    /// The Lease was written at `started` or later.
+    fn hold(&mut self, written: LeaseObject, started: Instant) {
+        // A tenth earlier than others may take it: they count from when they saw the renewal, which is later.
+        let margin = self.settings.duration / 10;
+        let claim = Claim {
+            mine_until: Some(started + self.settings.duration - margin),
+            ..foreign_claim(&written)
+        };
+        self.written = Some(written);
+        self.tell(claim);
     }
 
     /// Waits until the Lease is ours.
@@ -110,18 +158,39 @@ impl Lease {
                 Ok(false) => {}
                 Err(error) => self.log(&error),
             }
-            sleep(self.settings.interval).await;
+            self.pause().await;
+        }
+    }
+
+    /// Between two looks at a foreign Lease: until the next is due, one runs out, or somebody asks for it.
+    async fn pause(&self) {
+        let now = Instant::now();
+        let (due, soonest) = (
+            now + self.settings.standby,
+            now + NUDGE_PAUSE.min(self.settings.standby),
+        );
+        let due = self.observed.expires().map_or(due, |end| due.min(end.max(soonest)));
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = async {
+                self.settings.nudge.0.notified().await;
+                sleep_until(soonest).await;
+            } => {}
         }
     }
 
     /// Renews until the claim is lost, which is when this returns.
     pub async fn renew(&mut self) {
+        let mut pause = self.settings.interval;
         loop {
-            sleep(self.settings.interval).await;
+            sleep(pause).await;
+            pause = self.settings.interval;
             match self.step().await {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
+                    // Sooner than usual: another answer that is lost would be the claim's end.
+                    pause = self.settings.interval / 5;
                     self.log(&error);
                     if !self.claim.borrow().is_mine(Instant::now()) {
                         self.tell(Claim::default());
@@ -155,6 +224,7 @@ impl Lease {
             return;
         }
         self.tell(Claim::default());
+        self.written = None;
         let released = async {
             loop {
                 let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
@@ -191,9 +261,13 @@ impl Lease {
         });
         let before = object.spec.take().unwrap_or_default();
         let same = before.holder_identity.as_deref() == Some(self.settings.identity.as_str());
-        if let Some(address) = &self.settings.address {
-            let annotations = object.metadata.annotations.get_or_insert_with(BTreeMap::new);
-            annotations.insert(ANNOTATION_ADDRESS.to_owned(), address.clone());
+        let address = self.settings.address.iter();
+        let address = address.map(|address| (ANNOTATION_ADDRESS.to_owned(), address.clone()));
+        let annotations = object.metadata.annotations.get_or_insert_with(BTreeMap::new);
+        annotations.extend(address.chain(self.settings.annotations.clone()));
+        // Written with every renewal: a Lease of an earlier version has none, and one of an owner made anew has the old one's.
+        if let Some(owner) = &self.settings.owner {
+            object.metadata.owner_references = Some(vec![owner.clone()]);
         }
         object.spec = Some(LeaseSpec {
             holder_identity: Some(self.settings.identity.clone()),

@@ -9,6 +9,8 @@
 
 mod decide;
 mod hold;
+#[cfg(test)]
+mod tests;
 
 pub use decide::{Claim, Decision, Observed, decide};
-pub use hold::{Lease, LeaseSettings};
+pub use hold::{Lease, LeaseSettings, Nudge};

@@ -7,8 +7,8 @@ use crate::api::{Quantity, SkillRuntime};
 
 /// Wall-clock limit of one run where the runtime names none, seconds.
 pub const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
-/// Highest wall-clock limit where the runtime names none, seconds.
-pub const DEFAULT_MAX_TIMEOUT_SECONDS: u64 = 60;
+/// Highest wall-clock limit where the runtime names none, seconds: the most that a dialect gives a run by itself.
+pub const DEFAULT_MAX_TIMEOUT_SECONDS: u64 = knack_skill::call::LITELLM_TIMEOUT_SECONDS;
 
 /// What of a skill's requests the runtime does not allow, if anything. Frontmatter requests are capped instead: their
 /// authors know no runtime.

@@ -1,11 +1,12 @@
 //! The selection itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use knack_skill::model::ActivationMode;
 use kube::ResourceExt as _;
 
 use super::limits;
+use super::names::name_owner;
 use super::types::{Caller, Reason, Rejection, Scope, Selected};
 use crate::api::skill::RuntimesFrom;
 use crate::api::skill_runtime::{SkillPin, SkillSelector};
@@ -55,12 +56,42 @@ fn pin_of<'a>(selector: &'a SkillSelector, runtime: &SkillRuntime, skill: &Skill
         .find(|pin| pin.name == name && Some(pin.namespace.as_deref().unwrap_or(&own)) == namespace.as_deref())
 }
 
+/// Whether a runtime can select a skill of a namespace at all: what changes elsewhere is none of its business.
+pub fn reaches(runtime: &SkillRuntime, scope: &Scope<'_>, namespace: &str) -> bool {
+    let empty = SkillSelector::default();
+    let selector = runtime.spec.skill_selector.as_ref().unwrap_or(&empty);
+    is_in_namespace(runtime, scope, selector, namespace)
+        || selector.skills.iter().any(|pin| {
+            pin.namespace
+                .as_ref()
+                .or(runtime.metadata.namespace.as_ref())
+                .map(String::as_str)
+                == Some(namespace)
+        })
+}
+
+/// The namespaces that a runtime selects from: its own and those of its pins. `None`: any may be one, now or later.
+pub fn namespaces_reached(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<BTreeSet<String>> {
+    let selector = runtime.spec.skill_selector.as_ref();
+    if scope.cluster_default || selector.is_some_and(|selector| selector.namespace_selector.is_some()) {
+        return None;
+    }
+    let own = own_namespace(runtime);
+    let pinned = selector.into_iter().flat_map(|selector| &selector.skills);
+    let pinned = pinned.map(|pin| pin.namespace.clone().unwrap_or_else(|| own.clone()));
+    Some(pinned.chain([own.clone()]).collect())
+}
+
+fn is_in_namespace(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, namespace: &str) -> bool {
+    match &selector.namespace_selector {
+        Some(wanted) => wanted.matches(labels_of(scope, namespace)),
+        None => scope.cluster_default || runtime.metadata.namespace.as_deref().unwrap_or_default() == namespace,
+    }
+}
+
 fn is_selected(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, skill: &Skill) -> bool {
     let namespace = skill.namespace().unwrap_or_default();
-    let in_namespace = match &selector.namespace_selector {
-        Some(wanted) => wanted.matches(labels_of(scope, &namespace)),
-        None => scope.cluster_default || namespace == own_namespace(runtime),
-    };
+    let in_namespace = is_in_namespace(runtime, scope, selector, &namespace);
     let requirements = crate::api::LabelSelector {
         match_labels: selector.match_labels.clone(),
         match_expressions: selector.match_expressions.clone(),
@@ -119,7 +150,7 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
                 mode.as_str()
             ),
         })),
-        None => Ok(None),
+        None => Ok(super::inputs::reservation(skill, pin, mode)),
     };
     Selected {
         skill,
@@ -176,7 +207,8 @@ fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Opti
     })
 }
 
-/// Skills of one name in one view go by `namespace/name`; those that were served without reservation say so.
+/// Of the skills of one name in one view all but one go by `namespace/name`; those of them that were served without
+/// reservation say so.
 fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
     let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, item) in selected.iter().enumerate() {
@@ -193,14 +225,27 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
         if caller == Caller::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
             continue;
         }
-        let namespaces: Vec<_> = skills.iter().take(5).filter_map(|skill| skill.namespace()).collect();
+        let namespaces: Vec<(String, i64)> = skills
+            .iter()
+            .filter_map(|skill| Some((skill.namespace()?, created(skill))))
+            .collect();
+        let candidates = namespaces
+            .iter()
+            .map(|(namespace, created)| (namespace.as_str(), *created));
+        let home = match caller {
+            Caller::Namespace(namespace) => Some(namespace),
+            Caller::All => None,
+        };
+        let Some(owner) = name_owner(candidates, home, &own_namespace(runtime)) else {
+            continue;
+        };
         let message = format!(
-            "skills named {name} exist in {} namespaces ({}); each is called namespace/name here; rename one",
-            places.len(),
-            namespaces.join(", ")
+            "{} skills are named {name}, and {owner}/{name} has the name here; this one is called by its full name, namespace/{name}, except by callers of its own namespace; rename it",
+            places.len()
         );
         for place in places {
             if let Some(item) = selected.get_mut(place)
+                && item.skill.namespace().as_deref() != Some(owner)
                 && matches!(item.accepted, Ok(None))
             {
                 item.accepted = Ok(Some(Rejection {
@@ -210,6 +255,12 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
             }
         }
     }
+}
+
+/// When an object was made, seconds since the Unix epoch.
+fn created(skill: &Skill) -> i64 {
+    let created = skill.metadata.creation_timestamp.as_ref();
+    created.map_or(0, |time| time.0.as_second())
 }
 
 /// Whether callers of other namespaces may see a skill at the cluster default.

@@ -259,7 +259,8 @@ fn shared_names_are_told_where_somebody_sees_both() {
     let everyone = runtime("blue", json!({"skillSelector": {"namespaceSelector": {}}}));
     assert_eq!(
         view(&everyone, false, Caller::All, &both("All")),
-        ["blue/a Listed ok,NameShared", "red/a Listed ok,NameShared"]
+        ["blue/a Listed ok", "red/a Listed ok,NameShared"],
+        "the runtime's own namespace keeps the name"
     );
     let home = runtime("home", json!({}));
     assert_eq!(
@@ -269,6 +270,70 @@ fn shared_names_are_told_where_somebody_sees_both() {
     );
     assert_eq!(
         view(&home, true, Caller::Namespace("blue"), &both("All")),
-        ["blue/a Listed ok,NameShared", "red/a Listed ok,NameShared"]
+        ["blue/a Listed ok", "red/a Listed ok,NameShared"],
+        "whatever others share, a caller's own skill keeps its name"
     );
+    assert_eq!(
+        view(&home, true, Caller::Namespace("grey"), &both("All")),
+        ["red/a Listed ok"],
+        "who sees one of them sees its plain name"
+    );
+}
+
+/// `verdict: message` of a template at a runtime that pins it or not.
+fn template(mode: &str, pin: Option<Value>) -> String {
+    let mut skill = skill("blue", "sum", json!({}), json!({"activation": {"mode": mode}}));
+    let status = skill.status.as_mut().unwrap();
+    status.inputs = serde_json::from_value(json!([{"name": "article", "required": true}, {"name": "length"}])).unwrap();
+    let mut pins = Vec::new();
+    if let Some(inputs) = pin {
+        pins.push(json!({"name": "sum", "mode": mode, "inputs": inputs}));
+    }
+    let runtime = runtime(
+        "blue",
+        json!({"maxActivation": "Always", "skillSelector": {"skills": pins}}),
+    );
+    let none = NamespaceLabels::new();
+    let scope = Scope {
+        cluster_default: false,
+        namespaces: &none,
+        default_image: None,
+        allow_image_tags: false,
+    };
+    let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+    match &selected[0].accepted {
+        Ok(None) => "served".to_owned(),
+        Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
+        Err(rejection) => panic!("{rejection:?}"),
+    }
+}
+
+#[test]
+fn required_inputs_without_values_are_reported_where_only_a_pin_can_give_them() {
+    for (mode, pin, expected) in [
+        (
+            "Always",
+            None,
+            "InputsMissing: required inputs have no value in mode Always: article;",
+        ),
+        (
+            "Auto",
+            None,
+            "InputsMissing: required inputs have no value in mode Auto: article;",
+        ),
+        ("Listed", None, "served"),
+        ("OnRequest", None, "served"),
+        ("Always", Some(json!({})), "InputsMissing"),
+        ("Always", Some(json!({"article": ""})), "InputsMissing"),
+        ("Always", Some(json!({"article": "A"})), "served"),
+        ("Listed", Some(json!({"length": "short"})), "served"),
+        (
+            "Listed",
+            Some(json!({"lenght": "short"})),
+            "InputsUnknown: the pin sets inputs that the skill does not declare: lenght;",
+        ),
+    ] {
+        let said = template(mode, pin.clone());
+        assert!(said.starts_with(expected), "{mode} {pin:?}: {said}");
+    }
 }

@@ -73,11 +73,23 @@ pub enum Reason {
     ImageNotPinned,
     /// Served, at the runtime's `maxActivation`.
     ServedAtCap,
-    /// Served, but other skills here have the same name: each is called `namespace/name`.
+    /// Served, but its required inputs have no values here, so the model is asked to get them.
+    InputsMissing,
+    /// Served, but the pin sets inputs that the skill does not have.
+    InputsUnknown,
+    /// Served, but another skill has the same name here and keeps it: this one is called `namespace/name`.
     NameShared,
 }
 
 impl Reason {
+    /// Whether the skill is served all the same.
+    pub fn is_reservation(self) -> bool {
+        matches!(
+            self,
+            Self::ServedAtCap | Self::InputsMissing | Self::InputsUnknown | Self::NameShared
+        )
+    }
+
     /// The word in status.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -89,6 +101,8 @@ impl Reason {
             Self::ImageNotAllowed => "ImageNotAllowed",
             Self::ImageNotPinned => "ImageNotPinned",
             Self::ServedAtCap => "ServedAtCap",
+            Self::InputsMissing => "InputsMissing",
+            Self::InputsUnknown => "InputsUnknown",
             Self::NameShared => "NameShared",
         }
     }

@@ -15,6 +15,9 @@ const UNPACKED_MAX_BYTES: u64 = 64 << 20;
 const ENTRIES_MAX: usize = 10_000;
 /// Bytes that a tar stream may have in all, headers, padding and skipped entries included: the end of a bomb.
 const STREAM_MAX_BYTES: u64 = 128 << 20;
+/// Bytes of one extension header of a tar, which holds a name that is too long for the entry's own; paths have at most a few
+/// hundred bytes. Libraries read such a header whole, whatever size it claims.
+const EXTENSION_MAX_BYTES: u64 = 64 << 10;
 /// Owner's execute bit.
 const OWNER_EXECUTE: u32 = 0o100;
 
@@ -70,11 +73,12 @@ impl Collector {
     }
 
     /// Reads a file; `size` is what its header promises, the stream decides.
-    fn file(&mut self, path: &str, executable: bool, content: impl Read) -> Result<(), SourceError> {
+    fn file(&mut self, path: &str, executable: bool, size: u64, content: impl Read) -> Result<(), SourceError> {
         let path = path.strip_prefix("./").unwrap_or(path);
         knack_skill::tree::check_path(path).map_err(|why| bad(format!("entry {path:?}: {why}")))?;
         let room = UNPACKED_MAX_BYTES - self.bytes;
-        let mut bytes = Vec::new();
+        // Room for all of it at once: growing by doubling would hold it twice.
+        let mut bytes = Vec::with_capacity(usize::try_from(size.min(room)).unwrap_or_default());
         content
             .take(room + 1)
             .read_to_end(&mut bytes)
@@ -109,13 +113,18 @@ fn unpack_tar(stream: impl Read) -> Result<Files, SourceError> {
         Some(inner) if inner.is::<Endless>() => too_large(format!("more than {} MiB unpacked", STREAM_MAX_BYTES >> 20)),
         _ => bad(format!("broken tar: {error}")),
     };
-    for entry in archive.entries().map_err(|error| broken(&error))? {
+    let mut name = LongName::default();
+    for entry in archive.entries().map_err(|error| broken(&error))?.raw(true) {
         let mut entry = entry.map_err(|error| broken(&error))?;
         collector.entry()?;
-        let raw = entry.path_bytes().into_owned();
-        let path = String::from_utf8(raw).map_err(|_| bad("an entry's path is not UTF-8"))?;
         let kind = entry.header().entry_type();
-        if kind.is_dir() || kind.is_pax_global_extensions() {
+        if is_extension(kind) {
+            name.read(kind, &mut entry)?;
+            continue;
+        }
+        let raw = name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
+        let path = String::from_utf8(raw).map_err(|_| bad("an entry's path is not UTF-8"))?;
+        if kind.is_dir() {
             continue;
         }
         if !kind.is_file() {
@@ -124,9 +133,62 @@ fn unpack_tar(stream: impl Read) -> Result<Files, SourceError> {
             )));
         }
         let executable = entry.header().mode().unwrap_or(0) & OWNER_EXECUTE != 0;
-        collector.file(&path, executable, &mut entry)?;
+        let size = entry.size();
+        collector.file(&path, executable, size, &mut entry)?;
     }
     Ok(collector.files)
+}
+
+fn is_extension(kind: tar::EntryType) -> bool {
+    kind.is_gnu_longname()
+        || kind.is_gnu_longlink()
+        || kind.is_pax_local_extensions()
+        || kind.is_pax_global_extensions()
+}
+
+/// The name that extension headers give to the entry behind them, by either of the two customs.
+#[derive(Default)]
+struct LongName {
+    gnu: Option<Vec<u8>>,
+    pax: Option<Vec<u8>>,
+}
+
+impl LongName {
+    fn read(&mut self, kind: tar::EntryType, entry: &mut tar::Entry<'_, impl Read>) -> Result<(), SourceError> {
+        let size = entry.size();
+        if size > EXTENSION_MAX_BYTES {
+            return Err(too_large(format!(
+                "an extension header of {size} bytes; at most {} KiB are taken",
+                EXTENSION_MAX_BYTES >> 10
+            )));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+        entry
+            .read_to_end(&mut bytes)
+            .map_err(|error| bad(format!("broken tar: {error}")))?;
+        if kind.is_gnu_longname() {
+            if bytes.last() == Some(&0) {
+                bytes.pop();
+            }
+            self.gnu = Some(bytes);
+        } else if kind.is_pax_local_extensions() {
+            for extension in tar::PaxExtensions::new(&bytes) {
+                let extension = extension.map_err(|error| bad(format!("broken tar: {error}")))?;
+                match extension.key_bytes() {
+                    b"path" => self.pax = Some(extension.value_bytes().to_vec()),
+                    // It would move where the next header is looked for; only files of 8 GiB need it.
+                    b"size" => return Err(too_large("an entry whose size stands in an extension header")),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let (gnu, pax) = (self.gnu.take(), self.pax.take());
+        gnu.or(pax)
+    }
 }
 
 /// A stream that ends in an error when it gives too much.
@@ -173,7 +235,8 @@ fn unpack_zip(bytes: &[u8]) -> Result<Files, SourceError> {
                 "entry {path:?} is a link or a special file; only files and folders are taken"
             )));
         }
-        collector.file(&path, mode & OWNER_EXECUTE != 0, &mut entry)?;
+        let size = entry.size();
+        collector.file(&path, mode & OWNER_EXECUTE != 0, size, &mut entry)?;
     }
     Ok(collector.files)
 }

@@ -11,9 +11,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::{CONTENT_LENGTH, LOCATION};
 use reqwest::redirect::Policy;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use network::Network;
 use network::is_public;
@@ -30,11 +32,25 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The whole fetch: 32 MiB at 0.5 MiB/s.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(64);
 
+/// KiB of archives that are held between arrival and use, all fetches together: two of the largest. Whoever may write a Skill
+/// can name any number of them at once.
+const HELD_MAX_KIB: usize = 2 * (ARCHIVE_MAX_BYTES >> 10);
+
 /// Fetches archives.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     client: reqwest::Client,
     allowed: Arc<[Network]>,
+    /// In KiB.
+    room: Arc<Semaphore>,
+}
+
+/// A fetched archive, with its share of the room.
+#[derive(Debug)]
+pub struct Fetched {
+    /// Verified by its digest.
+    pub bytes: Bytes,
+    _room: OwnedSemaphorePermit,
 }
 
 impl Fetcher {
@@ -49,11 +65,12 @@ impl Fetcher {
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(GuardedResolver::new(Arc::clone(&allowed)))
             .build()?;
-        Ok(Self { client, allowed })
+        let room = Arc::new(Semaphore::new(HELD_MAX_KIB));
+        Ok(Self { client, allowed, room })
     }
 
-    /// The bytes of an archive, verified by its digest.
-    pub async fn fetch(&self, source: &ArchiveSource) -> Result<Vec<u8>, SourceError> {
+    /// An archive, verified by its digest. Where there is no room for it, it waits before its first byte.
+    pub async fn fetch(&self, source: &ArchiveSource) -> Result<Fetched, SourceError> {
         let mut url =
             Url::parse(&source.url).map_err(|error| invalid(format!("url {:?} is not valid: {error}", source.url)))?;
         for _ in 0..=REDIRECTS_MAX {
@@ -68,7 +85,15 @@ impl Fetcher {
                 url = redirect(&url, &response)?;
                 continue;
             }
-            return verified(source, body(&url, response).await?);
+            let length = checked(&url, &response)?;
+            let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+            let Ok(held) = Arc::clone(&self.room).acquire_many_owned(room).await else {
+                return Err(failed_transfer(&url, "the transfer failed"));
+            };
+            return Ok(Fetched {
+                bytes: verified(source, body(&url, response, length).await?)?.into(),
+                _room: held,
+            });
         }
         Err(invalid(format!(
             "more than {REDIRECTS_MAX} redirects; name the address they end at"
@@ -134,6 +159,11 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
     } else {
         "the transfer failed"
     };
+    failed_transfer(url, what)
+}
+
+fn failed_transfer(url: &Url, what: &str) -> SourceError {
+    let host = shown(url);
     SourceError::new(
         Cause::Unavailable,
         format!("spec.source.archive: {host}: {what}; it is tried again"),
@@ -146,8 +176,8 @@ fn redirect(url: &Url, response: &reqwest::Response) -> Result<Url, SourceError>
     next.ok_or_else(|| invalid(format!("{} redirects to nowhere", shown(url))))
 }
 
-/// The body, up to the bound.
-async fn body(url: &Url, mut response: reqwest::Response) -> Result<Vec<u8>, SourceError> {
+/// How many bytes the body has at most, judged by the head.
+fn checked(url: &Url, response: &reqwest::Response) -> Result<usize, SourceError> {
     let (status, host) = (response.status(), shown(url));
     if !status.is_success() {
         let text = format!("spec.source.archive: {host} answers {status}");
@@ -159,22 +189,29 @@ async fn body(url: &Url, mut response: reqwest::Response) -> Result<Vec<u8>, Sou
         };
         return Err(SourceError::new(cause, text));
     }
-    let too_large = || {
-        SourceError::new(
-            Cause::TooLarge,
-            format!("spec.source.archive: more than {} MiB", ARCHIVE_MAX_BYTES >> 20),
-        )
-    };
     let announced = response
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > ARCHIVE_MAX_BYTES) {
-        return Err(too_large());
+    match announced {
+        Some(length) if length > ARCHIVE_MAX_BYTES => Err(too_large()),
+        Some(length) => Ok(length),
+        None => Ok(ARCHIVE_MAX_BYTES),
     }
-    let mut bytes = Vec::new();
+}
+
+fn too_large() -> SourceError {
+    SourceError::new(
+        Cause::TooLarge,
+        format!("spec.source.archive: more than {} MiB", ARCHIVE_MAX_BYTES >> 20),
+    )
+}
+
+/// The body, up to its announced length.
+async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Result<Vec<u8>, SourceError> {
+    let mut bytes = Vec::with_capacity(length);
     while let Some(chunk) = response.chunk().await.map_err(|error| failed(url, &error))? {
-        if bytes.len() + chunk.len() > ARCHIVE_MAX_BYTES {
+        if bytes.len() + chunk.len() > length {
             return Err(too_large());
         }
         bytes.extend_from_slice(&chunk);

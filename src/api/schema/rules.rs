@@ -46,6 +46,8 @@ const NAME_LENGTH_TEXT: &str =
 const NAME_FORM_TEXT: &str =
     "metadata.name must be lower-case letters, digits and single hyphens: models read it as part of tool names";
 const ENV_NAME: &str = "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')";
+const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
+const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
 
 /// Every rule.
 pub const RULES: &[Rule] = &[
@@ -122,6 +124,11 @@ pub const RULES: &[Rule] = &[
         "input names are letters, digits, _ and -",
     ),
     skill(
+        "spec.ids[]",
+        "self.matches('^[A-Za-z0-9][A-Za-z0-9_.:-]*$')",
+        "ids are letters, digits, `_`, `-`, `.` and `:`, without slashes, commas and blanks",
+    ),
+    skill(
         "spec.allowedRuntimes.namespaces",
         "(self.from == 'Selector') == has(self.selector)",
         "allowedRuntimes.namespaces needs selector with from: Selector, and only then",
@@ -130,8 +137,8 @@ pub const RULES: &[Rule] = &[
     runtime("", NAME_FORM, NAME_FORM_TEXT),
     runtime(
         "spec.sandbox",
-        "!has(self.timeoutSeconds) || self.timeoutSeconds <= (has(self.maxTimeoutSeconds) ? self.maxTimeoutSeconds : 60)",
-        "sandbox.timeoutSeconds must not be over sandbox.maxTimeoutSeconds (60 when absent); raise the latter",
+        "!has(self.timeoutSeconds) || self.timeoutSeconds <= (has(self.maxTimeoutSeconds) ? self.maxTimeoutSeconds : 120)",
+        "sandbox.timeoutSeconds must not be over sandbox.maxTimeoutSeconds (120 when absent); raise the latter",
     ),
     runtime(
         "spec.sandbox.allowedImages[]",
@@ -148,6 +155,18 @@ pub const RULES: &[Rule] = &[
         "!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
         "a toleration with operator Exists has no value",
     ),
+    runtime(
+        "spec.sandbox.hostUsers",
+        "!self",
+        "sandbox.hostUsers can only be false: sandboxes never need the user ids of the node",
+    ),
+    runtime(
+        "spec.sandbox.languages",
+        "self.all(x, self.exists_one(y, y == x))",
+        "sandbox.languages names each interpreter once",
+    ),
+    runtime("spec.sandbox.podMetadata.labels", POD_KEYS, POD_KEYS_TEXT),
+    runtime("spec.sandbox.podMetadata.annotations", POD_KEYS, POD_KEYS_TEXT),
     runtime(
         "spec.gateway.upstreams",
         "self.all(k, k in ['openai', 'anthropic', 'gemini'])",

@@ -7,8 +7,10 @@ use futures::StreamExt as _;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
+use super::blobs::Blobs;
 use crate::hub_api::{ContentFile, ContentIndex, RuntimeName};
 use crate::hub_client::{HubClient, HubError};
+use crate::memory::OverBudget;
 
 /// Requests at once: enough to hide a round trip of about a millisecond, few enough for one hub to bear a hundred
 /// gateways that start together.
@@ -18,17 +20,45 @@ pub(super) const FETCHES_AT_ONCE: usize = 8;
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     pub(super) files: BTreeMap<String, SkillFile>,
-    /// Hex SHA-256 of every file's content.
-    hashes: BTreeMap<String, String>,
+}
+
+/// Why files cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Missing {
+    /// The hub did not give them.
+    #[error("{0}")]
+    Hub(#[from] HubError),
+    /// There is no room for them.
+    #[error("they do not fit: {0}; raise the memory limit of the gateway, or serve it fewer or smaller skills")]
+    Memory(#[from] OverBudget),
+}
+
+impl Missing {
+    /// Whether asking again soon may help.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Hub(error) => error.is_transient(),
+            Self::Memory(_) => false,
+        }
+    }
 }
 
 /// Trees in use, by digest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Content {
     trees: HashMap<String, Arc<Tree>>,
+    blobs: Blobs,
 }
 
 impl Content {
+    /// Nothing yet; file contents that others have are found in `blobs`.
+    pub(super) fn new(blobs: Blobs) -> Self {
+        Self {
+            trees: HashMap::new(),
+            blobs,
+        }
+    }
+
     pub(super) fn get(&self, digest: &str) -> Option<&Arc<Tree>> {
         self.trees.get(digest)
     }
@@ -44,19 +74,16 @@ impl Content {
         client: &HubClient,
         runtime: &RuntimeName,
         digests: Vec<String>,
-    ) -> HashMap<String, HubError> {
-        let blobs = self.blobs();
+    ) -> HashMap<String, Missing> {
+        let blobs = &self.blobs;
         let missing: Vec<String> = digests
             .into_iter()
             .filter(|digest| !self.trees.contains_key(digest))
             .collect();
         let fetched: Vec<_> = futures::stream::iter(missing)
-            .map(|digest| {
-                let blobs = &blobs;
-                async move {
-                    let tree = fetch_tree(client, runtime, &digest, blobs).await;
-                    (digest, tree)
-                }
+            .map(|digest| async move {
+                let tree = fetch_tree(client, runtime, &digest, blobs).await;
+                (digest, tree)
             })
             .buffer_unordered(FETCHES_AT_ONCE)
             .collect()
@@ -70,33 +97,18 @@ impl Content {
         }
         failed
     }
-
-    /// Everything that is here already, by hash: a change of one file fetches one file.
-    fn blobs(&self) -> HashMap<String, Arc<[u8]>> {
-        let files = self.trees.values().flat_map(|tree| {
-            tree.hashes
-                .iter()
-                .filter_map(|(path, hash)| Some((hash.clone(), Arc::clone(&tree.files.get(path)?.bytes))))
-        });
-        files.collect()
-    }
 }
 
-async fn fetch_tree(
-    client: &HubClient,
-    runtime: &RuntimeName,
-    digest: &str,
-    blobs: &HashMap<String, Arc<[u8]>>,
-) -> Result<Tree, HubError> {
+async fn fetch_tree(client: &HubClient, runtime: &RuntimeName, digest: &str, blobs: &Blobs) -> Result<Tree, Missing> {
     let index: ContentIndex = client.get(&format!("/v1/content/{digest}?runtime={runtime}")).await?;
     check_index(&index)?;
-    let (mut files, mut hashes) = (BTreeMap::new(), BTreeMap::new());
+    let mut files = BTreeMap::new();
     for file in index.files {
+        // A change of one file fetches one file, and what another namespace's catalog holds is not fetched again.
         let bytes = match blobs.get(&file.sha256) {
-            Some(bytes) => Arc::clone(bytes),
-            None => fetch_file(client, runtime, digest, &file).await?,
+            Some(bytes) => bytes,
+            None => fetch_file(client, runtime, digest, &file, blobs).await?,
         };
-        hashes.insert(file.path.clone(), file.sha256);
         files.insert(
             file.path,
             SkillFile {
@@ -106,11 +118,11 @@ async fn fetch_tree(
         );
     }
     if tree::digest(&files) != digest {
-        return Err(HubError::Protocol(
+        return Err(Missing::Hub(HubError::Protocol(
             "files that are not those of their digest".to_owned(),
-        ));
+        )));
     }
-    Ok(Tree { files, hashes })
+    Ok(Tree { files })
 }
 
 /// Before anything is fetched: an index beyond the bounds of a skill is not followed.
@@ -132,19 +144,23 @@ async fn fetch_file(
     runtime: &RuntimeName,
     digest: &str,
     file: &ContentFile,
-) -> Result<Arc<[u8]>, HubError> {
+    blobs: &Blobs,
+) -> Result<Arc<[u8]>, Missing> {
     let path = encode_path(&file.path);
+    let size = usize::try_from(file.size).unwrap_or(usize::MAX);
+    let room = blobs.room(size)?;
     let bytes = client
         .get_bytes(
             &format!("/v1/content/{digest}/{path}?runtime={runtime}"),
-            tree::MAX_FOLDER_BYTES,
+            size.min(tree::MAX_FOLDER_BYTES),
         )
         .await?;
     let hash: String = crate::digest::sha256(&bytes);
     if hash != file.sha256 {
-        return Err(HubError::Protocol("a file that is not what its hash says".to_owned()));
+        let text = "a file that is not what its hash says".to_owned();
+        return Err(Missing::Hub(HubError::Protocol(text)));
     }
-    Ok(Arc::from(&bytes[..]))
+    Ok(blobs.keep(hash, Arc::from(&bytes[..]), room))
 }
 
 /// A path in a URL: everything but unreserved characters and `/` is escaped (RFC 3986).

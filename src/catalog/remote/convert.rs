@@ -26,6 +26,7 @@ pub fn overrides_to_line(overrides: &SpecOverrides) -> Overrides {
             .inputs
             .as_ref()
             .map(|inputs| inputs.iter().map(input_to_line).collect()),
+        ids: overrides.ids.clone(),
         sandbox: overrides.sandbox.as_ref().map(|sandbox| SandboxLine {
             image: sandbox.image.clone(),
             timeout_seconds: sandbox.timeout_seconds,
@@ -49,6 +50,7 @@ pub fn overrides_from_line(line: &Overrides) -> SpecOverrides {
             .inputs
             .as_ref()
             .map(|inputs| inputs.iter().map(input_from_line).collect()),
+        ids: line.ids.clone(),
         sandbox: line.sandbox.as_ref().map(|sandbox| SandboxRequest {
             image: sandbox.image.clone(),
             timeout_seconds: sandbox.timeout_seconds,
@@ -221,6 +223,7 @@ mod tests {
                 default: Some("x".to_owned()),
                 description: None,
             }]),
+            ids: Some(vec!["skill_abc".to_owned()]),
             sandbox: Some(SandboxRequest {
                 image: Some("img".to_owned()),
                 timeout_seconds: Some(3),

@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use knack_skill::catalog::SKILL_MD;
 use knack_skill::model::SkillRef;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::content::Content;
+use super::blobs::Blobs;
+use super::content::{Content, Missing};
 use super::convert::{overrides_from_line, settings_from_line};
 use super::mirror::{Mirror, Taken};
+use super::names;
 use crate::catalog::{LastGood, LiveCatalog, Report, RuntimeSettings, SkillSource, Snapshot, assemble_selected};
-use crate::hub_api::{CatalogLine, RuntimeName, SkillLine};
+use crate::hub_api::{CatalogLine, ProblemCode, RuntimeName, SkillLine};
 use crate::hub_client::{HubClient, HubError, Lines};
+use crate::memory::{MemoryBudget, MemoryShare, OverBudget};
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
 const WAIT_FIRST: Duration = Duration::from_millis(100);
@@ -41,6 +45,11 @@ impl Following {
         // An error means that the task is gone, and no snapshot comes any more.
         let _ = self.first.wait_for(|first| *first).await;
     }
+
+    /// Becomes true with the first snapshot.
+    pub fn first(&self) -> watch::Receiver<bool> {
+        self.first.clone()
+    }
 }
 
 impl Drop for Following {
@@ -51,10 +60,12 @@ impl Drop for Following {
     }
 }
 
-/// Follows `runtime` at a hub. `on_change` gets every new snapshot.
+/// Follows `runtime` at a hub, as the client's namespace sees it if the client has one. Contents of files are kept in
+/// `blobs`, whose budget pays for the catalog too. `on_change` gets every new snapshot.
 pub fn follow(
     client: HubClient,
     runtime: RuntimeName,
+    blobs: Blobs,
     on_change: impl Fn(&Snapshot) + Send + Sync + 'static,
 ) -> (Arc<LiveCatalog>, Following) {
     let settings = RuntimeSettings {
@@ -76,11 +87,13 @@ pub fn follow(
         on_change: Box::new(on_change),
     });
     let follower = Follower {
+        mirror: Mirror::for_namespace(client.client_namespace()),
         client,
         runtime,
         shared: Arc::clone(&shared),
-        mirror: Mirror::default(),
-        content: Content::default(),
+        budget: blobs.budget().clone(),
+        held: None,
+        content: Content::new(blobs),
         sources: BTreeMap::new(),
         last: LastGood::default(),
         first: sender,
@@ -135,6 +148,9 @@ struct Follower {
     shared: Arc<Shared>,
     mirror: Mirror,
     content: Content,
+    /// What pays for the compiled catalog, beside the contents of files.
+    budget: MemoryBudget,
+    held: Option<MemoryShare>,
     /// What the last snapshot was made from, so that a skill whose new content is missing stays as it was.
     sources: BTreeMap<SkillRef, SkillSource>,
     last: LastGood,
@@ -155,7 +171,12 @@ impl Follower {
                 }
                 Err(error) => error,
             };
-            tracing::info!(runtime = %self.runtime, %error, "the catalog's stream ended; connecting again");
+            let client_namespace = self.client.client_namespace();
+            if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
+                tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; asking again");
+            } else {
+                tracing::info!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; connecting again");
+            }
             if let HubError::Refused(problem) = &error
                 && let Some(seconds) = problem.retry_after_seconds
             {
@@ -208,9 +229,10 @@ impl Follower {
             .served()
             .map(|(id, skill)| (id.clone(), skill.clone()))
             .collect();
+        let served_created: Vec<(SkillRef, i64)> = served.iter().map(|(id, line)| (id.clone(), line.created)).collect();
         let digests = served.iter().map(|(_, skill)| skill.digest.clone()).collect();
         let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
-        self.outdated = failed.values().any(HubError::is_transient);
+        self.outdated = failed.values().any(Missing::is_transient);
         let mut reports = Vec::new();
         let mut sources = BTreeMap::new();
         for (id, skill) in served {
@@ -227,15 +249,25 @@ impl Follower {
                 sources.insert(id, source);
             }
         }
+        let names = names::owners(served_created, self.client.client_namespace(), &self.runtime.namespace);
         let in_use: HashSet<&str> = self.mirror.served().map(|(_, skill)| skill.digest.as_str()).collect();
         self.content.retain(|digest| in_use.contains(digest));
         self.sources = sources;
         let (settings, node) = settings_from_line(&self.runtime, &line);
+        if let Err(error) = self.pay_for_catalog() {
+            tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,
+                "a catalog does not fit; raise the memory limit of the gateway");
+            let snapshot = Snapshot::without_catalog(settings, "the gateway has no memory for it");
+            (self.shared.on_change)(&snapshot);
+            self.shared.live.replace(snapshot);
+            self.first.send_replace(true);
+            return;
+        }
         let list: Vec<SkillSource> = self.sources.values().cloned().collect();
         let mut last = std::mem::take(&mut self.last);
         // Judging and compiling thousands of skills takes longer than other requests on this thread should wait.
         let made = tokio::task::spawn_blocking(move || {
-            let snapshot = assemble_selected(&list, settings, node, &mut last, reports);
+            let snapshot = assemble_selected(&list, &names, settings, node, &mut last, reports);
             (snapshot, last)
         });
         match made.await {
@@ -247,6 +279,31 @@ impl Follower {
             }
             Err(error) => tracing::error!(%error, "a snapshot could not be made; please report this"),
         }
+    }
+}
+
+/// A compiled skill holds its text twice, in its own words and in the texts made of it, and its tools.
+const COMPILED_TEXTS: usize = 2;
+/// What a compiled skill takes beside its text: names, indices, schemas of its tools.
+const COMPILED_BYTES: usize = 4 << 10;
+
+impl Follower {
+    /// Takes from the budget what the catalog of the present sources will hold.
+    fn pay_for_catalog(&mut self) -> Result<(), OverBudget> {
+        let text = |source: &SkillSource| source.files.get(SKILL_MD).map_or(0, |file| file.bytes.len());
+        let bytes = self
+            .sources
+            .values()
+            .map(|source| COMPILED_TEXTS * text(source) + COMPILED_BYTES)
+            .sum();
+        match &mut self.held {
+            Some(held) => {
+                held.grow_to(bytes)?;
+                held.shrink_to(bytes);
+            }
+            None => self.held = Some(self.budget.try_take(bytes)?),
+        }
+        Ok(())
     }
 }
 

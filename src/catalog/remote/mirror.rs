@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use knack_skill::model::SkillRef;
 
-use crate::hub_api::{CatalogLine, Hello, PROTOCOL, Removed, RuntimeLine, SkillLine};
+use crate::hub_api::{CatalogLine, Hello, PROTOCOLS, ProtocolRange, Removed, RuntimeLine, SkillLine};
 
 /// Removed skills that are remembered, so that a replica that lags cannot bring them back: more than any replica lags.
 const GONE_MAX: usize = 10_000;
@@ -20,6 +20,8 @@ pub struct Mirror {
     gone: VecDeque<(String, String)>,
     /// The index that is being read: what it has named so far, and how far its replica has seen.
     index: Option<Index>,
+    /// The namespace of the client that the catalog was asked for.
+    client_namespace: Option<String>,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,14 @@ pub enum Taken {
 }
 
 impl Mirror {
+    /// A mirror of what a client's namespace sees; of what the asker sees without one.
+    pub fn for_namespace(client_namespace: Option<&str>) -> Self {
+        Self {
+            client_namespace: client_namespace.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
     /// Takes one line.
     pub fn take(&mut self, line: CatalogLine) -> Taken {
         match line {
@@ -72,10 +82,18 @@ impl Mirror {
     }
 
     fn hello(&mut self, hello: Hello) -> Taken {
-        if hello.protocol != PROTOCOL {
+        let spoken = ProtocolRange::new(hello.protocol_min.unwrap_or(hello.protocol), hello.protocol);
+        if !PROTOCOLS.meets(spoken) {
             return Taken::Refused(format!(
-                "the hub (version {}) speaks protocol {}, this gateway {PROTOCOL}; upgrade the older one",
-                hello.version, hello.protocol
+                "the hub (version {}) speaks protocol {spoken}, this gateway {PROTOCOLS}; upgrade the older one",
+                hello.version
+            ));
+        }
+        // A hub that does not know the question answers with more than was asked for.
+        if hello.client_namespace != self.client_namespace {
+            return Taken::Refused(format!(
+                "the hub (version {}) does not narrow a catalog to one namespace; upgrade it",
+                hello.version
             ));
         }
         self.index = Some(Index {
@@ -171,13 +189,15 @@ fn compare(one: &str, other: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hub_api::{ActivationName, Overrides, Synced};
+    use crate::hub_api::{ActivationName, Overrides, PROTOCOL, Synced};
 
     fn hello(seen: u64) -> CatalogLine {
         CatalogLine::Hello(Hello {
             protocol: PROTOCOL,
+            protocol_min: None,
             version: "1".to_owned(),
             resource_version: seen.to_string(),
+            client_namespace: None,
         })
     }
 
@@ -210,6 +230,7 @@ mod tests {
             uid: uid.to_owned(),
             resource_version: at.to_string(),
             digest: format!("digest {at}"),
+            created: 0,
             overrides: Overrides::default(),
         }))
     }
@@ -290,16 +311,57 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_refused_with_what_to_do() {
-        let line = CatalogLine::Hello(Hello {
-            protocol: PROTOCOL + 1,
-            version: "9.9".to_owned(),
-            resource_version: String::new(),
-        });
-        let Taken::Refused(text) = Mirror::default().take(line) else {
-            panic!()
+    fn a_hub_without_a_protocol_in_common_is_refused_with_what_to_do() {
+        let line = |protocol_min, protocol| {
+            CatalogLine::Hello(Hello {
+                protocol,
+                protocol_min,
+                version: "9.9".to_owned(),
+                resource_version: String::new(),
+                client_namespace: None,
+            })
         };
-        assert!(text.contains("9.9") && text.contains("upgrade"), "{text}");
+        for (min, max) in [
+            (None, PROTOCOLS.max),
+            (None, PROTOCOLS.min),
+            (Some(PROTOCOLS.max), PROTOCOLS.max + 2),
+            (Some(0), PROTOCOLS.min),
+        ] {
+            assert_eq!(Mirror::default().take(line(min, max)), Taken::Noted, "{min:?} {max}");
+        }
+        for (min, max) in [
+            (None, PROTOCOLS.max + 1),
+            (Some(PROTOCOLS.max + 1), PROTOCOLS.max + 2),
+            (None, 0),
+        ] {
+            let Taken::Refused(text) = Mirror::default().take(line(min, max)) else {
+                panic!("{min:?} {max}")
+            };
+            assert!(text.contains("9.9") && text.contains("upgrade"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_catalog_of_another_namespace_is_refused() {
+        let hello = |namespace: Option<&str>| {
+            CatalogLine::Hello(Hello {
+                protocol: PROTOCOL,
+                protocol_min: None,
+                version: "1".to_owned(),
+                resource_version: String::new(),
+                client_namespace: namespace.map(str::to_owned),
+            })
+        };
+        for (asked, told, taken) in [
+            (None, None, true),
+            (Some("a"), Some("a"), true),
+            (Some("a"), Some("b"), false),
+            (Some("a"), None, false),
+            (None, Some("a"), false),
+        ] {
+            let answer = Mirror::for_namespace(asked).take(hello(told));
+            assert_eq!(answer == Taken::Noted, taken, "{asked:?} {told:?}");
+        }
     }
 
     #[test]

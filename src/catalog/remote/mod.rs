@@ -8,11 +8,14 @@
 //! While the hub is away the last snapshot serves, up to `maxSnapshotAgeSeconds`; after that there is none, and nothing
 //! is injected. [`mirror`] and [`convert`] are functions of values; [`follow`] and [`content`] talk to the hub.
 
+mod blobs;
 mod content;
 pub mod convert;
 mod follow;
 pub mod mirror;
+mod names;
 mod one;
 
+pub use blobs::Blobs;
 pub use follow::{Following, follow};
-pub use one::fetch_skill;
+pub use one::{FetchError, fetch_skill};

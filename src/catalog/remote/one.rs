@@ -7,11 +7,39 @@ use knack_skill::LoadInput;
 use knack_skill::model::{Skill, SkillRef};
 use knack_skill::problem::Profile;
 
-use super::content::Content;
+use super::blobs::Blobs;
+use super::content::{Content, Missing};
 use super::convert::overrides_from_line;
 use super::mirror::{Mirror, Taken};
 use crate::hub_api::{CatalogLine, RuntimeName};
-use crate::hub_client::HubClient;
+use crate::hub_client::{HubClient, HubError};
+use crate::memory::MemoryBudget;
+
+/// Why a skill was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The hub gave no answer, or refused.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// It is not there, or cannot be used; the text says what is there instead.
+    #[error("{0}")]
+    Skill(String),
+}
+
+impl From<Missing> for FetchError {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Hub(error) => Self::Hub(error),
+            other @ Missing::Memory(_) => Self::Skill(other.to_string()),
+        }
+    }
+}
+
+impl From<String> for FetchError {
+    fn from(text: String) -> Self {
+        Self::Skill(text)
+    }
+}
 
 /// Fetches a skill as it is served at a runtime, and the time limit of the runtime's runs. The error says what is there
 /// instead.
@@ -19,26 +47,19 @@ pub async fn fetch_skill(
     client: &HubClient,
     runtime: &RuntimeName,
     id: &SkillRef,
-) -> Result<(Arc<Skill>, Duration), String> {
-    let mut lines = client
-        .watch(&format!("/v1/catalog?runtime={runtime}"))
-        .await
-        .map_err(|error| error.to_string())?;
+) -> Result<(Arc<Skill>, Duration), FetchError> {
+    let mut lines = client.watch(&format!("/v1/catalog?runtime={runtime}")).await?;
     let mut mirror = Mirror::default();
-    while let Some(line) = lines
-        .next_value::<CatalogLine>()
-        .await
-        .map_err(|error| error.to_string())?
-    {
+    while let Some(line) = lines.next_value::<CatalogLine>().await? {
         if let Taken::Refused(why) = mirror.take(line) {
-            return Err(why);
+            return Err(why.into());
         }
     }
     let Some(settings) = mirror.settings() else {
-        return Err(format!("the hub told nothing of SkillRuntime {runtime}"));
+        return Err(format!("the hub told nothing of SkillRuntime {runtime}").into());
     };
     if settings.suspend {
-        return Err(format!("SkillRuntime {runtime} is suspended (spec.suspend)"));
+        return Err(format!("SkillRuntime {runtime} is suspended (spec.suspend)").into());
     }
     let Some((_, line)) = mirror.served().find(|(served, _)| *served == id) else {
         let mut names: Vec<String> = mirror
@@ -54,15 +75,16 @@ pub async fn fetch_skill(
         return Err(format!(
             "skill {}/{} is not served to this ServiceAccount at {runtime}; served: {names}",
             id.namespace, id.name
-        ));
+        )
+        .into());
     };
-    let mut content = Content::default();
+    let mut content = Content::new(Blobs::new(MemoryBudget::of_process()));
     let digest = line.digest.clone();
     let mut failed = content.fetch(client, runtime, vec![digest.clone()]).await;
     let Some(tree) = content.get(&digest) else {
         return Err(failed
             .remove(&digest)
-            .map_or_else(String::new, |error| error.to_string()));
+            .map_or_else(|| FetchError::Skill(String::new()), FetchError::from));
     };
     let loaded = knack_skill::load(LoadInput {
         id: id.clone(),
@@ -74,7 +96,7 @@ pub async fn fetch_skill(
     loaded
         .skill
         .map(|skill| (Arc::new(skill), timeout))
-        .ok_or_else(|| format!("skill {}/{} has errors", id.namespace, id.name))
+        .ok_or_else(|| format!("skill {}/{} has errors", id.namespace, id.name).into())
 }
 
 /// Names shown in an error: a screen of them.

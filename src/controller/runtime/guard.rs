@@ -10,21 +10,28 @@ use super::super::conditions::{State, Verdict};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
-use super::super::world::is_controlled_by;
-use super::{fence, quota};
+use super::super::refusal;
+use super::super::world::{is_controlled_by, is_predecessor};
+use super::{fence, quota, register, status};
 use crate::api::SkillRuntime;
-use crate::api::vocabulary::{FIELD_MANAGER, QUOTA_NAME};
+use crate::api::vocabulary::{FIELD_MANAGER, KIND_SKILL_RUNTIME, QUOTA_NAME};
 use crate::execution::job::Defaults;
+use crate::selection::Scope;
 
 /// Puts fence and quota up, or finds them up. A verdict: one cannot stand, and so the runtime cannot serve.
-pub(super) async fn stand(context: &Context, runtime: &SkillRuntime) -> Result<Option<Verdict>, ControllerError> {
+pub(super) async fn stand(
+    context: &Context,
+    runtime: &SkillRuntime,
+    scope: &Scope<'_>,
+) -> Result<Option<Verdict>, ControllerError> {
     let namespace = runtime.namespace().unwrap_or_default();
     let result = match stand_fence(context, runtime, &namespace).await {
-        Ok(None) => stand_quota(context, runtime, &namespace).await,
+        Ok(None) => stand_quota(context, runtime, scope, &namespace).await,
         other => other,
     };
     match result {
-        Err(error) if error.status() == Some(403) => Ok(Some(not_authorized(&namespace))),
+        Err(error) if refusal::is_for_want_of_rights(&error) => Ok(Some(not_authorized(&namespace))),
+        Err(error) => refusal::verdict(&error).map(Some).ok_or(error),
         other => other,
     }
 }
@@ -40,12 +47,16 @@ async fn stand_fence(
     let api: Api<NetworkPolicy> = Api::namespaced(context.client.clone(), namespace);
     let what = |verb: &str| format!("{verb} NetworkPolicy {namespace}/{name}");
     match context.call(|| what("get"), api.get_opt(&name)).await? {
-        Some(found) if !is_controlled_by(&found.metadata, &uid) => {
+        Some(found) if is_controlled_by(&found.metadata, &uid) && fence::is_intact(&found, &wanted) => return Ok(None),
+        Some(found)
+            if !is_controlled_by(&found.metadata, &uid)
+                && !is_predecessor(&found.metadata, KIND_SKILL_RUNTIME, &runtime.name_any(), &uid) =>
+        {
             return Ok(Some(foreign("NetworkPolicy", &name, "this runtime")));
         }
-        Some(found) if fence::is_intact(&found, &wanted) => return Ok(None),
         Some(found) => {
-            warn!(policy = %name, namespace, "the fence was changed; it is put back");
+            // Changed by somebody, or left by an earlier runtime of this name: taken over, so that there is no moment without.
+            warn!(policy = %name, namespace, "the fence was another one; it is put back");
             // A replace, since an apply would leave standing what others added.
             let mut wanted = wanted;
             wanted.metadata.resource_version = found.metadata.resource_version;
@@ -64,25 +75,16 @@ async fn stand_fence(
     Ok(None)
 }
 
-/// One quota for all runtimes of a namespace: it counts by PriorityClass, which they share.
+/// One quota for all runtimes of a namespace: it counts by PriorityClass, which they share. It carries the register.
 async fn stand_quota(
     context: &Context,
     runtime: &SkillRuntime,
+    scope: &Scope<'_>,
     namespace: &str,
 ) -> Result<Option<Verdict>, ControllerError> {
     let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), namespace);
     let what = |verb: &str| format!("{verb} ResourceQuota {namespace}/{QUOTA_NAME}");
     let found = context.call(|| what("get"), api.get_opt(QUOTA_NAME)).await?;
-    let Some(class) = &context.settings.priority_class else {
-        // The installation wants none any more.
-        if found.as_ref().is_some_and(quota::is_ours) {
-            context
-                .call(|| what("delete"), api.delete(QUOTA_NAME, &DeleteParams::default()))
-                .await?;
-            context.metrics.wrote("ResourceQuota");
-        }
-        return Ok(None);
-    };
     let watched = context.world.runtimes();
     let runtimes: Vec<&SkillRuntime> = watched
         .iter()
@@ -93,14 +95,24 @@ async fn stand_quota(
         // On its way out; the others look after the quota.
         return Ok(None);
     }
-    let wanted = quota::quota(namespace, class, &runtimes, &Defaults::new(""));
+    if found.as_ref().is_some_and(|found| !quota::is_ours(found)) {
+        return Ok(Some(foreign("ResourceQuota", QUOTA_NAME, "Knack")));
+    }
+    let defaults = Defaults::new(scope.default_image.unwrap_or_default());
+    let entry = status::objection(runtime, scope)
+        .is_none()
+        .then(|| register::entry(runtime, &defaults));
+    let known = found.as_ref().map(register::of).unwrap_or_default();
+    let register = register::register(&known, &runtimes, runtime, entry);
+    if register::bytes(&register) > register::REGISTER_MAX_BYTES {
+        return Ok(Some(too_large(namespace, register::bytes(&register))));
+    }
+    let class = context.settings.priority_class.as_deref();
+    let wanted = quota::quota(namespace, class, &runtimes, &defaults, register);
     match found {
-        Some(found) if !quota::is_ours(&found) => {
-            return Ok(Some(foreign("ResourceQuota", QUOTA_NAME, "Knack")));
-        }
         Some(found) if quota::is_intact(&found, &wanted) => return Ok(None),
         // The scope cannot be changed in place: another class means another quota.
-        Some(found) if scope(&found) != scope(&wanted) => {
+        Some(found) if scope_selector(&found) != scope_selector(&wanted) => {
             context
                 .call(|| what("delete"), api.delete(QUOTA_NAME, &DeleteParams::default()))
                 .await?;
@@ -121,7 +133,7 @@ async fn stand_quota(
     Ok(None)
 }
 
-fn scope(quota: &ResourceQuota) -> Option<&k8s_openapi::api::core::v1::ScopeSelector> {
+fn scope_selector(quota: &ResourceQuota) -> Option<&k8s_openapi::api::core::v1::ScopeSelector> {
     quota.spec.as_ref()?.scope_selector.as_ref()
 }
 
@@ -137,6 +149,17 @@ fn foreign(kind: &str, name: &str, owner: &str) -> Verdict {
         State::Stalled,
         Reason::NameConflict,
         format!("{kind} {name} exists and does not belong to {owner}; it is left alone. Delete or rename it"),
+    )
+}
+
+fn too_large(namespace: &str, bytes: usize) -> Verdict {
+    Verdict::new(
+        State::Stalled,
+        Reason::TooLarge,
+        format!(
+            "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes of the admission register, more than {}: shorten spec.sandbox.allowedImages or spec.env, or use another namespace",
+            register::REGISTER_MAX_BYTES
+        ),
     )
 }
 

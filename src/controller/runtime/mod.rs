@@ -2,8 +2,10 @@
 
 mod fence;
 mod guard;
+mod listing;
 mod quota;
 mod reconcile;
+mod register;
 mod status;
 
 pub(super) use reconcile::{failed, forget, reconcile};

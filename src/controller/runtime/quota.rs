@@ -1,4 +1,4 @@
-//! How much of a namespace all sandboxes together may take, whoever makes them. Pure.
+//! How much of a namespace all sandboxes together may take, whoever makes them, and what the hub may run there. Pure.
 //!
 //! A ResourceQuota cannot select pods by label. It can by PriorityClass, so the sandboxes have one of their own and
 //! nothing else in the namespace is counted.
@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource as _, ResourceExt as _};
 
+use super::register::{self, Register};
 use crate::api::vocabulary::{LABEL_MANAGED_BY, MANAGED_BY, QUOTA_NAME};
 use crate::api::{Quantity, SkillRuntime};
 use crate::execution::job::{Defaults, RuntimeView};
@@ -22,8 +23,29 @@ const SPARE_PODS: usize = 2;
 const HEADROOM: u128 = 2;
 
 /// The quota of a namespace: the sum over its runtimes, all of which own it. The server takes no ephemeral storage with a
-/// scope of PriorityClass.
-pub(super) fn quota(namespace: &str, class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> ResourceQuota {
+/// scope of PriorityClass. Without a class it bounds nothing, and is there for its annotations: the register.
+pub(super) fn quota(
+    namespace: &str,
+    class: Option<&str>,
+    runtimes: &[&SkillRuntime],
+    defaults: &Defaults,
+    register: Register,
+) -> ResourceQuota {
+    ResourceQuota {
+        metadata: ObjectMeta {
+            name: Some(QUOTA_NAME.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(BTreeMap::from([(LABEL_MANAGED_BY.to_owned(), MANAGED_BY.to_owned())])),
+            annotations: (!register.is_empty()).then_some(register),
+            owner_references: Some(runtimes.iter().filter_map(|runtime| owner(runtime)).collect()),
+            ..ObjectMeta::default()
+        },
+        spec: class.map(|class| bounds(class, runtimes, defaults)),
+        status: None,
+    }
+}
+
+fn bounds(class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> ResourceQuotaSpec {
     let mut hard: BTreeMap<&str, u128> = BTreeMap::new();
     for runtime in runtimes {
         let view = RuntimeView::of(runtime, defaults);
@@ -42,30 +64,20 @@ pub(super) fn quota(namespace: &str, class: &str, runtimes: &[&SkillRuntime], de
             add(name, pods.saturating_mul(own.max(ceiling.map_or(0, Quantity::milli))));
         }
     }
-    ResourceQuota {
-        metadata: ObjectMeta {
-            name: Some(QUOTA_NAME.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            labels: Some(BTreeMap::from([(LABEL_MANAGED_BY.to_owned(), MANAGED_BY.to_owned())])),
-            owner_references: Some(runtimes.iter().filter_map(|runtime| owner(runtime)).collect()),
-            ..ObjectMeta::default()
-        },
-        spec: Some(ResourceQuotaSpec {
-            hard: Some(
-                hard.into_iter()
-                    .map(|(name, milli)| (name.to_owned(), written(milli)))
-                    .collect(),
-            ),
-            scope_selector: Some(ScopeSelector {
-                match_expressions: Some(vec![ScopedResourceSelectorRequirement {
-                    scope_name: "PriorityClass".to_owned(),
-                    operator: "In".to_owned(),
-                    values: Some(vec![class.to_owned()]),
-                }]),
-            }),
-            scopes: None,
+    ResourceQuotaSpec {
+        hard: Some(
+            hard.into_iter()
+                .map(|(name, milli)| (name.to_owned(), written(milli)))
+                .collect(),
+        ),
+        scope_selector: Some(ScopeSelector {
+            match_expressions: Some(vec![ScopedResourceSelectorRequirement {
+                scope_name: "PriorityClass".to_owned(),
+                operator: "In".to_owned(),
+                values: Some(vec![class.to_owned()]),
+            }]),
         }),
-        status: None,
+        scopes: None,
     }
 }
 
@@ -101,7 +113,8 @@ pub(super) fn is_intact(found: &ResourceQuota, wanted: &ResourceQuota) -> bool {
             .map(|(name, value)| (name, Quantity::parse(&value.0).ok().map(|quantity| quantity.milli())))
             .collect();
         let owners: Vec<String> = quota.owner_references().iter().map(|owner| owner.uid.clone()).collect();
-        (hard, spec.scope_selector, spec.scopes.unwrap_or_default(), owners)
+        let scopes = spec.scopes.unwrap_or_default();
+        (hard, spec.scope_selector, scopes, owners, register::of(quota))
     };
     parts(found) == parts(wanted)
 }
@@ -133,7 +146,14 @@ mod tests {
                 &json!({"concurrency": {"maxRuns": 10}, "warmPool": {"replicas": 0}}),
             ),
         );
-        let quota = quota("n", "knack-sandbox", &[&small, &large], &Defaults::new("img"));
+        let register = Register::from([("admitted.knack.dev/small".to_owned(), "uid uid-small".to_owned())]);
+        let quota = quota(
+            "n",
+            Some("knack-sandbox"),
+            &[&small, &large],
+            &Defaults::new("img"),
+            register,
+        );
         // (3 + 1 + 2) x 2 pods of 500m and up to 1 GiB; (10 + 0 + 2) x 2 of 1 CPU and 512 MiB.
         let (small, large) = (12_u64, 24_u64);
         assert_eq!(
@@ -142,6 +162,7 @@ mod tests {
                 "apiVersion": "v1", "kind": "ResourceQuota",
                 "metadata": {
                     "name": "knack-sandboxes", "namespace": "n", "labels": {"app.kubernetes.io/managed-by": "knack"},
+                    "annotations": {"admitted.knack.dev/small": "uid uid-small"},
                     "ownerReferences": [
                         {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "small", "uid": "uid-small"},
                         {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "large", "uid": "uid-large"},
@@ -164,7 +185,9 @@ mod tests {
     #[test]
     fn a_quota_is_intact_however_its_numbers_are_written() {
         let small = runtime("small", &json!({}));
-        let wanted = quota("n", "knack-sandbox", &[&small], &Defaults::new("img"));
+        let of = |class, register| quota("n", class, &[&small], &Defaults::new("img"), register);
+        let wanted = of(Some("knack-sandbox"), Register::new());
+        let entry = |text: &str| Register::from([("admitted.knack.dev/small".to_owned(), text.to_owned())]);
         let with = |name: &str, value: &str| {
             let mut found = wanted.clone();
             let hard = found.spec.as_mut().unwrap().hard.as_mut().unwrap();
@@ -178,6 +201,8 @@ mod tests {
             (with("limits.memory", "9Gi"), false),
             (with("pods", "100k"), false),
             (with("secrets", "1"), false),
+            (of(None, Register::new()), false),
+            (of(Some("knack-sandbox"), entry("image evil")), false),
         ] {
             assert_eq!(is_intact(&found, &wanted), intact, "{found:?}");
         }

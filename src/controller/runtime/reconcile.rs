@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -11,19 +11,20 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::super::conditions::transition;
+use super::super::conditions::{Verdict, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
 use super::super::settings::FENCE_LOOK;
+use super::super::undecodable;
 use super::super::world::{WatchedRuntime, decoded};
 use super::guard;
 use super::status::{objection, own_part, serving, status};
 use crate::api::skill_status::STATUS_RUNTIMES_MAX;
 use crate::api::vocabulary::{API_VERSION, FIELD_MANAGER, KIND_SKILL_RUNTIME};
 use crate::api::{Skill, SkillRuntime, SkillRuntimeStatus};
-use crate::selection::{Caller, Selected, select};
+use crate::selection::{Caller, Scope, Selected, select};
 
 /// Reconciles what a watch brought.
 pub(in super::super) async fn reconcile(
@@ -35,10 +36,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(runtime) => one(&context, runtime).await,
-        Err(invalid) => {
-            warn!(runtime = %watched.name_any(), namespace = ?watched.namespace(), error = %invalid.error, "does not fit its definition");
-            Ok(("invalid", Action::await_change()))
-        }
+        Err(invalid) => undecodable::tell::<SkillRuntime>(&context, KIND_SKILL_RUNTIME, invalid).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context
@@ -56,8 +54,10 @@ pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerE
     Action::requeue(pause)
 }
 
-/// A runtime is gone: the skills that name it look again.
+/// A runtime is gone: the skills that name it look again, and the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
+    context.memory.forget_fences(namespace);
+    context.dirt.skills_of(namespace);
     for skill in context.world.skills() {
         let Some(skill) = decoded(&skill) else { continue };
         let status = skill.status.as_ref();
@@ -86,13 +86,18 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     }
     let labels = context.world.namespace_labels();
     let scope = context.scope(&labels, &namespace, &name);
-    let watched = context.world.skills();
+    // After an edit of its own, also those that it selected before.
+    let watched = if context.memory.has_seen(runtime) {
+        context.world.candidates(runtime, &scope)
+    } else {
+        context.world.skills()
+    };
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
     let selected = select(runtime, &scope, Caller::All, skills.iter().copied());
-    let guard = guard::stand(context, runtime).await?;
+    let (guard, next_look) = guarded(context, runtime, &scope).await?;
     let verdict = guard
         .or_else(|| objection(runtime, &scope))
-        .unwrap_or_else(|| serving(runtime, &selected));
+        .unwrap_or_else(|| serving(runtime, &scope, &selected));
     let before = own_part(runtime);
     let after = status(runtime, &verdict, &selected, Timestamp::now());
     let changed = write(context, runtime, &before, &after).await?;
@@ -111,8 +116,22 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     context.memory.succeeded(&uid);
     Ok((
         if changed { "changed" } else { "unchanged" },
-        Action::requeue(FENCE_LOOK),
+        Action::requeue(next_look),
     ))
+}
+
+/// What stands in the way of a runtime's fence, and when it is looked at again: what happens to skills does not touch it.
+async fn guarded(
+    context: &Context,
+    runtime: &SkillRuntime,
+    scope: &Scope<'_>,
+) -> Result<(Option<Verdict>, Duration), ControllerError> {
+    if let Some(known) = context.memory.fence(runtime) {
+        return Ok(known);
+    }
+    let verdict = guard::stand(context, runtime, scope).await?;
+    context.memory.remember_fence(runtime, verdict.clone());
+    Ok((verdict, FENCE_LOOK))
 }
 
 /// Skills whose status tells something else about this runtime than its selection does.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
+use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
@@ -35,7 +36,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
 }
 
 /// How a runtime without objection reads.
-pub(super) fn serving(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Verdict {
+pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Selected<'_>]) -> Verdict {
     let counts = counts(selected);
     if runtime.spec.suspend {
         return Verdict::new(
@@ -44,11 +45,20 @@ pub(super) fn serving(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Verd
             "spec.suspend is true: nothing is injected, executions answer 503",
         );
     }
-    Verdict::new(
-        State::Ready,
-        Reason::Serving,
-        format!("{} skills served, {} rejected", counts.accepted, counts.rejected),
-    )
+    let mut message = format!("{} skills served, {} rejected", counts.accepted, counts.rejected);
+    if let Some(seconds) = runtime.spec.sandbox.max_timeout_seconds
+        && seconds < LITELLM_TIMEOUT_SECONDS
+    {
+        message.push_str(&format!(
+            "; code of skills named by a litellm id is stopped after {seconds} s instead of {LITELLM_TIMEOUT_SECONDS} s: spec.sandbox.maxTimeoutSeconds"
+        ));
+    }
+    if runtime.spec.default && !scope.cluster_default {
+        message.push_str(
+            "; spec.default has no effect on a cluster: gateways name their runtime, and the cluster default is the controller's --default-runtime",
+        );
+    }
+    Verdict::new(State::Ready, Reason::Serving, message)
 }
 
 fn counts(selected: &[Selected<'_>]) -> SkillCounts {
@@ -72,24 +82,19 @@ pub(super) fn status(
         let (Err(rejection) | Ok(Some(rejection))) = &item.accepted else {
             return None;
         };
-        Some(RejectedSkill {
+        let skill = RejectedSkill {
             namespace: item.skill.namespace().unwrap_or_default(),
             name: item.skill.name_any(),
             reason: rejection.reason.as_str().to_owned(),
             message: cut(&rejection.message, 1024),
-        })
+        };
+        Some((rejection.reason.is_reservation(), skill))
     });
     // Refusals before reservations, so that 20 reservations hide no refusal.
     let mut told: Vec<_> = told.collect();
-    let refused = |skill: &RejectedSkill| {
-        let reservations = [
-            crate::selection::Reason::ServedAtCap,
-            crate::selection::Reason::NameShared,
-        ];
-        !reservations.iter().any(|reason| reason.as_str() == skill.reason)
-    };
-    told.sort_by_key(|skill| !refused(skill));
+    told.sort_by_key(|(is_reservation, _)| *is_reservation);
     told.truncate(STATUS_REJECTED_MAX);
+    let told = told.into_iter().map(|(_, skill)| skill).collect();
     SkillRuntimeStatus {
         observed_generation: Some(generation),
         last_handled_reconcile_at: runtime
@@ -99,6 +104,7 @@ pub(super) fn status(
         conditions: conditions(&before.conditions, generation, verdict, None, now),
         skills: Some(counts(selected)),
         rejected_skills: told,
+        listing: super::listing::listing(runtime, selected),
         catalog_revision: Some(revision(selected)),
         warm_pool: None,
         isolation: None,
@@ -154,6 +160,26 @@ mod tests {
         .unwrap()
     }
 
+    fn scope(namespaces: &NamespaceLabels, cluster_default: bool) -> Scope<'_> {
+        Scope {
+            cluster_default,
+            namespaces,
+            default_image: None,
+            allow_image_tags: false,
+        }
+    }
+
+    #[test]
+    fn a_default_that_is_not_the_clusters_is_said_to_have_no_effect() {
+        let none = NamespaceLabels::new();
+        for (default, cluster_default, expected) in [(true, false, true), (true, true, false), (false, false, false)] {
+            let mut runtime = runtime(json!({}));
+            runtime.spec.default = default;
+            let told = serving(&runtime, &scope(&none, cluster_default), &[]).message;
+            assert_eq!(told.contains("spec.default has no effect"), expected, "{told}");
+        }
+    }
+
     #[test]
     fn images_must_be_there_and_pinned() {
         let none = NamespaceLabels::new();
@@ -174,6 +200,20 @@ mod tests {
                 objection(&runtime(sandbox), &scope).map(|verdict| verdict.reason),
                 expected
             );
+        }
+    }
+
+    #[test]
+    fn a_ceiling_below_the_time_of_a_dialect_is_reported() {
+        let none = NamespaceLabels::new();
+        let message = |sandbox: Value| serving(&runtime(sandbox), &scope(&none, false), &[]).message;
+        assert!(message(json!({"maxTimeoutSeconds": 60})).contains("after 60 s instead of 120 s"));
+        for sandbox in [
+            json!({}),
+            json!({"maxTimeoutSeconds": 120}),
+            json!({"maxTimeoutSeconds": 600}),
+        ] {
+            assert_eq!(message(sandbox), "0 skills served, 0 rejected");
         }
     }
 
@@ -201,7 +241,7 @@ mod tests {
         let selected = select(&runtime, &scope, Caller::All, &skills);
         let made = status(
             &runtime,
-            &serving(&runtime, &selected),
+            &serving(&runtime, &scope, &selected),
             &selected,
             Timestamp::UNIX_EPOCH,
         );

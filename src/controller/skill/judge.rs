@@ -13,6 +13,9 @@ use crate::sources::Files;
 /// Most problems that a condition lists.
 const TOLD_MAX: usize = 5;
 
+/// Who judges: another version may see more in the same files, so what an earlier one judged is looked at again.
+pub(super) const JUDGE: &str = env!("CARGO_PKG_VERSION");
+
 /// A skill that was judged valid, with its content packed.
 #[derive(Debug)]
 pub(super) struct Judged {

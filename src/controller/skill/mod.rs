@@ -14,3 +14,4 @@ mod status;
 mod verdicts;
 
 pub(super) use reconcile::{failed, reconcile};
+pub(super) use status::DESCRIPTION_MAX;

@@ -2,18 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{DeleteParams, ListParams};
-use kube::core::PartialObjectMeta;
+use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use crate::api::Skill;
-use crate::api::vocabulary::{LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
+use crate::api::vocabulary::LABEL_REVISION;
 
 /// One ConfigMap of some revision.
 #[derive(Debug, Clone)]
@@ -41,7 +39,7 @@ fn superseded(shards: &[Shard], in_service: &str, keep: usize) -> BTreeSet<Strin
         .collect()
 }
 
-/// Deletes the ConfigMaps of superseded revisions, but none that a live Job names.
+/// Deletes the ConfigMaps of superseded revisions. A run needs none of them: its files came with its request.
 pub(super) async fn prune(
     context: &Context,
     skill: &Skill,
@@ -66,14 +64,7 @@ pub(super) async fn prune(
             })
         })
         .collect();
-    let mut gone = superseded(&shards, in_service, usize::try_from(keep).unwrap_or(usize::MAX));
-    if gone.is_empty() {
-        return Ok(());
-    }
-    let Some(used) = used_by_jobs(context, skill).await else {
-        return Ok(());
-    };
-    gone.retain(|revision| !used.contains(revision));
+    let gone = superseded(&shards, in_service, usize::try_from(keep).unwrap_or(usize::MAX));
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
     for shard in shards.iter().filter(|shard| gone.contains(&shard.revision)) {
         let what = || format!("delete ConfigMap {namespace}/{}", shard.name);
@@ -88,37 +79,6 @@ pub(super) async fn prune(
         debug!(skill = %skill.name_any(), %namespace, revision = %shard.revision, "revision pruned");
     }
     Ok(())
-}
-
-/// Revisions of a skill that unfinished Jobs of any runtime name; `None` if that cannot be known now, and nothing may go.
-async fn used_by_jobs(context: &Context, skill: &Skill) -> Option<BTreeSet<String>> {
-    let selector = format!(
-        "{LABEL_SKILL}={},{LABEL_SKILL_NAMESPACE}={}",
-        skill.name_any(),
-        skill.namespace().unwrap_or_default()
-    );
-    let params = ListParams::default().labels(&selector);
-    let runtimes = context.world.runtimes();
-    let namespaces: BTreeSet<String> = runtimes.iter().filter_map(|runtime| runtime.namespace()).collect();
-    let mut used = BTreeSet::new();
-    for namespace in namespaces {
-        let api: Api<Job> = Api::namespaced(context.client.clone(), &namespace);
-        match context
-            .call(|| format!("list Jobs in {namespace}"), api.list_metadata(&params))
-            .await
-        {
-            Ok(jobs) => used.extend(jobs.items.iter().filter_map(revision_of)),
-            Err(error) => {
-                warn!(%error, "old revisions stay: their users are unknown");
-                return None;
-            }
-        }
-    }
-    Some(used)
-}
-
-fn revision_of(job: &PartialObjectMeta<Job>) -> Option<String> {
-    job.labels().get(LABEL_REVISION).cloned()
 }
 
 #[cfg(test)]

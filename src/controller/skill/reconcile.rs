@@ -6,24 +6,24 @@ use std::time::Instant;
 use k8s_openapi::jiff::Timestamp;
 use knack_skill::model::SkillRef;
 use kube::api::{Patch, PatchParams};
-use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::Action;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::super::conditions::{State, Verdict, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
-use super::super::settings::{RESYNC, REVISION_HISTORY};
-use super::super::world::{WatchedSkill, is_controlled_by};
-use super::deliver::{Undelivered, deliver};
-use super::judge::judge;
+use super::super::settings::{RESYNC, RETRY_MAX, REVISION_HISTORY};
+use super::super::undecodable;
+use super::super::world::WatchedSkill;
+use super::deliver::{Undelivered, deliver, is_standing};
+use super::judge::{JUDGE, judge};
 use super::prune::prune;
-use super::resolve::{Unresolved, resolve, verdict as source_verdict};
-use super::status::{content, delivered, requested_at, status, with_last_good};
+use super::resolve::{Resolved, Unresolved, resolve, verdict as source_verdict};
+use super::status::{self, content, delivered, requested_at, status, with_last_good};
 use super::verdicts::verdicts;
 use crate::api::vocabulary::{API_VERSION, CONDITION_READY, FIELD_MANAGER, KIND_SKILL};
 use crate::api::{Skill, SkillStatus};
@@ -38,7 +38,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(skill) => one(&context, skill).await,
-        Err(invalid) => undecodable(&context, invalid).await,
+        Err(invalid) => undecodable::tell::<Skill>(&context, KIND_SKILL, invalid).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());
@@ -106,7 +106,8 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
         return Ok((outcome, Action::requeue(context.memory.retry_after(&uid))));
     }
     context.memory.succeeded(&uid);
-    Ok((outcome, Action::requeue(RESYNC)))
+    let is_taken = verdict.reason == Reason::NameConflict;
+    Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
 }
 
 /// Looks at the content if something about it can have changed. `None`: the skill is gone.
@@ -138,7 +139,9 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
         Ok((verdict, content)) => (verdict, Some(content)),
         Err(verdict) => (verdict, None),
     };
-    if verdict.state == State::Stalled && skill.spec.source.config_map.is_none() {
+    // A name is free again without a word to us, so a conflict is never remembered.
+    let is_lasting = verdict.state == State::Stalled && verdict.reason != Reason::NameConflict;
+    if is_lasting && skill.spec.source.config_map.is_none() {
         context.memory.remember_stalled(&skill, &verdict);
     }
     Ok(Some(Looked {
@@ -150,8 +153,9 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
 
 /// Resolve, judge, build, deliver.
 async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, SkillStatus), Verdict>, ControllerError> {
-    let files = match resolve(context, skill).await {
-        Ok(files) => files,
+    // Held until the content is delivered, and its files with it.
+    let Resolved { files, turn: _turn } = match resolve(context, skill).await {
+        Ok(resolved) => resolved,
         Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
         Err(Unresolved::Api(error)) => return Err(error),
     };
@@ -169,7 +173,14 @@ async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, Skill
         Err(verdict) => return Ok(Err(verdict)),
     };
     match deliver(context, skill, judged.artifact.clone()).await {
-        Ok(artifact) => Ok(Ok((delivered(&judged), content(&judged, &artifact)))),
+        Ok(made) => {
+            if !made.replaced.is_empty() {
+                let told = status::replaced(&made.replaced);
+                warn!(skill = %skill.name_any(), namespace = ?skill.namespace(), message = %told.message, "skill");
+                events::publish(&context.recorder, skill, &told).await;
+            }
+            Ok(Ok((delivered(&judged, &made), content(&judged, made.config_maps))))
+        }
         Err(Undelivered::Verdict(verdict)) => Ok(Err(verdict)),
         Err(Undelivered::Api(error)) => Err(error),
     }
@@ -184,17 +195,18 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
         .find(|condition| condition.type_ == CONDITION_READY)?;
     let same_object = status.observed_generation == skill.metadata.generation
         && status.last_handled_reconcile_at == requested_at(skill)
+        && status.judged_by.as_deref() == Some(JUDGE)
         && ready.status == "True"
         && ready.reason == Reason::Delivered.as_str();
     // A ConfigMap may have changed without the skill; archives are pinned by their digest.
     if !same_object || skill.spec.source.config_map.is_some() || status.config_maps.is_empty() {
         return None;
     }
-    let (namespace, uid) = (skill.namespace()?, skill.uid()?);
-    let complete = status.config_maps.iter().all(|shard| {
-        let found = context.world.config_map(&namespace, &shard.name);
-        found.is_some_and(|found| is_controlled_by(&found.metadata, &uid))
-    });
+    let namespace = skill.namespace()?;
+    let complete = status
+        .config_maps
+        .iter()
+        .all(|known| is_standing(context, &namespace, known));
     complete.then(|| ready.message.clone())
 }
 
@@ -270,47 +282,5 @@ async fn write(
         // Gone, or another object by now; its own event comes.
         Err(error) if matches!(error.status(), Some(404 | 409)) => Ok(Written::Nothing),
         Err(error) => Err(error),
-    }
-}
-
-/// An object that does not fit its type: it was stored before its definition was what it is.
-async fn undecodable(context: &Context, invalid: &InvalidObject) -> Result<(&'static str, Action), ControllerError> {
-    let meta = &invalid.metadata;
-    let name = meta.name.clone().unwrap_or_default();
-    let verdict = Verdict::new(
-        State::Stalled,
-        Reason::InvalidObject,
-        format!(
-            "the object does not fit its definition: {}; write it anew",
-            invalid.error
-        ),
-    );
-    // The time of its making, so that the same trouble makes the same status.
-    let time = meta
-        .creation_timestamp
-        .as_ref()
-        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    let generation = meta.generation.unwrap_or_default();
-    let conditions = super::super::conditions::conditions(&[], generation, &verdict, None, time);
-    let body = json!({
-        "apiVersion": API_VERSION, "kind": KIND_SKILL,
-        "metadata": {"name": name, "namespace": meta.namespace, "uid": meta.uid},
-        "status": {"observedGeneration": generation, "conditions": conditions},
-    });
-    let api: Api<Skill> = Api::namespaced(context.client.clone(), meta.namespace.as_deref().unwrap_or_default());
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(&body);
-    let written = context
-        .call(|| format!("status of Skill {name}"), async {
-            // The answer does not fit the type either.
-            match api.patch_status(&name, &params, &patch).await {
-                Err(kube::Error::SerdeError(_)) => Ok(()),
-                other => other.map(|_| ()),
-            }
-        })
-        .await;
-    match written {
-        Err(error) if !matches!(error.status(), Some(404 | 409 | 422)) => Err(error),
-        _ => Ok(("invalid", Action::await_change())),
     }
 }

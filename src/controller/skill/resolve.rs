@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt as _};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::conditions::{State, Verdict};
 use super::super::context::Context;
@@ -41,19 +42,28 @@ pub(super) fn verdict(error: &SourceError) -> Verdict {
     Verdict::new(state, Reason::from(error.cause), error.message.clone())
 }
 
+/// The files of a skill's folder.
+pub(super) struct Resolved {
+    pub(super) files: Files,
+    /// The turn of an archive, which unpacks to many times its size: the next one begins when this is dropped.
+    pub(super) turn: Option<OwnedSemaphorePermit>,
+}
+
 /// The files of the skill's folder.
-pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Files, Unresolved> {
+pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved, Unresolved> {
     let source = &skill.spec.source;
+    let mut turn = None;
     let files = match (&source.inline, &source.config_map, &source.archive) {
         (Some(inline), None, None) => inline_files(inline)?,
         (None, Some(config_map), None) => from_config_map(context, skill, config_map).await?,
-        (None, None, Some(archive)) => from_archive(context, archive).await?,
+        (None, None, Some(archive)) => from_archive(context, archive, &mut turn).await?,
         _ => {
             let text = "spec.source: exactly one of inline, configMap and archive";
             return Err(SourceError::new(Cause::Invalid, text).into());
         }
     };
-    Ok(below(files, source.path.as_deref())?)
+    let files = below(files, source.path.as_deref())?;
+    Ok(Resolved { files, turn })
 }
 
 async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSource) -> Result<Files, Unresolved> {
@@ -75,16 +85,24 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
     Ok(config_map_files(source, &config_map)?)
 }
 
-async fn from_archive(context: &Context, source: &ArchiveSource) -> Result<Files, Unresolved> {
+async fn from_archive(
+    context: &Context,
+    source: &ArchiveSource,
+    turn: &mut Option<OwnedSemaphorePermit>,
+) -> Result<Files, Unresolved> {
     // By address too: who may not fetch from there does not get what another one fetched.
     let key = format!("{} {}", source.url, source.digest);
-    let bytes = if let Some(bytes) = context.memory.archive(&key) {
-        bytes
+    let (bytes, _fetched) = if let Some(bytes) = context.memory.archive(&key) {
+        (bytes, None)
     } else {
-        let bytes: Arc<[u8]> = context.fetcher.fetch(source).await?.into();
-        context.memory.keep_archive(&key, Arc::clone(&bytes));
-        bytes
+        let fetched = context.fetcher.fetch(source).await?;
+        context.memory.keep_archive(&key, fetched.bytes.clone());
+        (fetched.bytes.clone(), Some(fetched))
     };
+    let Ok(own) = Arc::clone(&context.unpacking).acquire_owned().await else {
+        return Err(ControllerError::Stopped("the process ends".to_owned()).into());
+    };
+    *turn = Some(own);
     // Unpacking is work for a processor, not for the threads that serve sockets.
     let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;
     let files = unpacked.map_err(|error| SourceError::new(Cause::BadArchive, format!("unpacking failed: {error}")))?;

@@ -3,22 +3,23 @@
 use k8s_openapi::jiff::Timestamp;
 use knack_skill::texts;
 use kube::ResourceExt as _;
-use sha2::{Digest as _, Sha256};
 
 use super::super::conditions::{State, Verdict, conditions, cut};
 use super::super::reason::Reason;
-use super::judge::Judged;
+use super::deliver::Delivered;
+use super::judge::{JUDGE, Judged};
 use super::verdicts::Verdicts;
-use crate::api::skill_status::{ArtifactStatus, ConfigMapStatus, TokenStatus, ToolStatus};
+use crate::api::skill_status::{ArtifactStatus, ConfigMapStatus, InputStatus, TokenStatus, ToolStatus};
 use crate::api::{Skill, SkillStatus};
-use crate::artifact::Artifact;
 
+/// Most characters of a description, which is what a listing shows at most.
+pub(in super::super) const DESCRIPTION_MAX: usize = 1024;
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
 /// What a skill's status says besides conditions and runtimes.
-pub(super) fn content(judged: &Judged, artifact: &Artifact) -> SkillStatus {
-    let skill = &judged.skill;
+pub(super) fn content(judged: &Judged, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
+    let (skill, artifact) = (&judged.skill, &judged.artifact);
     let tools = skill.tools.iter().take(64).map(|tool| ToolStatus {
         name: cut(&tool.name, 64),
         path: tool
@@ -27,13 +28,13 @@ pub(super) fn content(judged: &Judged, artifact: &Artifact) -> SkillStatus {
             .find(|part| skill.files.contains_key(*part))
             .cloned(),
     });
-    let config_maps = artifact.shards.iter().map(|shard| ConfigMapStatus {
-        name: shard.name_any(),
-        digest: shard_digest(shard),
+    let inputs = skill.inputs.iter().take(64).map(|input| InputStatus {
+        name: input.name.clone(),
+        required: input.required,
     });
     SkillStatus {
         name: Some(cut(&skill.title, 256)),
-        description: Some(cut(&skill.description, 1024)),
+        description: Some(cut(&skill.description, DESCRIPTION_MAX)),
         version: skill.version.as_deref().map(|version| cut(version, 64)),
         activation: Some(skill.activation.into()),
         artifact: Some(ArtifactStatus {
@@ -42,8 +43,11 @@ pub(super) fn content(judged: &Judged, artifact: &Artifact) -> SkillStatus {
             size: number(artifact.size),
             file_count: number(artifact.file_count),
         }),
-        config_maps: config_maps.collect(),
+        config_maps,
+        judged_by: Some(JUDGE.to_owned()),
         tools: tools.collect(),
+        inputs: inputs.collect(),
+        ids: skill.ids.clone(),
         tokens: Some(TokenStatus {
             listing: number(texts::tokens(skill.id.name.len() + skill.description.len())),
             body: number(texts::tokens(skill.body.len())),
@@ -52,38 +56,37 @@ pub(super) fn content(judged: &Judged, artifact: &Artifact) -> SkillStatus {
     }
 }
 
-/// Hash of a ConfigMap's content: its keys and values in order.
-fn shard_digest(shard: &k8s_openapi::api::core::v1::ConfigMap) -> String {
-    let mut hash = Sha256::new();
-    let mut add = |key: &str, value: &[u8]| {
-        hash.update(format!("{key} {}\n", value.len()));
-        hash.update(value);
-    };
-    for (key, value) in shard.data.iter().flatten() {
-        add(key, value.as_bytes());
-    }
-    for (key, value) in shard.binary_data.iter().flatten() {
-        add(key, &value.0);
-    }
-    crate::digest::hex(&hash.finalize())
-}
-
 fn number(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// How a delivered skill reads.
-pub(super) fn delivered(judged: &Judged) -> Verdict {
+pub(super) fn delivered(judged: &Judged, made: &Delivered) -> Verdict {
     let artifact = &judged.artifact;
     let mut message = format!(
         "revision {} delivered: {} files, {} bytes",
         artifact.revision, artifact.file_count, artifact.size
     );
+    if !made.replaced.is_empty() {
+        message.push_str(&format!("; {}", replaced(&made.replaced).message));
+    }
     if !judged.warnings.is_empty() {
         let told: Vec<_> = judged.warnings.iter().take(WARNINGS_MAX).cloned().collect();
         message.push_str(&format!("; {} warnings: {}", judged.warnings.len(), told.join("; ")));
+        if judged.warnings.len() > WARNINGS_MAX {
+            message.push_str("; `knack skill validate` lists all");
+        }
     }
     Verdict::new(State::Ready, Reason::Delivered, message)
+}
+
+/// Somebody put other ConfigMaps in the place of ours: told by an Event, and in the condition until the next revision.
+pub(super) fn replaced(names: &[String]) -> Verdict {
+    let text = format!(
+        "ConfigMap {} was not as this controller made it; it was deleted and made anew",
+        names.join(", ")
+    );
+    Verdict::new(State::Retrying, Reason::ContentReplaced, text)
 }
 
 /// A failure beside a last good revision says that the latter still serves.

@@ -8,7 +8,7 @@ use super::super::reason::Reason;
 use super::super::world::decoded;
 use crate::api::skill_status::{RuntimeVerdict, STATUS_RUNTIMES_MAX};
 use crate::api::{Skill, SkillStatus};
-use crate::selection::{Caller, select};
+use crate::selection::{Caller, reaches, select};
 
 /// What runtimes say of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +36,14 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
     let mut listed = Vec::new();
     let mut first_refusal = None;
     let (mut accepted_by, mut history) = (0_usize, None);
-    for runtime in context.world.runtimes() {
+    let own = skill.namespace().unwrap_or_default();
+    for runtime in context.world.runtimes().iter() {
         let Ok(runtime) = &runtime.0 else { continue };
         let (runtime_namespace, runtime_name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
         let scope = context.scope(&namespaces, &runtime_namespace, &runtime_name);
+        if !reaches(runtime, &scope, &own) {
+            continue;
+        }
         let candidates = others.iter().copied().chain([&candidate]);
         let selected = select(runtime, &scope, Caller::All, candidates);
         let Some(item) = selected

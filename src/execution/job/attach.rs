@@ -1,7 +1,7 @@
 //! Frames over a pod's attach stream.
 
 use k8s_openapi::api::core::v1::Pod;
-use knack_runner::protocol::{Decoder, FromRunner, open};
+use knack_runner::protocol::{Decoder, FromRunner, Heard, Key, OwnerLink, ToRunner};
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -27,9 +27,8 @@ pub(super) struct Attached {
     _process: AttachedProcess,
     decoder: Decoder,
     scratch: Box<[u8]>,
-    nonce: String,
-    key: [u8; 32],
-    /// The bound nonce was echoed: from now on a line that is no frame is an error.
+    link: OwnerLink,
+    /// The runner has shown that it has our key: from now on a line that it has not made is an error.
     is_bound: bool,
 }
 
@@ -44,7 +43,7 @@ impl std::fmt::Debug for Attached {
 
 impl Attached {
     /// Attaches. Errors: the container does not run, or the API server refuses.
-    pub(super) async fn open(api: &Api<Pod>, pod: &str, nonce: String, key: [u8; 32]) -> kube::Result<Self> {
+    pub(super) async fn open(api: &Api<Pod>, pod: &str, key: Key) -> kube::Result<Self> {
         let parameters = AttachParams::default()
             .container(CONTAINER)
             .stdin(true)
@@ -62,10 +61,41 @@ impl Attached {
             _process: process,
             decoder: Decoder::new(),
             scratch: vec![0; READ_BYTES].into(),
-            nonce,
-            key,
+            link: OwnerLink::new(key),
             is_bound: false,
         })
+    }
+
+    /// Claims the runner.
+    pub(super) async fn claim(&mut self) -> Result<(), ExecutionError> {
+        let line = self.link.claim();
+        self.send(&line).await
+    }
+
+    /// Sends a frame.
+    pub(super) async fn tell(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
+        let line = self.encode(frame);
+        self.send(&line).await
+    }
+
+    /// The next thing that comes, whoever caused it. Cancel-safe.
+    pub(super) async fn hear(&mut self) -> Result<Heard, ExecutionError> {
+        loop {
+            match self.decoder.next_line() {
+                Some(Ok(line)) => {
+                    let heard = self.link.read(line);
+                    self.is_bound |= matches!(heard, Heard::Frame(_));
+                    return Ok(heard);
+                }
+                // The stream may begin in the middle of a line.
+                Some(Err(_)) if !self.is_bound => {}
+                Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
+                None => match self.stdout.read(&mut self.scratch).await {
+                    Ok(0) | Err(_) => return Err(detached()),
+                    Ok(count) => self.decoder.push(&self.scratch[..count]),
+                },
+            }
+        }
     }
 
     /// Reads on until the pod ends the stream.
@@ -75,8 +105,12 @@ impl Attached {
 }
 
 impl Transport for Attached {
-    fn nonce(&self) -> String {
-        self.nonce.clone()
+    fn encode(&mut self, frame: &ToRunner) -> Vec<u8> {
+        self.link.encode(frame)
+    }
+
+    fn asked(&self) -> String {
+        self.link.asked()
     }
 
     async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {
@@ -85,23 +119,19 @@ impl Transport for Attached {
 
     async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
         loop {
-            match self.decoder.next_frame() {
-                Some(Ok(FromRunner::Sealed(sealed))) if sealed.nonce == self.nonce => {
-                    return open(&self.key, &sealed)
-                        .ok_or_else(|| ExecutionError::Internal("a sealed frame does not open".into()));
+            let is_bound = self.is_bound;
+            match self.hear().await? {
+                Heard::Frame(frame) => return Ok(frame),
+                Heard::Gap { due, came } => {
+                    return Err(ExecutionError::Internal(format!(
+                        "frames {due} to {came} of the runner are missing"
+                    )));
                 }
-                Some(Ok(FromRunner::Sealed(_))) => {}
-                Some(Ok(frame)) => {
-                    self.is_bound |= matches!(&frame, FromRunner::Claimed(claimed) if claimed.nonce == self.nonce);
-                    return Ok(frame);
+                // Nobody but the runner writes to its stdout.
+                Heard::Unproven(_) | Heard::Nothing if is_bound => {
+                    return Err(ExecutionError::Internal("a frame that the runner has not made".into()));
                 }
-                // The stream may begin in the middle of a line.
-                Some(Err(_)) if !self.is_bound => {}
-                Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
-                None => match self.stdout.read(&mut self.scratch).await {
-                    Ok(0) | Err(_) => return Err(detached()),
-                    Ok(count) => self.decoder.push(&self.scratch[..count]),
-                },
+                Heard::Unproven(_) | Heard::Nothing => {}
             }
         }
     }

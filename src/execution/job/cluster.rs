@@ -12,6 +12,7 @@ use super::facts::Cause;
 use super::failure::{Trouble, event, failure, refusal};
 use super::settings::JobClients;
 use crate::api::vocabulary::FIELD_MANAGER_HUB;
+use crate::events::Events;
 use crate::execution::{ClusterFailureKind, ExecutionError};
 
 /// Longest wait for one call. The client itself repeats refused ones (429, 503, 504) for minutes.
@@ -21,6 +22,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const CREATE_TRIES: u32 = 3;
 /// Between two of them.
 const CREATE_PAUSE: Duration = Duration::from_millis(300);
+/// What a pod that we end gets: the second lets its log be read to the end. Its own is for those whom others end.
+const DELETE_GRACE_SECONDS: u32 = 1;
 /// How many Events of one Job are looked at: it has a handful.
 const MAX_EVENTS: u32 = 20;
 
@@ -34,6 +37,8 @@ pub(super) struct Cluster {
     /// The same by the attach client.
     pub(super) attach: Api<Pod>,
     events: Api<Event>,
+    /// Events of our own.
+    pub(super) warnings: Events,
     /// For everything else.
     pub(super) client: Client,
 }
@@ -52,17 +57,25 @@ impl Cluster {
             pods: Api::namespaced(clients.api.clone(), namespace),
             attach: Api::namespaced(clients.attach.clone(), namespace),
             events: Api::namespaced(clients.api.clone(), namespace),
+            warnings: clients.events.clone(),
             client: clients.api.clone(),
         }
     }
 
-    /// Creates a Job. Its name is unique, so a call whose answer was lost is repeated, and "already there" is success.
-    pub(super) async fn create(&self, job: &Job) -> Result<(), ExecutionError> {
+    /// Creates a Job and returns its uid. Its name is unique, so a call whose answer was lost is repeated, and "already there"
+    /// is success.
+    pub(super) async fn create(&self, job: &Job) -> Result<String, ExecutionError> {
         let mut tried = 1;
         loop {
             match call(self.jobs.create(&PostParams::default(), job)).await {
-                Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
+                Ok(made) => return Ok(made.metadata.uid.unwrap_or_default()),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    let made = call(self.jobs.get_metadata(job.metadata.name.as_deref().unwrap_or_default())).await;
+                    return match made {
+                        Ok(made) => Ok(made.metadata.uid.unwrap_or_default()),
+                        Err(error) => Err(trouble_of(&error).error(false)),
+                    };
+                }
                 Err(kube::Error::Api(status)) => return Err(trouble_of(&kube::Error::Api(status)).error(false)),
                 Err(error) if tried >= CREATE_TRIES => return Err(trouble_of(&error).error(false)),
                 Err(_) => {
@@ -83,6 +96,7 @@ impl Cluster {
     /// Ends a pod and leaves its Job, as the record of what happened.
     pub(super) async fn delete_pod(&self, pod: &str, uid: &str) {
         let parameters = DeleteParams {
+            grace_period_seconds: Some(DELETE_GRACE_SECONDS),
             preconditions: Some(Preconditions {
                 uid: Some(uid.to_owned()),
                 resource_version: None,

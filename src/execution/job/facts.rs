@@ -12,8 +12,10 @@ pub(super) struct PodFacts {
     pub(super) name: String,
     /// Its uid; the journal's key is made from it.
     pub(super) uid: String,
-    /// The Job that it belongs to.
+    /// The Job that controls it: labels can be written by whoever makes pods.
     pub(super) job: String,
+    /// The uid of that Job.
+    pub(super) job_uid: String,
     /// Its node, once it is bound.
     pub(super) node: Option<String>,
     /// The user id of its container.
@@ -88,7 +90,10 @@ impl PodFacts {
     /// Takes the facts of a pod of ours; `None` if it belongs to no Job.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
-        let job = labels.get("batch.kubernetes.io/job-name")?.clone();
+        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+        let job = owners
+            .iter()
+            .find(|owner| owner.controller == Some(true) && owner.kind == "Job" && owner.api_version == "batch/v1")?;
         let status = pod.status.clone().unwrap_or_default();
         let spec = pod.spec.as_ref();
         let conditions = status.conditions.unwrap_or_default();
@@ -112,7 +117,8 @@ impl PodFacts {
         Some(Self {
             name: pod.metadata.name.clone()?,
             uid: pod.metadata.uid.clone()?,
-            job,
+            job: job.name.clone(),
+            job_uid: job.uid.clone(),
             node: spec.and_then(|spec| spec.node_name.clone()),
             run_as: spec
                 .and_then(|spec| spec.security_context.as_ref()?.run_as_user)

@@ -7,10 +7,13 @@ use super::view::{
 };
 use crate::api::SkillRuntime;
 use crate::api::quantity::Quantity;
-use crate::api::runtime_sandbox::{self, Enforcement, LogsMode, TaintEffect, TolerationOperator};
+use crate::api::runtime_sandbox::{
+    self, Enforcement, LandlockDemand, LogsMode, RuntimeSandbox, SandboxLanguage, TaintEffect, TolerationOperator,
+};
 use crate::api::shared::Resources;
 use crate::execution::Language;
 use crate::execution::queue::QueueSettings;
+use crate::execution::records::RecordSettings;
 
 /// What the installation says where a SkillRuntime says nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +24,7 @@ pub struct Defaults {
     pub image_pull_policy: ImagePullPolicy,
     /// How the runner comes into the container.
     pub runner: RunnerSource,
-    /// Interpreters of the sandbox images.
+    /// Interpreters of that image, most used first.
     pub languages: Vec<Language>,
     /// PriorityClass of the pods; the cluster's default when absent.
     pub priority_class: Option<String>,
@@ -68,7 +71,7 @@ impl RuntimeView {
             image: sandbox.image.clone().unwrap_or_else(|| defaults.image.clone()),
             image_pull_policy: defaults.image_pull_policy,
             runner: defaults.runner.clone(),
-            languages: defaults.languages.clone(),
+            languages: languages(sandbox, &defaults.languages),
             resources: PodResources::of(sandbox.resources.as_ref()),
             timeout,
             max_timeout: seconds(
@@ -77,6 +80,7 @@ impl RuntimeView {
             )
             .max(timeout),
             ttl: seconds(sandbox.ttl_seconds_after_finished, TTL_SECONDS),
+            admission: seconds(spec.gateway.injection.deadline_seconds, 0).max(RecordSettings::ADMISSION),
             uids: sandbox
                 .run_as_user_range
                 .map_or_else(UidRange::default, |range| UidRange {
@@ -109,9 +113,27 @@ impl RuntimeView {
                 Some(LogsMode::Sealed) | None => JournalMode::Sealed,
             },
             requires_isolation: sandbox.enforcement == Some(Enforcement::Required),
+            requires_landlock: sandbox.landlock == Some(LandlockDemand::Required),
+            own_users: sandbox.host_users == Some(false),
+            labels: sandbox.pod_metadata.labels.clone(),
+            annotations: sandbox.pod_metadata.annotations.clone(),
             suspended: spec.suspend,
             namespace,
         }
+    }
+}
+
+/// Interpreters of the image in use: what the runtime says of it, else those of the installation's image if that is it.
+#[must_use]
+pub fn languages(sandbox: &RuntimeSandbox, of_default_image: &[Language]) -> Vec<Language> {
+    let declared = sandbox.languages.iter().map(|language| match language {
+        SandboxLanguage::Python => Language::Python,
+        SandboxLanguage::Node => Language::Node,
+    });
+    match (sandbox.languages.is_empty(), &sandbox.image) {
+        (false, _) => declared.collect(),
+        (true, None) => of_default_image.to_vec(),
+        (true, Some(_)) => vec![Language::Python],
     }
 }
 
@@ -233,6 +255,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::execution::fixture::mk_tool_run;
 
     #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
     fn runtime(spec: serde_json::Value) -> SkillRuntime {
@@ -251,10 +274,11 @@ mod tests {
             ("ns", "r", "u")
         );
         assert_eq!(view.image, "img");
-        assert_eq!(view.active_deadline(), Duration::from_mins(32));
+        assert_eq!(view.active_deadline(), Duration::from_mins(33));
         assert_eq!((view.warm_replicas, view.max_runs, view.max_queued), (2, 32, 256));
         assert_eq!(view.resources, PodResources::default());
         assert_eq!(view.logs, JournalMode::Sealed);
+        assert_eq!(view.admission, RecordSettings::ADMISSION);
         assert!(!view.suspended && !view.requires_isolation);
     }
 
@@ -268,10 +292,12 @@ mod tests {
                 "nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": "s"}],
                 "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute"}],
                 "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}, "requests": {"memory": "128Mi"}},
-                "enforcement": "Required", "logs": "Plain"
+                "enforcement": "Required", "logs": "Plain", "landlock": "Required", "languages": ["node", "python"],
+                "hostUsers": false, "podMetadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}
             },
             "warmPool": {"replicas": 0, "maxIdleSeconds": 30},
             "concurrency": {"maxRuns": 2, "maxQueued": 1, "queueTimeoutSeconds": 3},
+            "gateway": {"injection": {"deadlineSeconds": 3600}},
             "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}, "skills": ["pdf", "other/x"]}]
         });
         let view = RuntimeView::of(&runtime(spec), &Defaults::new("img"));
@@ -286,12 +312,54 @@ mod tests {
         assert_eq!(view.resources.work_size, (16 << 20).to_string());
         assert_eq!((view.warm_replicas, view.max_runs, view.max_queued), (0, 2, 1));
         assert_eq!(view.queue_timeout, Duration::from_secs(3));
+        assert_eq!(view.admission, Duration::from_hours(1));
         assert!(view.suspended && view.requires_isolation && view.logs == JournalMode::Plain);
-        let of = |namespace, name| view.grants_of(Some(namespace), Some(name)).len();
-        assert_eq!(
-            (of("ns", "pdf"), of("other", "x"), of("other", "pdf"), of("ns", "x")),
-            (1, 1, 0, 0)
-        );
+        assert!(view.requires_landlock && view.own_users);
+        assert_eq!(view.languages, [Language::Node, Language::Python]);
+        assert_eq!(view.labels, BTreeMap::from([("l".to_owned(), "1".to_owned())]));
+        assert_eq!(view.annotations, BTreeMap::from([("a".to_owned(), "2".to_owned())]));
+    }
+
+    /// Never told by the name of an image.
+    #[test]
+    fn interpreters_are_those_that_are_declared() {
+        let defaults = Defaults {
+            languages: vec![Language::Node],
+            ..Defaults::new("img")
+        };
+        for (sandbox, expected) in [
+            (serde_json::json!({}), Language::Node),
+            (serde_json::json!({"image": "r.io/my-nodes"}), Language::Python),
+            (
+                serde_json::json!({"image": "r.io/x", "languages": ["node"]}),
+                Language::Node,
+            ),
+            (serde_json::json!({"languages": ["python"]}), Language::Python),
+        ] {
+            let view = RuntimeView::of(&runtime(serde_json::json!({"sandbox": sandbox})), &defaults);
+            assert_eq!(view.languages, [expected], "{sandbox}");
+        }
+    }
+
+    /// Grants are for declared tools that ask for them, of the skills that are named.
+    #[test]
+    fn a_run_gets_what_its_skill_is_granted_and_its_tool_asks_for() {
+        let grant = |name: &str, skills: &[&str]| serde_json::json!({"name": name, "skills": skills, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
+        let spec = serde_json::json!({"env": [grant("A", &["pdf", "other/x"]), grant("B", &["pdf"])]});
+        let view = RuntimeView::of(&runtime(spec), &Defaults::new("img"));
+        for (namespace, skill, asked, expected) in [
+            ("ns", "pdf", &["A", "B", "C"][..], &["A", "B"][..]),
+            ("ns", "pdf", &["B"], &["B"]),
+            ("ns", "pdf", &[], &[]),
+            ("other", "x", &["A", "B"], &["A"]),
+            ("other", "pdf", &["A"], &[]),
+            ("ns", "x", &["A"], &[]),
+        ] {
+            let granted = view.grants_of(Some(&mk_tool_run(namespace, skill, asked)));
+            let names: Vec<&str> = granted.iter().map(|grant| grant.name.as_str()).collect();
+            assert_eq!(names, expected, "{namespace}/{skill} {asked:?}");
+        }
+        assert_eq!(view.grants_of(None), []);
     }
 
     #[test]

@@ -19,6 +19,15 @@ pub(super) async fn cap(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, kept:
     loop {
         tokio::time::sleep(EVERY).await;
         let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.load().name));
+        // Metadata tells how many there are; only too many are worth the whole objects, which tell which have ended.
+        match call(cluster.jobs.list_metadata(&parameters)).await {
+            Ok(jobs) if jobs.items.len() <= kept => continue,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "Jobs could not be counted");
+                continue;
+            }
+        }
         match call(cluster.jobs.list(&parameters)).await {
             Ok(jobs) => {
                 for job in surplus(&jobs.items, kept) {
@@ -43,7 +52,7 @@ fn surplus(jobs: &[Job], kept: usize) -> Vec<String> {
 }
 
 /// When a Job ended, seconds since the epoch, and its name; `None` while it runs.
-fn finished_at(job: &Job) -> Option<(i64, &str)> {
+pub(super) fn finished_at(job: &Job) -> Option<(i64, &str)> {
     let conditions = job.status.as_ref()?.conditions.as_deref()?;
     let ended = conditions
         .iter()

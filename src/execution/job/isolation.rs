@@ -25,7 +25,7 @@ use super::cluster::call;
 use super::executor::JobRequest;
 use super::facts::PodFacts;
 use super::failure::trouble;
-use super::launch::{Launcher, Plan, job_name};
+use super::launch::{Launcher, Patience, Plan, job_name};
 use super::names::CONTAINER;
 use super::nodes::{AGAIN, Nodes, Seen};
 use super::run::{self, Bounds};
@@ -62,9 +62,15 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    /// Why a runtime that demands enforcement does not run code now.
-    pub(super) fn refusal(self) -> Option<Missing> {
-        (self.cni != Some(true)).then(|| {
+    /// Why a runtime does not run code now; `required`: it demands enforcement.
+    pub(super) fn refusal(self, required: bool) -> Option<Missing> {
+        if self.runner == Some(false) {
+            return Some(Missing::new(
+                "a run could open a socket: the runner's own lock does not hold (condition Isolated)",
+                "use a sandbox image of this release",
+            ));
+        }
+        (required && self.cni != Some(true)).then(|| {
             Missing::new(
                 "spec.sandbox.enforcement is Required, and the cluster's network plugin was not seen to enforce \
                  NetworkPolicies (condition Isolated)",
@@ -186,9 +192,12 @@ async fn probe(
         },
     };
     let mut state = launcher.index.follow(&identity.name);
-    if let Err(error) = launcher.cluster.create(&job_spec(view, &identity)).await {
-        tracing::warn!(%error, "the isolation probe could not be made");
-        return (None, None);
+    match launcher.cluster.create(&job_spec(view, &identity)).await {
+        Ok(uid) => launcher.index.bind(&identity.name, uid),
+        Err(error) => {
+            tracing::warn!(%error, "the isolation probe could not be made");
+            return (None, None);
+        }
     }
     let is_done = |facts: &PodFacts| facts.is_over() || trouble(facts).is_some_and(|found| found.patience.is_zero());
     let ended = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(is_done));
@@ -225,7 +234,7 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
         return None;
     }
     let plan = Plan::of_pool(view, Some(Language::Python));
-    let sandbox = launcher.launch(view, &plan, &|_| {}).await.ok()?;
+    let sandbox = launcher.launch(view, &plan, Patience::Pool, &|_| {}).await.ok()?;
     let job = sandbox.job.clone();
     let program = Program::Code {
         language: Language::Python,
@@ -237,7 +246,7 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
         cancel: CancellationToken::new(),
         lost: over.clone(),
     };
-    let verdict = run::run(launcher, sandbox, &request, StartKind::Cold, &bounds, &Spool::new()).await;
+    let verdict = run::run(launcher, sandbox, &request, StartKind::Cold, &bounds, &Spool::new(None)).await;
     launcher.cluster.delete_job(&job).await;
     match verdict {
         Verdict::Ended(result) => match result.stdout.text().trim() {
@@ -322,17 +331,18 @@ mod tests {
     #[test]
     fn the_condition_tells_the_two_locks_apart_and_required_fails_closed() {
         for (runner, cni, status, reason, is_refused) in [
-            (Some(true), Some(true), "True", "Verified", false),
-            (Some(true), Some(false), "False", "PolicyNotEnforced", true),
-            (Some(false), Some(true), "False", "RunnerLockOpen", false),
-            (None, Some(true), "Unknown", "NotVerified", false),
-            (Some(true), None, "Unknown", "NotVerified", true),
-            (None, None, "Unknown", "NotVerified", true),
+            (Some(true), Some(true), "True", "Verified", [false, false]),
+            (Some(true), Some(false), "False", "PolicyNotEnforced", [true, false]),
+            (Some(false), Some(true), "False", "RunnerLockOpen", [true, true]),
+            (None, Some(true), "Unknown", "NotVerified", [false, false]),
+            (Some(true), None, "Unknown", "NotVerified", [true, false]),
+            (None, None, "Unknown", "NotVerified", [true, false]),
         ] {
             let isolation = Isolation { cni, runner };
             let (found_status, found_reason, _) = isolation.condition();
             assert_eq!((found_status, found_reason), (status, reason), "{isolation:?}");
-            assert_eq!(isolation.refusal().is_some(), is_refused, "{isolation:?}");
+            let refused = [true, false].map(|required| isolation.refusal(required).is_some());
+            assert_eq!(refused, is_refused, "{isolation:?}");
         }
     }
 }

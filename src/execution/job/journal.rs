@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use knack_runner::protocol::{Decoder, FromRunner, RunResult, Started, open};
+use knack_runner::protocol::{Decoder, FromRunner, Heard, Key, Reader, RunResult, Started};
 use kube::Api;
 use kube::api::LogParams;
 
@@ -18,39 +18,76 @@ const READ_BYTES: usize = 64 << 10;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a journal tells so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Journal {
-    /// The nonce that the runner is bound to.
-    pub nonce: Option<String>,
+    reader: Reader,
+    /// The runner has an owner with our key.
+    pub is_claimed: bool,
     /// The run, once it has started.
     pub started: Option<Started>,
     /// What the run wrote.
     pub(super) collected: Collected,
     /// Its end.
     pub result: Option<RunResult>,
+    /// Frames are missing, at the beginning or in between: what they told nobody knows.
+    pub is_damaged: bool,
+    /// The run, by the word of a runner that has another key than ours: of a hub with another secret, or of whoever claimed
+    /// the runner before us.
+    pub foreign_run: Option<String>,
 }
 
 impl Journal {
-    /// Takes one frame. Frames of another nonce, and sealed ones that do not open, tell nothing.
-    pub fn take(&mut self, frame: FromRunner, key: &[u8]) -> Option<FromRunner> {
-        let frame = match frame {
-            FromRunner::Sealed(sealed) => open(key, &sealed)?,
-            frame => frame,
-        };
-        match &frame {
-            FromRunner::Claimed(claimed) => {
-                self.nonce.get_or_insert_with(|| claimed.nonce.clone());
+    /// The journal of a runner with this key.
+    #[must_use]
+    pub fn new(key: &Key) -> Self {
+        Self {
+            reader: Reader::of_log(key),
+            is_claimed: false,
+            started: None,
+            collected: Collected::default(),
+            result: None,
+            is_damaged: false,
+            foreign_run: None,
+        }
+    }
+
+    /// Whether a run has started, or what is missing may say so.
+    pub(super) const fn may_have_started(&self) -> bool {
+        self.started.is_some() || self.is_damaged || self.foreign_run.is_some()
+    }
+
+    /// Takes one line. Only frames that the runner has made with the key tell anything, but that another one has started
+    /// something is remembered.
+    pub fn take(&mut self, line: &[u8]) -> Option<FromRunner> {
+        let frame = match self.reader.read(line) {
+            Heard::Frame(frame) => frame,
+            Heard::Gap { .. } => {
+                self.is_damaged = true;
+                return None;
             }
-            FromRunner::Started(started) if Some(&started.nonce) == self.nonce.as_ref() => {
+            Heard::Unproven(FromRunner::Started(started)) => {
+                self.foreign_run.get_or_insert(started.id);
+                return None;
+            }
+            Heard::Unproven(_) | Heard::Nothing => return None,
+        };
+        if self.collected.is_over() {
+            // More than a run may write: what it says of its end counts no more.
+            return None;
+        }
+        match &frame {
+            FromRunner::Claimed(_) => self.is_claimed = true,
+            FromRunner::Started(started) => {
                 self.started.get_or_insert_with(|| started.clone());
             }
-            FromRunner::Result(result) if Some(&result.nonce) == self.nonce.as_ref() => {
+            FromRunner::Result(result) => {
                 self.result.get_or_insert_with(|| result.clone());
             }
             _ => {}
         }
-        if let Some(nonce) = &self.nonce {
-            self.collected.take(frame.clone(), nonce);
+        if self.collected.take(frame.clone()).is_err() {
+            self.is_damaged = true;
+            return None;
         }
         Some(frame)
     }
@@ -73,7 +110,7 @@ pub(super) enum Until {
 pub(super) async fn read(
     api: &Api<Pod>,
     pod: &str,
-    key: &[u8],
+    key: &Key,
     until: Until,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
@@ -82,7 +119,7 @@ pub(super) async fn read(
         follow: until != Until::Now,
         ..LogParams::default()
     };
-    let mut journal = Journal::default();
+    let mut journal = Journal::new(key);
     let reading = async {
         let mut stream = Box::pin(api.log_stream(pod, &parameters).await?);
         let mut decoder = Decoder::new();
@@ -95,9 +132,9 @@ pub(super) async fn read(
                 return Ok::<(), kube::Error>(());
             }
             decoder.push(&scratch[..count]);
-            while let Some(line) = decoder.next_frame::<FromRunner>() {
-                if let Ok(frame) = line
-                    && let Some(frame) = journal.take(frame, key)
+            while let Some(line) = decoder.next_line() {
+                if let Ok(line) = line
+                    && let Some(frame) = journal.take(line)
                 {
                     observe(&frame);
                 }
@@ -105,7 +142,7 @@ pub(super) async fn read(
             let is_enough = match until {
                 Until::Now => false,
                 Until::Result => journal.result.is_some(),
-                Until::Started => journal.started.is_some(),
+                Until::Started => journal.may_have_started(),
             };
             if is_enough {
                 return Ok(());
@@ -135,55 +172,61 @@ pub(super) fn is_before_container(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use knack_runner::protocol::{Claimed, Data, Output, OutputStream};
+    use knack_runner::protocol::{Data, LandlockState, Locks, Output, OutputStream, RunnerLink, WorkBound, encode};
 
     use super::*;
 
-    fn started(nonce: &str, id: &str) -> FromRunner {
+    const OURS: Key = Key::new([1; 32]);
+    const THEIRS: Key = Key::new([2; 32]);
+
+    fn started(id: &str) -> FromRunner {
         FromRunner::Started(Started {
-            nonce: nonce.to_owned(),
             id: id.to_owned(),
             digest: String::new(),
+            locks: Locks {
+                seccomp: true,
+                landlock: LandlockState::FullyEnforced,
+                landlock_abi: 7,
+                work: WorkBound::Outside,
+            },
             context: String::new(),
         })
     }
 
     #[test]
-    fn only_the_first_bound_conversation_tells_what_ran() {
-        let mut journal = Journal::default();
-        // Before any claim, and with another nonce: nothing of ours.
-        journal.take(started("x", "forged"), &[]);
-        assert!(journal.started.is_none());
-        let claimed = |nonce: &str| {
-            FromRunner::Claimed(Claimed {
-                nonce: nonce.to_owned(),
-            })
-        };
-        journal.take(claimed("n"), &[]);
-        journal.take(claimed("late"), &[]);
-        journal.take(started("late", "forged"), &[]);
-        assert!(journal.started.is_none());
-        journal.take(started("n", "ours"), &[]);
-        journal.take(started("n", "second"), &[]);
+    fn only_a_runner_with_our_key_tells_what_ran() {
+        let (mut ours, mut theirs) = (RunnerLink::new(OURS), RunnerLink::new(THEIRS));
+        let mut journal = Journal::new(&OURS);
+        // Of somebody who claimed it first, and of nobody.
+        journal.take(&theirs.encode(&started("forged")));
+        journal.take(&encode(&started("forged")));
+        assert!(journal.started.is_none() && journal.may_have_started());
+        assert_eq!(journal.foreign_run.as_deref(), Some("forged"));
+        journal.take(&ours.encode(&started("ours")));
+        journal.take(&ours.encode(&started("second")));
         assert_eq!(journal.started.unwrap().id, "ours");
+        assert!(!journal.is_damaged);
+    }
+
+    #[test]
+    fn a_journal_whose_beginning_is_gone_is_damaged() {
+        let mut runner = RunnerLink::new(OURS);
+        drop(runner.encode(&started("rotated away")));
+        let mut journal = Journal::new(&OURS);
+        journal.take(&runner.encode(&started("later")));
+        assert!(journal.is_damaged && journal.started.is_none());
     }
 
     #[test]
     fn a_run_cannot_forge_frames_on_its_own_stdout() {
         // What the run prints travels inside an `output` frame, never as a line of the journal.
-        let mut journal = Journal {
-            nonce: Some("n".to_owned()),
-            ..Journal::default()
-        };
-        let forged = r#"{"type":"result","nonce":"n","id":"x"}"#;
-        journal.take(
-            FromRunner::Output(Output {
-                nonce: "n".to_owned(),
-                stream: OutputStream::Stdout,
-                data: Data(forged.as_bytes().to_vec()),
-            }),
-            &[],
-        );
+        let mut runner = RunnerLink::new(OURS);
+        let mut journal = Journal::new(&OURS);
+        let forged = "{\"type\":\"result\",\"id\":\"x\"}\n";
+        journal.take(&runner.encode(&FromRunner::Output(Output {
+            stream: OutputStream::Stdout,
+            data: Data(forged.as_bytes().to_vec()),
+        })));
         assert!(journal.result.is_none());
     }
 }

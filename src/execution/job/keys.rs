@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::aead::Aead as _;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit as _, Nonce};
 use hmac::{Hmac, Mac as _};
+use knack_runner::protocol::Key;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
@@ -49,9 +50,9 @@ impl Keys {
         Self { secret }
     }
 
-    /// The key of a pod's sealed frames.
-    pub(super) fn journal(&self, pod_uid: &str) -> [u8; 32] {
-        self.derive("knack journal 1", pod_uid)
+    /// The key of the conversation with a pod's runner, and of its journal.
+    pub(super) fn runner(&self, pod_uid: &str) -> Key {
+        Key::new(self.derive("knack runner 3", pod_uid))
     }
 
     /// Seals a context for a pod.
@@ -108,6 +109,6 @@ mod tests {
         assert_eq!(keys.open("pod-1", &sealed), Some(context));
         assert_eq!(keys.open("pod-2", &sealed), None);
         assert_eq!(Keys::new([2; 32]).open("pod-1", &sealed), None);
-        assert_ne!(keys.journal("pod-1"), keys.journal("pod-2"));
+        assert_ne!(keys.runner("pod-1"), keys.runner("pod-2"));
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_runner::protocol::{
-    Claim, Data, Exit, FromRunner, Interpreter, Journal, Landlock, Limits as WireLimits, PROTOCOL, Ready, Start,
-    ToRunner, Watch, encode,
+    Exit, FromRunner, Heard, Interpreter, Journal, Landlock, Limits as WireLimits, PROTOCOL, PROTOCOL_MIN, Ready,
+    Start, ToRunner, Watch, common_protocol,
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -17,16 +17,18 @@ use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{Trouble, failure, trouble, vanished};
 use super::keys::Keys;
 use super::names::RUN_PATH;
+use super::pace::Pace;
 use super::pods::{PodIndex, PodState};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
+use super::starts::Starts;
+use super::troubles::Troubles;
 use super::view::{EnvGrant, JournalMode, PodResources, RuntimeView};
-use crate::execution::conversation::{Transport as _, address_space, lock_report, millis, wire_language};
+use crate::execution::conversation::{
+    NO_LANDLOCK, Transport as _, address_space, base_environment, lock_report, millis, wire_language,
+};
 use crate::execution::{ClusterFailureKind, ExecutionError, Language, Limits, LockReport};
+use crate::memory::MemoryBudget;
 
-/// Between two tries to attach: a container takes 300 ms to run, and each try costs the kubelet a call.
-const ATTACH_RETRY_FIRST: Duration = Duration::from_millis(20);
-/// The same, later.
-const ATTACH_RETRY_LAST: Duration = Duration::from_millis(100);
 /// How long one try may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a container that runs may refuse to be attached to: containerd tells "running" a moment before it takes one.
@@ -42,6 +44,8 @@ const EVENTS_AFTER: Duration = Duration::from_secs(1);
 const JOURNAL_BYTES: u64 = 6 << 20;
 /// Processes and threads of one run: node starts a dozen by itself.
 const MAX_PROCESSES: u64 = 128;
+/// Files and directories in the work directory: as many as on a laptop. Their inodes are memory of the pod.
+const MAX_WORK_FILES: u64 = 10_000;
 /// A request may ask for this many times the default output and files; beyond, it is lowered to that.
 const MAX_OVER_DEFAULT: u64 = 16;
 /// Longest part of the runtime's name in a Job's name, so that the pod's name, 6 longer, fits a label.
@@ -93,6 +97,19 @@ pub(super) struct Sandbox {
     pub(super) since: Instant,
 }
 
+/// Who waits for a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// A caller: a pod that finds no node is given up for it soon.
+    Caller,
+    /// The pool: a node that has to be made first takes a minute or two.
+    Pool,
+}
+
+/// Pods that stay for a node after their callers have been told, at most. They make an autoscaler bring one; more of them would
+/// fill the namespace's quota.
+const MAX_LINGERING: usize = 4;
+
 /// Makes pods; see the module.
 #[derive(Debug, Clone)]
 pub(super) struct Launcher {
@@ -101,15 +118,56 @@ pub(super) struct Launcher {
     pub(super) keys: Keys,
     pub(super) replica: String,
     pub(super) start_timeout: Duration,
+    pub(super) starts: Starts,
+    /// What output and files of runs are counted in, from their first byte until their last reader is done.
+    pub(super) results: Option<MemoryBudget>,
+    lingering: Arc<Semaphore>,
 }
 
 impl Launcher {
+    /// A launcher of one replica.
+    pub(super) fn new(
+        cluster: Cluster,
+        index: Arc<PodIndex>,
+        keys: Keys,
+        replica: String,
+        start_timeout: Duration,
+        results: Option<MemoryBudget>,
+    ) -> Self {
+        Self {
+            cluster,
+            index,
+            keys,
+            replica,
+            start_timeout,
+            results,
+            starts: Starts::default(),
+            lingering: Arc::new(Semaphore::new(MAX_LINGERING)),
+        }
+    }
+
     /// Makes a Job and waits until its runner stands ready; `progress` is told each step. On an error, and if the future is
-    /// dropped, nothing of it stays.
+    /// dropped, nothing of it stays, but for a pod that waits for a node.
     pub(super) async fn launch(
         &self,
         view: &RuntimeView,
         plan: &Plan,
+        patience: Patience,
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Sandbox, ExecutionError> {
+        let launched = self.try_launch(view, plan, patience, progress).await;
+        match &launched {
+            Ok(_) => self.starts.stood(),
+            Err(error) => self.starts.failed(error),
+        }
+        launched
+    }
+
+    async fn try_launch(
+        &self,
+        view: &RuntimeView,
+        plan: &Plan,
+        patience: Patience,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Sandbox, ExecutionError> {
         let identity = JobIdentity {
@@ -122,26 +180,27 @@ impl Launcher {
             purpose: JobPurpose::Run,
         };
         let mut cleanup = Cleanup {
-            cluster: Some(self.cluster.clone()),
+            launcher: Some(self.clone()),
             job: identity.name.clone(),
         };
         let mut state = self.index.follow(&identity.name);
         let began = Instant::now();
-        self.cluster.create(&job_spec(view, &identity)).await?;
+        let uid = self.cluster.create(&job_spec(view, &identity)).await?;
+        self.index.bind(&identity.name, uid);
         progress("created");
         let deadline = began + self.start_timeout;
-        let (facts, attached) =
-            match tokio::time::timeout_at(deadline, self.attach(&identity.name, &mut state, progress)).await {
-                Ok(outcome) => outcome?,
-                Err(_) => {
-                    return Err(failure(
-                        ClusterFailureKind::StartTimeout,
-                        "StartTimeout",
-                        &format!("the pod did not stand within {} s", self.start_timeout.as_secs()),
-                        false,
-                    ));
+        let mut troubles = Troubles::of(patience);
+        let attaching = self.attach(&identity.name, &mut state, &mut troubles, progress);
+        let (facts, attached) = match tokio::time::timeout_at(deadline, attaching).await {
+            Ok(Ok(attached)) => attached,
+            Ok(Err(error)) => {
+                if matches!(&error, ExecutionError::Cluster(found) if found.kind == ClusterFailureKind::Unschedulable) {
+                    cleanup.linger(state, deadline);
                 }
-            };
+                return Err(error);
+            }
+            Err(_) => return Err(troubles.timeout(self.start_timeout)),
+        };
         let mut sandbox = Sandbox {
             attached,
             job: identity.name,
@@ -154,7 +213,7 @@ impl Launcher {
         };
         self.start(&mut sandbox, view, plan).await?;
         sandbox.since = Instant::now();
-        cleanup.cluster = None;
+        cleanup.launcher = None;
         Ok(sandbox)
     }
 
@@ -163,16 +222,14 @@ impl Launcher {
         &self,
         job: &str,
         state: &mut watch::Receiver<PodState>,
+        troubles: &mut Troubles,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(PodFacts, Attached), ExecutionError> {
-        let nonce = Uuid::new_v4().to_string();
-        let mut troubles = Troubles::default();
-        let mut retry = ATTACH_RETRY_FIRST;
+        let mut pace: Option<Pace> = None;
         let mut running_since: Option<Instant> = None;
-        let mut told_bound = false;
         loop {
             let now = state.borrow_and_update().clone();
-            self.judge(job, &now, &mut troubles).await?;
+            self.judge(job, &now, troubles).await?;
             let Some(facts) = now.facts.filter(|facts| facts.node.is_some()) else {
                 // Bound or in trouble: either is a change. Without a pod nothing changes, so the Job is asked.
                 let changed = tokio::time::timeout(EVENTS_AFTER, state.changed()).await;
@@ -184,18 +241,23 @@ impl Launcher {
                 }
                 continue;
             };
-            if !told_bound {
-                told_bound = true;
+            if pace.is_none() {
                 progress("bound");
             }
-            if facts.container == ContainerFacts::Running {
+            let pace = pace.get_or_insert_with(|| Pace::new(Instant::now()));
+            let is_running = facts.container == ContainerFacts::Running;
+            if is_running {
                 running_since.get_or_insert_with(Instant::now);
             }
-            let key = self.keys.journal(&facts.uid);
-            let opening = Attached::open(&self.cluster.attach, &facts.name, nonce.clone(), key);
+            if Instant::now() < pace.due(is_running) {
+                // The watch may tell that it runs, or why not, sooner.
+                let _ = tokio::time::timeout_at(pace.due(is_running), state.changed()).await;
+                continue;
+            }
+            let opening = Attached::open(&self.cluster.attach, &facts.name, self.keys.runner(&facts.uid));
             match tokio::time::timeout(ATTACH_TIMEOUT, opening).await {
                 Ok(Ok(mut attached)) => {
-                    if claim(&mut attached, &nonce).await? {
+                    if claim(&mut attached).await? {
                         progress("running");
                         return Ok((facts, attached));
                     }
@@ -214,9 +276,7 @@ impl Launcher {
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
-            // The watch may tell the reason sooner than the next try.
-            let _ = tokio::time::timeout(retry, state.changed()).await;
-            retry = (retry * 3 / 2).min(ATTACH_RETRY_LAST);
+            pace.tried(is_running, Instant::now());
         }
     }
 
@@ -236,6 +296,10 @@ impl Launcher {
             })
         });
         match troubles.lasting(found) {
+            Some(found) if troubles.waits_for(&found) => {
+                self.starts.failed(&found.error(false));
+                Ok(())
+            }
             Some(found) => Err(found.error(false)),
             None => Ok(()),
         }
@@ -243,27 +307,20 @@ impl Launcher {
 
     /// Sends `start` and waits until the interpreter stands.
     async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &Plan) -> Result<(), ExecutionError> {
-        let frame = start_frame(view, plan, sandbox.attached.nonce(), &self.keys.journal(&sandbox.uid));
-        let sent = sandbox.attached.send(&encode(&ToRunner::Start(frame))).await;
+        let frame = ToRunner::Start(start_frame(view, plan));
+        let sent = sandbox.attached.tell(&frame).await;
         sent.map_err(|error| stream_ended(&error))?;
         let answer = async {
-            let nonce = sandbox.attached.nonce();
             loop {
                 match sandbox.attached.next().await? {
-                    FromRunner::Ready(ready) if ready.nonce == nonce => {
-                        return check_version(&ready).map(|()| ready.locks);
-                    }
+                    FromRunner::Ready(ready) => return Ok(ready.locks),
                     FromRunner::Result(result) => {
-                        let reason = match result.exit {
-                            Exit::NotStarted { reason } => reason,
-                            other => format!("{other:?}"),
+                        let (word, reason) = match result.exit {
+                            Exit::NotStarted { reason } => ("NotStarted", reason),
+                            Exit::LocksMissing { reason } => (LOCKS_MISSING, reason),
+                            other => ("NotStarted", format!("{other:?}")),
                         };
-                        return Err(failure(
-                            ClusterFailureKind::ContainerFailed,
-                            "NotStarted",
-                            &reason,
-                            false,
-                        ));
+                        return Err(failure(ClusterFailureKind::ContainerFailed, word, &reason, false));
                     }
                     FromRunner::Rejected(rejected) => {
                         return Err(failure(
@@ -281,7 +338,10 @@ impl Launcher {
         match answered {
             Ok(Ok(locks)) => {
                 sandbox.locks = locks.map(lock_report);
-                Ok(())
+                match lacking(sandbox.locks.as_ref(), view.requires_landlock) {
+                    Some(what) => Err(failure(ClusterFailureKind::ContainerFailed, LOCKS_MISSING, what, false)),
+                    None => Ok(()),
+                }
             }
             Ok(Err(error @ ExecutionError::Cluster(_))) => Err(error),
             // The stream ended: the pod knows why.
@@ -298,6 +358,15 @@ impl Launcher {
         }
     }
 
+    /// Deletes a Job whose pod has not come up. What is in it may not be a runner and need its whole grace to end, so the pod
+    /// goes first.
+    async fn discard(&self, job: &str) {
+        if let Some(facts) = self.index.state(job).facts.filter(|facts| !facts.is_over()) {
+            self.cluster.delete_pod(&facts.name, &facts.uid).await;
+        }
+        self.cluster.delete_job(job).await;
+    }
+
     /// A user id that no pod of the runtime has. Two runtimes may meet in one by chance; they share the process limit then.
     fn pick_uid(&self, view: &RuntimeView) -> u32 {
         let used = self.index.uids();
@@ -312,6 +381,22 @@ impl Launcher {
     }
 }
 
+/// The word of a sandbox that is not used: a lock that is promised does not hold in it.
+const LOCKS_MISSING: &str = "LocksMissing";
+
+/// Which lock that is promised a runner does not report.
+fn lacking(locks: Option<&LockReport>, requires_landlock: bool) -> Option<&'static str> {
+    let Some(locks) = locks else {
+        return Some("the runner does not say which locks hold; use a sandbox image of this release");
+    };
+    if !locks.seccomp {
+        return Some("the runner reports no seccomp filter; use a sandbox image of this release");
+    }
+    (requires_landlock && locks.landlock == NO_LANDLOCK).then_some(
+        "the node's kernel does not enforce Landlock and spec.sandbox.landlock is Required; use nodes with Linux 5.13 or later and lsm=landlock,...",
+    )
+}
+
 /// The word of a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
 pub(super) const STREAM_ENDED: &str = "StreamEnded";
 
@@ -320,28 +405,39 @@ fn stream_ended(error: &ExecutionError) -> ExecutionError {
     failure(ClusterFailureKind::ApiUnavailable, STREAM_ENDED, &message, false)
 }
 
-/// Sends `claim` and waits for its echo. `false`: the stream ended before anything came.
-async fn claim(attached: &mut Attached, nonce: &str) -> Result<bool, ExecutionError> {
-    let frame = encode(&ToRunner::Claim(Claim {
-        nonce: nonce.to_owned(),
-    }));
-    if attached.send(&frame).await.is_err() {
+/// Sends `claim` and waits for its answer. `false`: the stream ended before anything came.
+async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
+    if attached.claim().await.is_err() {
         return Ok(false);
     }
-    let echo = async {
+    let answer = async {
         loop {
-            match attached.next().await {
-                Ok(FromRunner::Claimed(claimed)) if claimed.nonce == nonce => return Ok(true),
-                Ok(FromRunner::Claimed(_)) => {
-                    return Err(ExecutionError::Internal("the pod belongs to somebody else".into()));
+            match attached.hear().await {
+                Ok(Heard::Frame(FromRunner::Claimed(_))) => return Ok(true),
+                Ok(Heard::Unproven(FromRunner::Claimed(_))) => {
+                    return Err(failure(
+                        ClusterFailureKind::ContainerFailed,
+                        "ClaimedByAnother",
+                        "the runner is bound to a key that is not this hub's",
+                        false,
+                    ));
                 }
-                Ok(FromRunner::Ready(ready)) if ready.nonce.is_empty() => check_version(&ready)?,
+                Ok(Heard::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
+                // An old runner says so of a claim that it does not know.
+                Ok(Heard::Unproven(FromRunner::Rejected(rejected))) => {
+                    return Err(failure(
+                        ClusterFailureKind::RunnerTooOld,
+                        "Rejected",
+                        &rejected.message,
+                        false,
+                    ));
+                }
                 Ok(_) => {}
                 Err(_) => return Ok(false),
             }
         }
     };
-    tokio::time::timeout(CLAIM_TIMEOUT, echo).await.unwrap_or_else(|_| {
+    tokio::time::timeout(CLAIM_TIMEOUT, answer).await.unwrap_or_else(|_| {
         Err(failure(
             ClusterFailureKind::RunnerTooOld,
             "NoAnswer",
@@ -352,15 +448,17 @@ async fn claim(attached: &mut Attached, nonce: &str) -> Result<bool, ExecutionEr
 }
 
 fn check_version(ready: &Ready) -> Result<(), ExecutionError> {
-    if ready.protocol == PROTOCOL {
+    let (oldest, newest) = ready.protocols();
+    if common_protocol((PROTOCOL_MIN, PROTOCOL), (oldest, newest)).is_some() {
         return Ok(());
     }
     Err(failure(
         ClusterFailureKind::RunnerTooOld,
         "ProtocolMismatch",
         &format!(
-            "runner {} speaks protocol {}, this knack {PROTOCOL}; use a sandbox image of this release",
-            ready.version, ready.protocol
+            "runner {} speaks protocol {oldest} to {newest}, this knack {PROTOCOL_MIN} to {PROTOCOL}; use a sandbox image of \
+             this release",
+            ready.version
         ),
         false,
     ))
@@ -371,7 +469,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 /// The frame that builds the sandbox in a pod.
-fn start_frame(view: &RuntimeView, plan: &Plan, nonce: String, key: &[u8; 32]) -> Start {
+fn start_frame(view: &RuntimeView, plan: &Plan) -> Start {
     let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let mut read = texts(&[
         "/etc/ld.so.cache",
@@ -383,27 +481,24 @@ fn start_frame(view: &RuntimeView, plan: &Plan, nonce: String, key: &[u8; 32]) -
     ]);
     // Debian's `sitecustomize` is a link into the directory of its version. What does not exist is passed over.
     read.extend((8..=20).map(|minor| format!("/etc/python3.{minor}")));
-    let environment = [
-        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
-        ("LANG", "C.UTF-8"),
-        // Skill folders are read-only.
-        ("PYTHONDONTWRITEBYTECODE", "1"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into();
     Start {
-        nonce,
         directory: RUN_PATH.to_owned(),
         interpreter: plan.language.map(|language| Interpreter {
             language: wire_language(language),
             path: interpreter_path(language).to_owned(),
         }),
+        // A pod of the pool may get either.
+        commands: true,
         read,
         execute: texts(&["/usr", "/lib", "/lib64", "/bin"]),
         write: texts(&["/dev/null"]),
-        landlock: Landlock::BestEffort,
+        landlock: if view.requires_landlock {
+            Landlock::Required
+        } else {
+            Landlock::BestEffort
+        },
         identity: None,
-        environment,
+        environment: base_environment("/usr/local/bin:/usr/bin:/bin"),
         inherit: plan.env.iter().map(|grant| grant.name.clone()).collect(),
         limits: WireLimits {
             timeout_ms: Some(millis(view.max_timeout)),
@@ -417,12 +512,15 @@ fn start_frame(view: &RuntimeView, plan: &Plan, nonce: String, key: &[u8; 32]) -
                 .and_then(|language| address_space(Some(language), None)),
             ..WireLimits::default()
         },
-        // The pod's cgroup and its volume's size watch.
-        watch: Watch::default(),
+        // The pod's cgroup and its volume's size bound the rest; nothing else bounds the inodes of a volume.
+        watch: Watch {
+            work_files: Some(MAX_WORK_FILES),
+            ..Watch::default()
+        },
         // Stdin may end with the node's container runtime: the run goes on, and its journal tells how it ended.
         eof_grace_ms: millis(view.max_timeout),
         journal: Some(Journal {
-            key: (view.logs == JournalMode::Sealed).then(|| Data(key.to_vec())),
+            seal: view.logs == JournalMode::Sealed,
             max_bytes: JOURNAL_BYTES,
         }),
     }
@@ -446,77 +544,45 @@ pub(super) fn job_name(runtime: &str) -> String {
     format!("{}-{}", part.replace('.', "-"), &random[..10])
 }
 
-/// Which trouble is seen since when.
-#[derive(Debug, Default)]
-struct Troubles {
-    seen: Option<(ClusterFailureKind, Instant)>,
-}
-
-impl Troubles {
-    /// The trouble, if its patience is used up.
-    fn lasting(&mut self, found: Option<Trouble>) -> Option<Trouble> {
-        let found = found?;
-        let since = match self.seen {
-            Some((kind, since)) if kind == found.kind => since,
-            _ => {
-                let now = Instant::now();
-                self.seen = Some((found.kind, now));
-                now
-            }
-        };
-        (since.elapsed() >= found.patience).then_some(found)
-    }
-}
-
 /// Deletes the Job unless it was told not to.
 struct Cleanup {
-    cluster: Option<Cluster>,
+    launcher: Option<Launcher>,
     job: String,
+}
+
+impl Cleanup {
+    /// Leaves a pod that waits for a node until it has one, or its time is over: whoever makes nodes makes them for pods that
+    /// are there.
+    fn linger(&mut self, mut state: watch::Receiver<PodState>, until: Instant) {
+        let Some(launcher) = self.launcher.take() else { return };
+        let Ok(place) = Arc::clone(&launcher.lingering).try_acquire_owned() else {
+            self.launcher = Some(launcher);
+            return;
+        };
+        let job = self.job.clone();
+        tokio::spawn(async move {
+            let has_node = |state: &PodState| {
+                let is_bound = |facts: &PodFacts| facts.node.is_some() || facts.is_over();
+                state.is_gone || state.facts.as_ref().is_some_and(is_bound)
+            };
+            let _ = tokio::time::timeout_at(until, state.wait_for(has_node)).await;
+            launcher.discard(&job).await;
+            drop(place);
+        });
+    }
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.take()
+        if let Some(launcher) = self.launcher.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let job = std::mem::take(&mut self.job);
-            runtime.spawn(async move { cluster.delete_job(&job).await });
+            runtime.spawn(async move { launcher.discard(&job).await });
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_jobs_fit_a_label_with_their_pods_suffix() {
-        for runtime in ["a", "default", &"x".repeat(63), &format!("{}-", "y".repeat(39)), "a.b"] {
-            let name = job_name(runtime);
-            assert!(name.len() + 6 <= 63, "{name}");
-            assert!(
-                name.bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
-                "{name}"
-            );
-            assert!(!name.contains("--"), "{name}");
-        }
-        assert_ne!(job_name("a"), job_name("a"));
-    }
-
-    #[test]
-    fn the_runner_of_another_protocol_is_refused_by_name() {
-        let ready = |protocol| Ready {
-            nonce: String::new(),
-            protocol,
-            version: "0.0.9".to_owned(),
-            locks: None,
-        };
-        assert!(check_version(&ready(PROTOCOL)).is_ok());
-        for protocol in [PROTOCOL - 1, PROTOCOL + 1] {
-            let error = check_version(&ready(protocol)).unwrap_err();
-            assert_eq!(error.metric_label(), "runner_too_old");
-            assert!(error.to_string().contains("0.0.9"), "{error}");
-        }
-    }
-}
+#[path = "launch_tests.rs"]
+mod tests;

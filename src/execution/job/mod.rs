@@ -25,22 +25,27 @@ mod keys;
 mod launch;
 mod names;
 mod nodes;
+mod pace;
+mod past;
 mod pods;
 mod pool;
+mod quiet;
 mod record;
 mod recovery;
 mod run;
 mod settings;
 mod spec;
 mod spool;
+mod starts;
 mod term;
+mod troubles;
 mod view;
 
 pub use event::{Event, OutputStream};
 pub use executor::{JobExecutor, JobRequest, PoolCounts};
-pub use from_api::Defaults;
+pub use from_api::{Defaults, languages};
 pub use journal::Journal;
-pub use settings::{JobClients, JobSettings};
+pub use settings::{JobClients, JobSettings, ResultMemory};
 pub use spec::{JobIdentity, JobPurpose, job_spec, pool_key};
 pub use view::{
     EnvGrant, ImagePullPolicy, JournalMode, PodResources, Resource, RunnerSource, RuntimeView, Toleration, UidRange,

@@ -27,10 +27,30 @@ pub(super) struct PodState {
     pub(super) is_gone: bool,
 }
 
+/// What is known of the pod of one Job.
+#[derive(Debug, Default)]
+struct Entry {
+    state: watch::Sender<PodState>,
+    /// The uid of the Job, once it is known: the pods of another one of that name are nobody's.
+    job_uid: Option<String>,
+}
+
+impl Entry {
+    /// Whether it says nothing to anybody: nobody follows it, and its pod is gone or was never seen.
+    fn is_idle(&self) -> bool {
+        let state = self.state.borrow();
+        self.state.receiver_count() == 0 && (state.facts.is_none() || state.is_gone)
+    }
+
+    fn is_of(&self, facts: &PodFacts) -> bool {
+        self.job_uid.as_ref().is_none_or(|uid| *uid == facts.job_uid)
+    }
+}
+
 /// The index; see the module.
 #[derive(Debug)]
 pub(super) struct PodIndex {
-    pods: Mutex<BTreeMap<String, watch::Sender<PodState>>>,
+    pods: Mutex<BTreeMap<String, Entry>>,
     synced: watch::Sender<bool>,
 }
 
@@ -56,14 +76,35 @@ impl PodIndex {
 
     /// Follows the pod of a Job, from before it exists.
     pub(super) fn follow(&self, job: &str) -> watch::Receiver<PodState> {
-        self.lock().entry(job.to_owned()).or_default().subscribe()
+        let mut pods = self.lock();
+        // Jobs that were refused, and those whose pod went while somebody looked on.
+        pods.retain(|_, entry| !entry.is_idle());
+        pods.entry(job.to_owned()).or_default().state.subscribe()
+    }
+
+    /// From now on only a pod that the Job of this uid controls is the pod of a Job.
+    pub(super) fn bind(&self, job: &str, uid: String) {
+        let mut pods = self.lock();
+        let entry = pods.entry(job.to_owned()).or_default();
+        entry.job_uid = Some(uid);
+        let is_strange = |entry: &Entry| {
+            entry
+                .state
+                .borrow()
+                .facts
+                .as_ref()
+                .is_some_and(|facts| !entry.is_of(facts))
+        };
+        if is_strange(entry) {
+            entry.state.send_replace(PodState::default());
+        }
     }
 
     /// What is known of the pod of a Job.
     pub(super) fn state(&self, job: &str) -> PodState {
         self.lock()
             .get(job)
-            .map(|sender| sender.borrow().clone())
+            .map(|entry| entry.state.borrow().clone())
             .unwrap_or_default()
     }
 
@@ -71,8 +112,8 @@ impl PodIndex {
     pub(super) fn all(&self) -> Vec<PodFacts> {
         let pods = self.lock();
         pods.values()
-            .filter_map(|sender| {
-                let state = sender.borrow();
+            .filter_map(|entry| {
+                let state = entry.state.borrow();
                 state.facts.clone().filter(|_| !state.is_gone)
             })
             .collect()
@@ -83,7 +124,7 @@ impl PodIndex {
         self.all().into_iter().filter_map(|facts| facts.run_as).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<PodState>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         // The map is valid between any two statements.
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,10 +132,14 @@ impl PodIndex {
     fn apply(&self, pod: &Pod) -> Option<String> {
         let facts = PodFacts::of(pod)?;
         let job = facts.job.clone();
-        self.lock().entry(job.clone()).or_default().send_replace(PodState {
-            facts: Some(facts),
-            is_gone: false,
-        });
+        let mut pods = self.lock();
+        let entry = pods.entry(job.clone()).or_default();
+        if entry.is_of(&facts) {
+            entry.state.send_replace(PodState {
+                facts: Some(facts),
+                is_gone: false,
+            });
+        }
         Some(job)
     }
 
@@ -102,25 +147,26 @@ impl PodIndex {
     fn remove(&self, pod: &Pod) {
         let Some(facts) = PodFacts::of(pod) else { return };
         let mut pods = self.lock();
-        let Some(sender) = pods.get(&facts.job) else { return };
+        let Some(entry) = pods.get(&facts.job).filter(|entry| entry.is_of(&facts)) else {
+            return;
+        };
         let job = facts.job.clone();
-        sender.send_replace(PodState {
+        entry.state.send_replace(PodState {
             facts: Some(facts),
             is_gone: true,
         });
-        if sender.receiver_count() == 0 {
+        if entry.is_idle() {
             pods.remove(&job);
         }
     }
 
     /// After a new list: what is not in it is gone.
     fn keep_only(&self, listed: &BTreeSet<String>) {
-        self.lock().retain(|job, sender| {
-            if !listed.contains(job) && sender.borrow().facts.is_some() {
-                sender.send_modify(|state| state.is_gone = true);
+        self.lock().retain(|job, entry| {
+            if !listed.contains(job) && entry.state.borrow().facts.is_some() {
+                entry.state.send_modify(|state| state.is_gone = true);
             }
-            let state = sender.borrow();
-            sender.receiver_count() > 0 || (state.facts.is_some() && !state.is_gone)
+            !entry.is_idle()
         });
     }
 }
@@ -142,5 +188,73 @@ async fn run(index: Arc<PodIndex>, api: Api<Pod>, config: watcher::Config) {
             Ok(Event::Delete(pod)) => index.remove(&pod),
             Err(error) => tracing::warn!(%error, "the watch of sandbox pods failed; it is tried again"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn index() -> PodIndex {
+        PodIndex {
+            pods: Mutex::default(),
+            synced: watch::Sender::new(true),
+        }
+    }
+
+    fn pod(name: &str, job: &str, job_uid: &str) -> Pod {
+        serde_json::from_value(json!({"metadata": {
+            "name": name, "uid": format!("uid of {name}"), "labels": {"batch.kubernetes.io/job-name": job},
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job_uid, "controller": true}],
+        }}))
+        .unwrap()
+    }
+
+    fn seen(index: &PodIndex, job: &str) -> Option<String> {
+        index.state(job).facts.map(|facts| facts.name)
+    }
+
+    #[test]
+    fn a_label_alone_makes_no_pod_of_a_job() {
+        let index = index();
+        let mut labelled = pod("p", "job", "1");
+        labelled.metadata.owner_references = None;
+        index.apply(&labelled);
+        assert_eq!(seen(&index, "job"), None);
+        index.apply(&pod("p", "job", "1"));
+        assert_eq!(seen(&index, "job").as_deref(), Some("p"));
+    }
+
+    #[test]
+    fn only_what_the_job_itself_controls_is_its_pod() {
+        for strange_first in [true, false] {
+            let index = index();
+            let state = index.follow("job");
+            if strange_first {
+                index.apply(&pod("strange", "job", "another"));
+            }
+            index.bind("job", "1".to_owned());
+            assert_eq!(seen(&index, "job"), None);
+            index.apply(&pod("ours", "job", "1"));
+            index.apply(&pod("strange", "job", "another"));
+            index.remove(&pod("strange", "job", "another"));
+            assert_eq!(seen(&index, "job").as_deref(), Some("ours"));
+            assert!(!state.borrow().is_gone);
+        }
+    }
+
+    #[test]
+    fn nothing_stays_of_refused_jobs_and_of_pods_that_went_while_followed() {
+        let index = index();
+        drop(index.follow("refused"));
+        let followed = index.follow("deleted");
+        index.apply(&pod("p", "deleted", "1"));
+        index.remove(&pod("p", "deleted", "1"));
+        assert!(followed.borrow().is_gone);
+        drop(followed);
+        let _next = index.follow("next");
+        assert_eq!(index.lock().keys().collect::<Vec<_>>(), ["next"]);
     }
 }

@@ -4,29 +4,24 @@
 //! for a short time.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::facts::PodFacts;
 use super::failure::trouble;
-use super::launch::{Launcher, Plan, Sandbox};
+use super::launch::{Launcher, Patience, Plan, Sandbox};
+use super::quiet::{Active, Quiet};
 use super::spec::pool_key;
 use super::view::RuntimeView;
 use crate::execution::conversation::Transport as _;
 use crate::execution::{ClusterFailureKind, ExecutionError, Language};
 
-/// Quiet before a refill: the answer of the call that emptied the place is out, and the next of a chain of calls a few
-/// hundred milliseconds apart has come.
-const REFILL_QUIET: Duration = Duration::from_millis(150);
-/// How long a refill waits for quiet: under steady load the pool must not stay empty for ever.
-const REFILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Pods made at once: two cores start two containers as fast as one.
 const REFILLERS: usize = 2;
 /// Pause after a failed start, doubled up to the longest.
@@ -44,8 +39,7 @@ pub(super) struct Pool {
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
     slots: Mutex<BTreeMap<Language, Slot>>,
-    active: AtomicUsize,
-    changed: Notify,
+    quiet: Arc<Quiet>,
 }
 
 #[derive(Debug, Default)]
@@ -65,10 +59,6 @@ struct Idle {
     held: JoinHandle<Option<Sandbox>>,
 }
 
-/// Counts a run as active while it lives.
-#[derive(Debug)]
-pub(super) struct Active(Arc<Pool>);
-
 impl Pool {
     /// A pool of the runtime's own pods, refilled while the handles live.
     pub(super) fn start(
@@ -83,8 +73,7 @@ impl Pool {
             launcher,
             view,
             slots: Mutex::new(slots),
-            active: AtomicUsize::new(0),
-            changed: Notify::new(),
+            quiet: Quiet::new(),
         });
         let refillers = (0..REFILLERS)
             .map(|_| AbortOnDropHandle::new(tokio::spawn(refill(Arc::clone(&pool)))))
@@ -93,9 +82,8 @@ impl Pool {
     }
 
     /// Marks a run as active.
-    pub(super) fn active(self: &Arc<Self>) -> Active {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        Active(Arc::clone(self))
+    pub(super) fn active(&self) -> Active {
+        self.quiet.begin()
     }
 
     /// Takes a pod that stands ready, has the interpreter (any, for commands) and enough time left for a run of
@@ -103,7 +91,7 @@ impl Pool {
     pub(super) async fn take(&self, language: Option<Language>, timeout: Duration) -> Option<Sandbox> {
         let key = self.key();
         while let Some(idle) = self.pop(language, &key) {
-            self.changed.notify_one();
+            self.quiet.tell();
             let is_fresh = idle.dies >= Instant::now() + timeout + SPARE;
             let _ = idle.take.send(());
             match idle.held.await {
@@ -134,8 +122,7 @@ impl Pool {
 
     /// The settings have changed: pods of others go, new ones come.
     pub(super) fn renew(&self) {
-        self.changed.notify_waiters();
-        self.changed.notify_one();
+        self.quiet.tell();
     }
 
     /// Lets every pod go.
@@ -171,7 +158,7 @@ impl Pool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The oldest pod of a language, or of the fullest slot.
+    /// The oldest pod of these settings of a language, or of the slot that has most of them.
     fn pop(&self, language: Option<Language>, key: &str) -> Option<Idle> {
         let mut slots = self.lock();
         let slot = match language {
@@ -180,7 +167,9 @@ impl Pool {
                 slot.is_wanted = true;
                 Some(slot)
             }
-            None => slots.values_mut().max_by_key(|slot| slot.ready.len()),
+            None => slots
+                .values_mut()
+                .max_by_key(|slot| slot.ready.iter().filter(|idle| idle.key == key).count()),
         }?;
         let position = slot.ready.iter().position(|idle| idle.key == key)?;
         slot.ready.remove(position)
@@ -256,13 +245,6 @@ impl Pool {
     }
 }
 
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-        self.0.changed.notify_one();
-    }
-}
-
 /// Holds the stream of a standing pod until it is taken; `None` if the pod dies first.
 async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()>) -> Option<Sandbox> {
     let Sandbox {
@@ -289,24 +271,26 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
     }
     tracing::info!(%job, "a pod of the pool is lost");
     pool.launcher.cluster.delete_job(job).await;
-    pool.changed.notify_one();
+    pool.quiet.tell();
     None
 }
 
 async fn refill(pool: Arc<Pool>) {
     let mut pause = FIRST_PAUSE;
+    let mut changes = pool.quiet.listen();
     loop {
+        changes.mark_unchanged();
         pool.sweep();
         let Some(language) = pool.reserve() else {
-            let _ = tokio::time::timeout(CHECK, pool.changed.notified()).await;
+            let _ = tokio::time::timeout(CHECK, changes.changed()).await;
             continue;
         };
         let reserved = Reserved { pool: &pool, language };
-        wait_for_quiet(&pool).await;
+        pool.quiet.wait().await;
         let view = pool.view.load_full();
         let key = pool_key(&view, &view.image, &view.resources, &[]);
         let plan = Plan::of_pool(&view, Some(language));
-        let launched = pool.launcher.launch(&view, &plan, &|_| {}).await;
+        let launched = pool.launcher.launch(&view, &plan, Patience::Pool, &|_| {}).await;
         match launched {
             Ok(sandbox) => {
                 pause = FIRST_PAUSE;
@@ -342,20 +326,5 @@ impl Drop for Reserved<'_> {
         let mut slots = self.pool.lock();
         let slot = slots.entry(self.language).or_default();
         slot.starting = slot.starting.saturating_sub(1);
-    }
-}
-
-async fn wait_for_quiet(pool: &Pool) {
-    let until = Instant::now() + REFILL_PATIENCE;
-    loop {
-        while pool.active.load(Ordering::Relaxed) > 0 {
-            if tokio::time::timeout_at(until, pool.changed.notified()).await.is_err() {
-                return;
-            }
-        }
-        tokio::time::sleep(REFILL_QUIET).await;
-        if pool.active.load(Ordering::Relaxed) == 0 || Instant::now() >= until {
-            return;
-        }
     }
 }

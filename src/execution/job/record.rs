@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde::Serialize;
 
-use super::cluster::{Cluster, call};
+use super::cluster::Cluster;
 use super::executor::JobRequest;
 use super::view::RuntimeView;
 use crate::api::vocabulary::{
-    ANNOTATION_RESULT, API_VERSION, FIELD_MANAGER_HUB, KIND_SKILL_RUNTIME, LABEL_EXECUTION, LABEL_REVISION,
-    LABEL_SKILL, LABEL_SKILL_NAMESPACE,
+    ANNOTATION_RESULT, API_VERSION, KIND_SKILL_RUNTIME, LABEL_EXECUTION, LABEL_REVISION, LABEL_SKILL,
+    LABEL_SKILL_NAMESPACE,
 };
 use crate::execution::{ExecutionError, ExecutionId, ExecutionResult, ExecutionStatus, Exit};
 
@@ -116,8 +115,9 @@ pub(super) async fn write(
     cluster.annotate(job, subject.labels(), annotations).await;
 }
 
-/// Tells a failure of the cluster as an Event of the runtime.
-pub(super) async fn publish_failure(cluster: &Cluster, view: &RuntimeView, subject: &Subject, error: &ExecutionError) {
+/// Tells a failure of the cluster as an Event of the runtime. It names no execution: runs that fail alike are one Event with
+/// a count.
+pub(super) async fn publish_failure(cluster: &Cluster, view: &RuntimeView, error: &ExecutionError) {
     let runtime = ObjectReference {
         api_version: Some(API_VERSION.to_owned()),
         kind: Some(KIND_SKILL_RUNTIME.to_owned()),
@@ -126,17 +126,11 @@ pub(super) async fn publish_failure(cluster: &Cluster, view: &RuntimeView, subje
         uid: Some(view.uid.clone()),
         ..ObjectReference::default()
     };
-    let event = Event {
-        type_: EventType::Warning,
-        reason: "ExecutionFailed".to_owned(),
-        note: Some(format!("execution {}: {error}", subject.id)),
-        action: "Execute".to_owned(),
-        secondary: None,
-    };
-    let recorder = Recorder::new(cluster.client.clone(), Reporter::from(FIELD_MANAGER_HUB.to_owned()));
-    if let Err(error) = call(recorder.publish(&event, &runtime)).await {
-        tracing::warn!(%error, "an Event could not be written");
-    }
+    let note = format!("an execution failed: {error}");
+    cluster
+        .warnings
+        .warn(&runtime, "ExecutionFailed", "Execute", &note)
+        .await;
 }
 
 /// Kubernetes' reason of a failure, or our own word.

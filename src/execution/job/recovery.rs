@@ -22,8 +22,10 @@ use super::facts::PodFacts;
 use super::journal::{self, Journal, Until};
 use super::keys::Context;
 use super::launch::Launcher;
+use super::past::Past;
 use super::record;
 use super::run::{PodRef, burn, settle};
+use super::settings::JobSettings;
 use super::spool::{Spool, Telling};
 use super::term::{Foundation, leave_later};
 use super::view::RuntimeView;
@@ -45,8 +47,10 @@ enum Found {
     Run(Box<Known>),
     /// No run: the pod may go.
     Idle(PodFacts),
-    /// A run that nobody here can ask for, or a pod that is gone.
-    Unknown(PodFacts),
+    /// A run that nobody here can ask for: for a hub with another key.
+    Foreign(PodFacts, ExecutionId),
+    /// A pod that is gone; its Job tells what it was.
+    Gone,
     /// Its journal cannot be read: it may have run anything.
     Unreadable(PodFacts),
 }
@@ -64,13 +68,15 @@ struct Known {
 pub(super) async fn recover(
     foundation: &Foundation,
     view: &RuntimeView,
-    orphan_grace: Duration,
+    settings: &JobSettings,
     over: &CancellationToken,
 ) {
-    let launcher = &foundation.launcher;
+    let (launcher, records) = (&foundation.launcher, &foundation.records);
+    let orphan_grace = settings.orphan_grace;
     let pods: Vec<PodFacts> = launcher.index.all();
     // What an earlier owner ran before the oldest journal that is kept, nobody knows any more.
-    foundation.records.set_floor(now().saturating_sub(view.ttl));
+    records.raise_floor(now().saturating_sub(view.ttl));
+    remember_jobs(launcher, view, records, settings.max_finished).await;
     let found: Vec<Found> = futures::stream::iter(pods)
         .map(|facts| look(launcher, facts))
         .buffer_unordered(READERS)
@@ -84,18 +90,21 @@ pub(super) async fn recover(
             Found::Run(run) => {
                 known += 1;
                 adopted.insert(run.facts.job.clone());
-                adopt(launcher, &foundation.records, *run, orphan_grace, over);
+                adopt(launcher, records, *run, orphan_grace, over);
             }
             Found::Idle(facts) if facts.is_over() => {}
             Found::Idle(facts) => idle.push(facts),
-            Found::Unknown(facts) => {
+            Found::Foreign(facts, id) => {
+                tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
+                records.refuse(id);
                 unknown += 1;
                 idle.push(facts);
             }
+            Found::Gone => unknown += 1,
             Found::Unreadable(facts) => {
                 // Which execution it was, nobody knows: one that was asked for before now is refused rather than run twice.
                 tracing::error!(pod = %facts.name, "a journal cannot be read; executions that nobody knows are refused");
-                foundation.records.set_floor(now());
+                records.raise_floor(now());
                 unknown += 1;
                 idle.push(facts);
             }
@@ -104,7 +113,7 @@ pub(super) async fn recover(
     tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took the runtime over");
     let ended = idle
         .into_iter()
-        .map(|facts| end_idle(launcher, &foundation.records, facts, orphan_grace, over));
+        .map(|facts| end_idle(launcher, records, facts, orphan_grace, over));
     futures::stream::iter(ended)
         .buffer_unordered(READERS)
         .collect::<()>()
@@ -117,11 +126,11 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> Found {
     if facts.is_probe {
         return Found::Idle(facts);
     }
-    let key = launcher.keys.journal(&facts.uid);
+    let key = launcher.keys.runner(&facts.uid);
     for _ in 0..READ_TRIES {
         match journal::read(&launcher.cluster.pods, &facts.name, &key, Until::Now, &mut |_| {}).await {
             Ok(journal) => return judge(launcher, facts, journal),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Found::Unknown(facts),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Found::Gone,
             // No container yet: nothing has run.
             Err(error) if journal::is_before_container(&error) => return Found::Idle(facts),
             Err(error) => {
@@ -135,20 +144,52 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> Found {
 
 fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> Found {
     let Some(started) = &journal.started else {
-        return Found::Idle(facts);
+        return match journal.foreign_run.as_deref().map(str::parse) {
+            Some(Ok(id)) => Found::Foreign(facts, id),
+            Some(Err(_)) => Found::Unreadable(facts),
+            // What is missing may be the line that says what has started.
+            None if journal.is_damaged => Found::Unreadable(facts),
+            None => Found::Idle(facts),
+        };
     };
-    let id = started.id.parse().ok();
-    let context = launcher.keys.open(&facts.uid, &started.context);
-    match (id, context) {
-        (Some(id), Some(context)) => Found::Run(Box::new(Known {
+    let Ok(id) = started.id.parse() else {
+        return Found::Unreadable(facts);
+    };
+    match launcher.keys.open(&facts.uid, &started.context) {
+        Some(context) => Found::Run(Box::new(Known {
             facts,
             id,
             context,
             journal,
         })),
-        // It ran something, for a hub with another secret: nobody here can ask for it.
-        _ => Found::Unknown(facts),
+        None => Found::Foreign(facts, id),
     }
+}
+
+/// Refuses what only the Jobs of earlier owners still tell.
+async fn remember_jobs(launcher: &Launcher, view: &RuntimeView, records: &Arc<Records>, kept: usize) {
+    let past = match list_jobs(launcher, view).await {
+        Ok(jobs) => {
+            let with_pod = launcher.index.all().into_iter().map(|facts| facts.job).collect();
+            Past::of(&jobs, &with_pod, kept)
+        }
+        Err(error) => {
+            tracing::error!(%error, "the Jobs of the last owner cannot be listed; executions that nobody knows are refused");
+            Past {
+                floor: now(),
+                ..Past::default()
+            }
+        }
+    };
+    records.raise_floor(past.floor);
+    for id in past.ids {
+        records.refuse(id);
+    }
+}
+
+async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<Job>> {
+    let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
+    Ok(call(launcher.cluster.jobs.list(&parameters)).await?.items)
 }
 
 /// Makes a run of an earlier owner known again; one that still runs is followed to its end.
@@ -191,7 +232,7 @@ async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationTo
     } else {
         let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
         let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
-        let mut telling = Telling::new(Spool::new());
+        let mut telling = Telling::new(Spool::new(launcher.results.clone()));
         tokio::select! {
             verdict = settle(&launcher, &pod, subject, start, deadline, &mut telling) => verdict,
             () = cancel.cancelled() => {
@@ -240,11 +281,16 @@ async fn end_idle(
     let pod = PodRef::of(&facts, state.clone());
     if facts.node.is_some() && !facts.is_probe {
         // The verdict tells only whether a run began; which one, the journal tells while it is there.
-        if let Verdict::Failed(_) = burn(launcher, &pod).await
-            && let Found::Run(run) = look(launcher, facts.clone()).await
-        {
-            adopt(launcher, records, *run, orphan_grace, over);
-            return;
+        if let Verdict::Failed(_) = burn(launcher, &pod).await {
+            match look(launcher, facts.clone()).await {
+                Found::Run(run) => return adopt(launcher, records, *run, orphan_grace, over),
+                Found::Foreign(_, id) => records.refuse(id),
+                Found::Idle(_) => {}
+                Found::Gone | Found::Unreadable(_) => {
+                    tracing::warn!(pod = %facts.name, "whether an ended pod had begun a run is unknown; executions that nobody knows are refused");
+                    records.raise_floor(now());
+                }
+            }
         }
     }
     launcher.cluster.delete_job(&facts.job).await;
@@ -255,9 +301,8 @@ async fn end_idle(
 
 /// Jobs whose pod was not there yet when the old owner ended: it may be there by now, and nobody would ever claim it.
 async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: &BTreeSet<String>) {
-    let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
-    let jobs = match call(launcher.cluster.jobs.list(&parameters)).await {
-        Ok(jobs) => jobs.items,
+    let jobs = match list_jobs(launcher, view).await {
+        Ok(jobs) => jobs,
         Err(error) => {
             tracing::warn!(%error, "the Jobs of the last owner cannot be listed");
             return;

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_runner::protocol::{Ack, Cancel, Exit as WireExit, FromRunner, RunResult, ToRunner, encode};
+use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::executor::JobRequest;
-use super::facts::PodFacts;
+use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{failure, trouble, vanished};
 use super::journal::{self, Journal, Until};
 use super::keys::Context;
@@ -23,7 +23,7 @@ use crate::execution::conversation::{
     Collected, DEADLINE_MARGIN, Subject, Transport as _, Verdict, input_frames, left, millis, read_result, run_frame,
     skill_frames, verdict, wire_program,
 };
-use crate::execution::{ClusterFailureKind, ExecutionError, StartKind};
+use crate::execution::{ClusterFailureKind, ExecutionError, ExecutionId, StartKind};
 
 /// Frames up to this size go out in one write: a small request is one round trip.
 const ONE_WRITE_BYTES: usize = 192 << 10;
@@ -84,6 +84,8 @@ enum Talk {
     Result(RunResult),
     /// The stream, or the pod, failed.
     Broken(ExecutionError),
+    /// The runner sent what it may not: neither it nor its journal is read on.
+    Over(ExecutionError),
     Cancelled,
     Lost,
 }
@@ -105,7 +107,7 @@ pub(super) async fn run(
         uid: sandbox.uid.clone(),
         state: sandbox.state.clone(),
     };
-    let frames = match frames(launcher, &sandbox, request, start) {
+    let frames = match frames(launcher, &mut sandbox, request, start) {
         Ok(frames) => frames,
         Err(error) => {
             launcher.cluster.delete_job(&sandbox.job).await;
@@ -113,15 +115,16 @@ pub(super) async fn run(
         }
     };
     let mut telling = Telling::new(Arc::clone(spool));
-    let mut collected = Collected::default();
+    let mut collected = Collected::within(&execution.limits, launcher.results.as_ref());
     let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
     let mut state = pod.state.clone();
     let talk = tokio::select! {
         biased;
         () = bounds.lost.cancelled() => Talk::Lost,
         () = bounds.cancel.cancelled() => Talk::Cancelled,
-        outcome = converse(&mut sandbox, frames, &mut collected, &mut telling) => match outcome {
+        outcome = converse(&mut sandbox, execution.id, frames, &mut collected, &mut telling) => match outcome {
             Ok(result) => Talk::Result(result),
+            Err(error) if collected.is_over() => Talk::Over(error),
             Err(error) => Talk::Broken(error),
         },
         () = in_trouble(&mut state) => Talk::Broken(ExecutionError::Internal("the pod is in trouble".into())),
@@ -139,6 +142,10 @@ pub(super) async fn run(
             // Later: the answer does not wait for the runner's exit.
             tokio::spawn(acknowledge(sandbox));
             verdict(subject, &result, collected, start)
+        }
+        Talk::Over(error) => {
+            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+            Verdict::Failed(error)
         }
         Talk::Lost => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
         Talk::Cancelled => {
@@ -163,12 +170,11 @@ pub(super) async fn run(
 /// Everything that goes to the runner, in order, cut so that a small request is one write.
 fn frames(
     launcher: &Launcher,
-    sandbox: &Sandbox,
+    sandbox: &mut Sandbox,
     request: &JobRequest,
     start: StartKind,
 ) -> Result<Vec<Vec<u8>>, ExecutionError> {
     let execution = &request.execution;
-    let nonce = sandbox.attached.nonce();
     let (program, language) = wire_program(&execution.program, |language| {
         Some(interpreter_path(language).to_owned())
     })?;
@@ -182,10 +188,11 @@ fn frames(
         timeout_ms: millis(execution.limits.timeout),
     };
     let context = launcher.keys.seal(&sandbox.uid, &context);
-    let run = run_frame(&nonce, execution, program, language, context);
-    let skills = execution.mounts.iter().flat_map(|mount| skill_frames(mount, &nonce));
+    let run = run_frame(execution, program, language, context);
+    let skills = execution.mounts.iter().flat_map(skill_frames);
     let mut writes: Vec<Vec<u8>> = vec![Vec::new()];
-    for frame in skills.chain(input_frames(execution, &nonce)).chain([run]) {
+    for frame in skills.chain(input_frames(execution)).chain([run]) {
+        let frame = sandbox.attached.encode(&frame);
         match writes.last_mut() {
             Some(last) if last.len() + frame.len() <= ONE_WRITE_BYTES => last.extend(frame),
             _ => writes.push(frame),
@@ -196,6 +203,7 @@ fn frames(
 
 async fn converse(
     sandbox: &mut Sandbox,
+    id: ExecutionId,
     frames: Vec<Vec<u8>>,
     collected: &mut Collected,
     telling: &mut Telling,
@@ -203,18 +211,12 @@ async fn converse(
     for frame in frames {
         sandbox.attached.send(&frame).await?;
     }
-    read_result(&mut sandbox.attached, collected, &mut |frame| telling.frame(frame)).await
+    read_result(&mut sandbox.attached, id, collected, &mut |frame| telling.frame(frame)).await
 }
 
 /// Returns a while after the pod is said to be over, gone or in trouble.
 async fn in_trouble(state: &mut watch::Receiver<PodState>) {
-    let is_bad = |state: &PodState| {
-        state.is_gone
-            || state
-                .facts
-                .as_ref()
-                .is_some_and(|facts| facts.is_over() || facts.is_deleting || trouble(facts).is_some())
-    };
+    let is_bad = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(is_lost);
     // The index lives as long as the owner; without it there is nothing more to learn.
     if state.wait_for(is_bad).await.is_err() {
         std::future::pending::<()>().await;
@@ -222,19 +224,28 @@ async fn in_trouble(state: &mut watch::Receiver<PodState>) {
     tokio::time::sleep(TROUBLE_GRACE).await;
 }
 
+/// Whether nothing more is to be expected of a pod. One that was asked to end finishes its run, and tells of it, as long as its
+/// container runs.
+fn is_lost(facts: &PodFacts) -> bool {
+    if facts.is_over() {
+        return true;
+    }
+    let is_leaving = facts.container == ContainerFacts::Running;
+    trouble(facts).is_some_and(|found| {
+        !is_leaving || !matches!(found.kind, ClusterFailureKind::Evicted | ClusterFailureKind::PodDeleted)
+    })
+}
+
 /// The answer is complete, so a runner that is gone already is no failure. The stream stays until the pod ends it, or
 /// the ack could be cut off.
 async fn acknowledge(mut sandbox: Sandbox) {
-    let nonce = sandbox.attached.nonce();
-    let _ = sandbox.attached.send(&encode(&ToRunner::Ack(Ack { nonce }))).await;
+    let _ = sandbox.attached.tell(&ToRunner::Ack).await;
     let _ = tokio::time::timeout(EXIT_GRACE, sandbox.attached.drain()).await;
 }
 
 async fn end_cancelled(launcher: &Launcher, mut sandbox: Sandbox) {
-    let nonce = sandbox.attached.nonce();
     let end = async {
-        let cancel = encode(&ToRunner::Cancel(Cancel { nonce: nonce.clone() }));
-        sandbox.attached.send(&cancel).await?;
+        sandbox.attached.tell(&ToRunner::Cancel).await?;
         while !matches!(sandbox.attached.next().await?, FromRunner::Result(_)) {}
         Ok::<(), ExecutionError>(())
     };
@@ -278,7 +289,7 @@ pub(super) async fn settle(
         };
         match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, telling)).await {
             Ok(Ok(journal)) => {
-                has_started |= journal.started.is_some();
+                has_started |= journal.may_have_started();
                 if let Some(result) = &journal.result {
                     return verdict(subject, result, journal.collected, start);
                 }
@@ -316,7 +327,7 @@ pub(super) async fn settle(
 }
 
 async fn read_journal(launcher: &Launcher, pod: &PodRef, until: Until, telling: &mut Telling) -> kube::Result<Journal> {
-    let key = launcher.keys.journal(&pod.uid);
+    let key = launcher.keys.runner(&pod.uid);
     journal::read(&launcher.cluster.pods, &pod.pod, &key, until, &mut |frame| {
         telling.frame(frame);
     })
@@ -385,7 +396,7 @@ pub(super) async fn burn(launcher: &Launcher, pod: &PodRef) -> Verdict {
 /// the container lives (kubelet or containerd went away) tells nothing, and is opened again. `None`: the pod was gone
 /// before its journal was read to the end.
 async fn has_started(launcher: &Launcher, pod: &PodRef) -> Option<bool> {
-    let key = launcher.keys.journal(&pod.uid);
+    let key = launcher.keys.runner(&pod.uid);
     let mut state = pod.state.clone();
     let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
     let mut was_read = false;
@@ -394,12 +405,14 @@ async fn has_started(launcher: &Launcher, pod: &PodRef) -> Option<bool> {
         let was_over = is_over(&state.borrow_and_update());
         let mut ignore = |_: &FromRunner| {};
         match journal::read(&launcher.cluster.pods, &pod.pod, &key, Until::Started, &mut ignore).await {
-            Ok(journal) if journal.started.is_some() => return Some(true),
+            Ok(journal) if journal.may_have_started() => return Some(true),
             Ok(_) if was_over => return Some(false),
             Ok(_) => was_read = true,
             Err(error) if is_not_found(&error) => return was_read.then_some(false),
             // A container that has not been made has written nothing.
             Err(error) if journal::is_before_container(&error) => {}
+            // The kubelet answers that the container is no more there: what was read to its end stays read.
+            Err(kube::Error::Api(status)) if status.code < 500 => {}
             Err(_) => was_read = false,
         }
         let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(is_over)).await;
@@ -411,4 +424,73 @@ async fn has_started(launcher: &Launcher, pod: &PodRef) -> Option<bool> {
 
 fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::job::facts::{Cause, Phase};
+
+    #[test]
+    fn a_pod_that_is_asked_to_end_is_lost_when_its_container_is() {
+        let running = PodFacts {
+            phase: Phase::Running,
+            container: ContainerFacts::Running,
+            ..PodFacts::default()
+        };
+        let disrupted = |reason: &str| PodFacts {
+            disruption: Some(Cause {
+                reason: reason.to_owned(),
+                message: String::new(),
+            }),
+            ..running.clone()
+        };
+        let ended = ContainerFacts::Terminated {
+            cause: Cause::default(),
+            exit_code: 0,
+        };
+        for (facts, expected) in [
+            (running.clone(), false),
+            (
+                PodFacts {
+                    is_deleting: true,
+                    ..running.clone()
+                },
+                false,
+            ),
+            (disrupted("EvictionByEvictionAPI"), false),
+            (
+                PodFacts {
+                    is_deleting: true,
+                    ..disrupted("EvictionByEvictionAPI")
+                },
+                false,
+            ),
+            (
+                PodFacts {
+                    container: ended,
+                    ..disrupted("EvictionByEvictionAPI")
+                },
+                true,
+            ),
+            (
+                PodFacts {
+                    container: ContainerFacts::Absent,
+                    is_deleting: true,
+                    ..running.clone()
+                },
+                true,
+            ),
+            (disrupted("DeletionByTaintManager"), true),
+            (
+                PodFacts {
+                    phase: Phase::Unknown,
+                    ..running
+                },
+                true,
+            ),
+        ] {
+            assert_eq!(is_lost(&facts), expected, "{facts:?}");
+        }
+    }
 }

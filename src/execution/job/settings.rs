@@ -4,7 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::api::vocabulary::FIELD_MANAGER_HUB;
+use crate::events::Events;
 use crate::execution::records::RecordSettings;
+use crate::memory::MemoryBudget;
 
 /// How long an attach connection may be silent: the client pings every 60 s, so 15 s more without an answer is a dead
 /// connection.
@@ -20,6 +23,8 @@ pub struct JobClients {
     pub api: kube::Client,
     /// Attach streams: no read for 75 s ends one.
     pub attach: kube::Client,
+    /// What the cluster's Events tell of failures: one recorder for all runtimes.
+    pub(crate) events: Events,
 }
 
 impl JobClients {
@@ -30,10 +35,16 @@ impl JobClients {
         let mut attach = config.clone();
         attach.connect_timeout = Some(CONNECT_TIMEOUT);
         attach.read_timeout = Some(ATTACH_READ_TIMEOUT);
-        Ok(Self {
-            api: kube::Client::try_from(config)?,
-            attach: kube::Client::try_from(attach)?,
-        })
+        Ok(Self::from_clients(
+            kube::Client::try_from(config)?,
+            kube::Client::try_from(attach)?,
+        ))
+    }
+
+    /// Two clients that are there already.
+    pub fn from_clients(api: kube::Client, attach: kube::Client) -> Self {
+        let events = Events::new(api.clone(), FIELD_MANAGER_HUB);
+        Self { api, attach, events }
     }
 }
 
@@ -63,6 +74,8 @@ pub struct JobSettings {
     pub start_timeout: Duration,
     /// Finished Jobs kept per runtime; the oldest are deleted first.
     pub max_finished: usize,
+    /// What results of all runtimes may take of this process's memory; absent: each runtime by `records` alone.
+    pub memory: Option<ResultMemory>,
     /// A TCP listener of this process, as pods reach it, that the isolation probe dials; absent: no probe.
     pub probe: Option<SocketAddr>,
 }
@@ -90,8 +103,29 @@ impl JobSettings {
             orphan_grace: Self::ORPHAN_GRACE,
             start_timeout: Self::START_TIMEOUT,
             max_finished: Self::MAX_FINISHED,
+            memory: None,
             probe: None,
         }
+    }
+}
+
+/// What results may take of a process's memory, all runtimes together.
+#[derive(Debug, Clone)]
+pub struct ResultMemory {
+    /// Everything that runs have written and somebody still holds: a run, a reader, a record.
+    pub all: MemoryBudget,
+    /// The part of it that records may keep: what is above it is for runs and readers.
+    pub kept: MemoryBudget,
+}
+
+impl ResultMemory {
+    /// Half of a budget for results, and half of that for those that are only kept.
+    #[must_use]
+    pub fn of(whole: &MemoryBudget) -> Self {
+        let all = whole.part(whole.total_bytes() / 2);
+        // It counts a part of what `all` has counted already.
+        let kept = MemoryBudget::new(all.total_bytes() / 2);
+        Self { all, kept }
     }
 }
 

@@ -1,6 +1,7 @@
 //! From a runtime to a Job: the one place that knows what a sandbox pod looks like.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -83,7 +84,9 @@ pub fn job_spec(view: &RuntimeView, identity: &JobIdentity) -> Job {
             pod_failure_policy: Some(failure_policy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(labels),
+                    // Ours last: nobody else's word may stand in their place.
+                    labels: Some(view.labels.clone().into_iter().chain(labels).collect()),
+                    annotations: (!view.annotations.is_empty()).then(|| view.annotations.clone()),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod(view, identity)),
@@ -101,7 +104,7 @@ pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: 
     let mut hash = Sha256::new();
     // Debug of these plain types is total and tells every field.
     hash.update(format!(
-        "{image:?} {:?} {:?} {:?} {resources:?} {env:?} {:?} {:?} {:?} {:?}",
+        "{image:?} {:?} {:?} {:?} {resources:?} {env:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         view.runtime_class,
         view.priority_class,
         view.runner,
@@ -109,6 +112,9 @@ pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: 
         view.tolerations,
         view.image_pull_secrets,
         view.active_deadline(),
+        view.own_users,
+        view.labels,
+        view.annotations,
     ));
     crate::digest::hex(&hash.finalize()[..5])
 }
@@ -126,7 +132,8 @@ fn labels(view: &RuntimeView, identity: &JobIdentity) -> BTreeMap<String, String
     labels
 }
 
-fn owner(view: &RuntimeView) -> OwnerReference {
+/// The SkillRuntime as the owner of what is made for it.
+pub(super) fn owner(view: &RuntimeView) -> OwnerReference {
     OwnerReference {
         api_version: vocabulary::API_VERSION.to_owned(),
         kind: vocabulary::KIND_SKILL_RUNTIME.to_owned(),
@@ -183,7 +190,7 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
             nameservers: Some(vec!["127.0.0.1".to_owned()]),
             ..PodDNSConfig::default()
         }),
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        termination_grace_period_seconds: Some(grace_seconds(view, &identity.purpose)),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
             run_as_user: Some(i64::from(identity.uid)),
@@ -194,6 +201,7 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
             }),
             ..PodSecurityContext::default()
         }),
+        host_users: view.own_users.then_some(false),
         runtime_class_name: view.runtime_class.clone(),
         priority_class_name: view.priority_class.clone(),
         node_selector: (!node_selector.is_empty()).then_some(node_selector),
@@ -210,8 +218,18 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
     }
 }
 
-/// The runner needs no time to end: what it ran is dead when it is told so. A second lets the log be read to its end.
-const GRACE_SECONDS: i64 = 1;
+/// Beyond the longest run: killing what it left, collecting files, the last frames.
+const GRACE_BEYOND: Duration = Duration::from_secs(5);
+/// A probe has nothing to finish.
+const PROBE_GRACE_SECONDS: i64 = 1;
+
+/// A node that is drained asks its pods to end: an idle runner ends at once, one that runs something after it.
+fn grace_seconds(view: &RuntimeView, purpose: &JobPurpose) -> i64 {
+    match purpose {
+        JobPurpose::Run => seconds(view.max_timeout + GRACE_BEYOND),
+        JobPurpose::Probe { .. } => PROBE_GRACE_SECONDS,
+    }
+}
 
 fn container(view: &RuntimeView, identity: &JobIdentity) -> Container {
     let mut mounts = vec![VolumeMount {
@@ -329,7 +347,7 @@ fn toleration(toleration: &Toleration) -> PodToleration {
     }
 }
 
-fn seconds(duration: std::time::Duration) -> i64 {
+fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 

@@ -16,6 +16,7 @@ pub(crate) fn view() -> RuntimeView {
         resources: PodResources::default(),
         timeout: Duration::from_secs(10),
         max_timeout: Duration::from_mins(1),
+        admission: Duration::from_mins(9),
         ttl: Duration::from_mins(5),
         uids: UidRange::default(),
         runtime_class: None,
@@ -30,6 +31,10 @@ pub(crate) fn view() -> RuntimeView {
         queue_timeout: Duration::from_secs(30),
         env: Vec::new(),
         logs: JournalMode::Sealed,
+        requires_landlock: false,
+        own_users: false,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         requires_isolation: false,
         suspended: false,
     }

@@ -1,7 +1,7 @@
 //! What an execution has told so far, for any number of readers at any pace.
 //!
-//! The owner of the pod writes and never waits: a run that nobody reads is as fast as any. What the run may write is
-//! bounded by its limits, and so is this.
+//! The owner of the pod writes and never waits: a run that nobody reads is as fast as any. Output is kept here up to a bound
+//! and while there is memory for it; what is left out is in the result all the same.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,20 +10,56 @@ use knack_runner::protocol::{FromRunner, OutputStream as WireStream};
 use tokio::sync::{mpsc, watch};
 
 use super::event::{Event, OutputStream};
+use crate::memory::{MemoryBudget, MemoryShare};
+
+/// Events kept: a runner sends 4 KiB or what came in 50 ms, so 4 MiB of each stream are 2,000 and two minutes of drops 2,400.
+const EVENTS_MAX: usize = 8192;
+/// What an event costs besides its bytes.
+const EVENT_BYTES: usize = 96;
 
 /// The events of one execution.
 #[derive(Debug)]
 pub(super) struct Spool {
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Kept>,
     /// Length, and whether it is complete.
     seen: watch::Sender<(usize, bool)>,
 }
 
+#[derive(Debug, Default)]
+struct Kept {
+    list: Vec<Event>,
+    bytes: usize,
+    memory: Option<MemoryBudget>,
+    share: Option<MemoryShare>,
+}
+
+impl Kept {
+    /// Whether there is room for one more event with this many bytes.
+    fn makes_room(&mut self, bytes: usize) -> bool {
+        if self.list.len() >= EVENTS_MAX {
+            return false;
+        }
+        let held = self.bytes + bytes + EVENT_BYTES;
+        let fits = match (&self.memory, &mut self.share) {
+            (None, _) => true,
+            (Some(_), Some(share)) => share.grow_to(held).is_ok(),
+            (Some(memory), share) => memory.try_take(held).map(|taken| *share = Some(taken)).is_ok(),
+        };
+        if fits {
+            self.bytes = held;
+        }
+        fits
+    }
+}
+
 impl Spool {
-    /// An empty one.
-    pub(super) fn new() -> Arc<Self> {
+    /// An empty one that counts its output in `memory`.
+    pub(super) fn new(memory: Option<MemoryBudget>) -> Arc<Self> {
         Arc::new(Self {
-            events: Mutex::default(),
+            events: Mutex::new(Kept {
+                memory,
+                ..Kept::default()
+            }),
             seen: watch::Sender::new((0, false)),
         })
     }
@@ -32,8 +68,14 @@ impl Spool {
     pub(super) fn push(&self, event: Event) {
         let length = {
             let mut events = self.lock();
-            events.push(event);
-            events.len()
+            // Steps are few and a reader waits for them; output is much, and not lost.
+            if let Event::Output { data, .. } = &event
+                && !events.makes_room(data.len())
+            {
+                return;
+            }
+            events.list.push(event);
+            events.list.len()
         };
         self.seen.send_modify(|seen| seen.0 = length);
     }
@@ -50,7 +92,7 @@ impl Spool {
         loop {
             let (length, is_complete) = *seen.borrow_and_update();
             while next < length {
-                let event = self.lock().get(next).cloned();
+                let event = self.lock().list.get(next).cloned();
                 let Some(event) = event else { break };
                 if to.send(event).await.is_err() {
                     return;
@@ -67,7 +109,7 @@ impl Spool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         // The list is valid between any two statements.
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +178,6 @@ mod tests {
 
     fn output(text: &str) -> FromRunner {
         FromRunner::Output(Output {
-            nonce: String::new(),
             stream: WireStream::Stdout,
             data: Data(text.as_bytes().to_vec()),
         })
@@ -144,7 +185,7 @@ mod tests {
 
     fn text(spool: &Spool) -> String {
         let events = spool.lock();
-        let texts = events.iter().filter_map(|event| match event {
+        let texts = events.list.iter().filter_map(|event| match event {
             Event::Output { data, .. } => Some(String::from_utf8_lossy(data).into_owned()),
             _ => None,
         });
@@ -153,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_journal_read_again_adds_only_what_is_new() {
-        let spool = Spool::new();
+        let spool = Spool::new(None);
         let mut telling = Telling::new(Arc::clone(&spool));
         telling.frame(&output("abc"));
         telling.restart();
@@ -163,9 +204,36 @@ mod tests {
         assert_eq!(text(&spool), "abcde");
     }
 
+    #[test]
+    fn a_flood_of_output_is_left_out_of_the_spool_at_its_bound() {
+        let memory = MemoryBudget::new(1 << 20);
+        let spool = Spool::new(Some(memory.clone()));
+        let mut telling = Telling::new(Arc::clone(&spool));
+        for _ in 0..64 {
+            telling.frame(&output(&"x".repeat(32 << 10)));
+        }
+        assert!(text(&spool).len() < 1 << 20 && memory.free_bytes() < 33 << 10);
+        for _ in 0..2 * EVENTS_MAX {
+            telling.frame(&output(""));
+            spool.push(Event::Output {
+                stream: OutputStream::Stderr,
+                data: Bytes::new(),
+            });
+        }
+        spool.push(Event::Started);
+        assert!(spool.lock().list.len() <= EVENTS_MAX + 1);
+        assert_eq!(
+            spool.lock().list.last(),
+            Some(&Event::Started),
+            "steps are told all the same"
+        );
+        drop((telling, spool));
+        assert_eq!(memory.held_bytes(), 0);
+    }
+
     #[tokio::test]
     async fn a_reader_that_comes_late_sees_everything_and_a_slow_one_holds_nobody() {
-        let spool = Spool::new();
+        let spool = Spool::new(None);
         let mut telling = Telling::new(Arc::clone(&spool));
         // Nobody reads: the writer goes on all the same.
         let (stuck, _unread) = mpsc::channel(1);

@@ -16,13 +16,14 @@ use super::executor::{JobRequest, PoolCounts};
 use super::history;
 use super::isolation::{self, Isolation};
 use super::keys::Keys;
-use super::launch::{Launcher, Plan, STREAM_ENDED, Sandbox};
+use super::launch::{Launcher, Patience, Plan, STREAM_ENDED, Sandbox};
 use super::pods::PodIndex;
 use super::pool::Pool;
 use super::record;
 use super::run::{self, Bounds};
 use super::settings::{JobClients, JobSettings};
 use super::spool::Spool;
+use super::starts;
 use super::view::RuntimeView;
 use crate::execution::conversation::Verdict;
 use crate::execution::queue::{Queue, QueueSettings};
@@ -69,17 +70,22 @@ impl Foundation {
         let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
         index.wait_until_synced().await;
         Self {
-            launcher: Launcher {
+            launcher: Launcher::new(
                 cluster,
                 index,
-                keys: Keys::new(settings.secret),
-                replica: settings.replica.clone(),
-                start_timeout: settings.start_timeout,
-            },
-            records: Records::new(RecordSettings {
-                retention: view.ttl,
-                ..settings.records.clone()
-            }),
+                Keys::new(settings.secret),
+                settings.replica.clone(),
+                settings.start_timeout,
+                settings.memory.as_ref().map(|memory| memory.all.clone()),
+            ),
+            records: Records::sharing(
+                RecordSettings {
+                    retention: view.ttl,
+                    admission: view.admission,
+                    ..settings.records.clone()
+                },
+                settings.memory.as_ref().map(|memory| memory.kept.clone()),
+            ),
             watch,
         }
     }
@@ -97,6 +103,12 @@ impl Term {
         let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
         let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
         tasks.push(foundation.watch);
+        let told = starts::watch(
+            foundation.launcher.cluster.clone(),
+            Arc::clone(&view),
+            foundation.launcher.starts.clone(),
+        );
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(told)));
         let capped = history::cap(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
@@ -133,7 +145,9 @@ impl Term {
 
     /// Takes changed settings over.
     pub(super) fn renew(&self) {
-        let wanted = queue_settings(&self.view.load());
+        let view = self.view.load();
+        self.records.renew(now(), view.ttl, view.admission);
+        let wanted = queue_settings(&view);
         if *self.queue.load().settings() != wanted {
             // Those who wait in the old one keep their turn; for a moment both hand out places.
             self.queue.store(Arc::new(Queue::new(wanted)));
@@ -158,9 +172,8 @@ impl Term {
         cancel: &CancellationToken,
         events: mpsc::Sender<Event>,
     ) -> Outcome {
-        if self.view.load().requires_isolation
-            && let Some(missing) = self.isolation.load().refusal()
-        {
+        let is_required = self.view.load().requires_isolation;
+        if let Some(missing) = self.isolation.load().refusal(is_required) {
             return Err(ExecutionError::Unavailable(missing));
         }
         let execution = &request.execution;
@@ -172,7 +185,8 @@ impl Term {
             Claim::Ended(outcome) => return outcome,
             Claim::Known(waiter) => (waiter, self.lock().get(&key).cloned()),
             Claim::First(run, waiter) => {
-                let spool = Spool::new();
+                let spool = Spool::new(self.launcher.results.clone());
+                run.shared_by(&request.sharer);
                 self.lock().insert(key.clone(), Arc::clone(&spool));
                 tokio::spawn(Arc::clone(self).drive(run, request, Arc::clone(&spool)));
                 (waiter, Some(spool))
@@ -215,12 +229,19 @@ impl Term {
         }
     }
 
+    /// Ends every pod that is there.
+    pub(super) async fn end_pods(&self) {
+        for facts in self.launcher.index.all().iter().filter(|facts| !facts.is_over()) {
+            self.launcher.cluster.delete_pod(&facts.name, &facts.uid).await;
+        }
+    }
+
     async fn drive(self: Arc<Self>, run: Run, request: JobRequest, spool: Arc<Spool>) {
         let key = (request.execution.caller.clone(), request.execution.id);
         let cancel = run.cancel.clone();
         let queue = self.queue.load_full();
         let entered = tokio::select! {
-            entered = queue.enter() => entered,
+            entered = queue.enter(&request.sharer) => entered,
             () = cancel.cancelled() => Err(ExecutionError::Cancelled),
             () = self.over.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };
@@ -277,7 +298,7 @@ impl Term {
             });
             let sandbox = match standing {
                 Some(sandbox) => sandbox,
-                None => match self.launch(&view, &plan, &bounds, spool, request).await {
+                None => match self.launch(&view, &plan, &bounds, spool).await {
                     Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {
                         continue;
                     }
@@ -314,16 +335,15 @@ impl Term {
         plan: &Plan,
         bounds: &Bounds,
         spool: &Arc<Spool>,
-        request: &JobRequest,
     ) -> Result<Sandbox, ExecutionError> {
         let progress = |step: &str| spool.push(Event::Progress(step.to_owned()));
         let launched = tokio::select! {
-            launched = self.launcher.launch(view, plan, &progress) => launched,
+            launched = self.launcher.launch(view, plan, Patience::Caller, &progress) => launched,
             () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
             () = bounds.lost.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };
         if let Err(error @ ExecutionError::Cluster(_)) = &launched {
-            self.publish(request, error.clone());
+            self.publish(error.clone());
         }
         launched
     }
@@ -343,7 +363,7 @@ impl Term {
             return;
         }
         if let Err(error @ ExecutionError::Cluster(_)) = &outcome {
-            self.publish(request, error.clone());
+            self.publish(error.clone());
         }
         let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
         tokio::spawn(async move {
@@ -352,10 +372,9 @@ impl Term {
         });
     }
 
-    fn publish(&self, request: &JobRequest, error: ExecutionError) {
-        let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
-        let view = self.view.load_full();
-        tokio::spawn(async move { record::publish_failure(&cluster, &view, &subject, &error).await });
+    fn publish(&self, error: ExecutionError) {
+        let (cluster, view) = (self.launcher.cluster.clone(), self.view.load_full());
+        tokio::spawn(async move { record::publish_failure(&cluster, &view, &error).await });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, ExecutionId), Arc<Spool>>> {
@@ -373,7 +392,7 @@ fn plan(view: &RuntimeView, request: &JobRequest) -> Plan {
     Plan {
         image: request.image.clone().unwrap_or_else(|| view.image.clone()),
         resources: request.resources.clone().unwrap_or_else(|| view.resources.clone()),
-        env: view.grants_of(request.skill_namespace.as_deref(), request.skill.as_deref()),
+        env: view.grants_of(request.execution.tool.as_deref()),
         language: language.filter(|language: &Language| *language == Language::Python || *language == Language::Node),
     }
 }

@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use knack_skill::call::ToolRun;
+
 use crate::execution::Language;
 
 /// The resolved settings of one SkillRuntime. A plain value: equal views behave alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the SkillRuntime's own"
+)]
 pub struct RuntimeView {
     /// Namespace of the SkillRuntime; its Jobs run there.
     pub namespace: String,
@@ -30,6 +36,9 @@ pub struct RuntimeView {
     pub max_timeout: Duration,
     /// How long a finished Job, its log and its result are kept (`sandbox.ttlSecondsAfterFinished`).
     pub ttl: Duration,
+    /// How old an id may be at its first run: a gateway's request may run code until its deadline
+    /// (`gateway.injection.deadlineSeconds`).
+    pub admission: Duration,
     /// User ids of the pods (`sandbox.runAsUserRange`).
     pub uids: UidRange,
     /// `sandbox.runtimeClassName`.
@@ -56,6 +65,14 @@ pub struct RuntimeView {
     pub env: Vec<EnvGrant>,
     /// Whether the pod's log can be read by people (`sandbox.logs`).
     pub logs: JournalMode,
+    /// A node without Landlock runs nothing (`sandbox.landlock: Required`).
+    pub requires_landlock: bool,
+    /// User ids of the pods are not the node's (`sandbox.hostUsers: false`).
+    pub own_users: bool,
+    /// Labels of the pods, besides ours (`sandbox.podMetadata.labels`).
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pods (`sandbox.podMetadata.annotations`).
+    pub annotations: BTreeMap<String, String>,
     /// Runs are refused until the CNI was seen to enforce policies (`sandbox.enforcement: Required`).
     pub requires_isolation: bool,
     /// The master switch (`suspend`).
@@ -70,17 +87,18 @@ impl RuntimeView {
         self.max_idle + self.max_timeout + DEADLINE_SLACK
     }
 
-    /// The environment values that a skill is granted, by name.
+    /// The environment values that a run of a declared tool gets: those that its skill is granted and that it asks for.
+    /// Whatever else runs has no [`ToolRun`] and gets none.
     #[must_use]
-    pub fn grants_of(&self, skill_namespace: Option<&str>, skill: Option<&str>) -> Vec<EnvGrant> {
-        let (Some(namespace), Some(name)) = (skill_namespace, skill) else {
+    pub fn grants_of(&self, tool: Option<&ToolRun>) -> Vec<EnvGrant> {
+        let Some(tool) = tool else {
             return Vec::new();
         };
-        let reference = format!("{namespace}/{name}");
+        let reference = format!("{}/{}", tool.skill.namespace, tool.skill.name);
         let mut granted: Vec<EnvGrant> = self
             .env
             .iter()
-            .filter(|grant| grant.skills.contains(&reference))
+            .filter(|grant| grant.skills.contains(&reference) && tool.env.contains(&grant.name))
             // Who else has it is no part of the pod.
             .map(|grant| EnvGrant {
                 skills: Vec::new(),

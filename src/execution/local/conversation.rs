@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_runner::protocol::{
-    Ack, Cancel, Exit as WireExit, FromRunner, Program as WireProgram, RunResult, ToRunner, encode,
-};
+use knack_runner::protocol::{Exit as WireExit, FromRunner, Program as WireProgram, RunResult, ToRunner};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +27,7 @@ pub(super) async fn run(
     cancel: &CancellationToken,
 ) -> Verdict {
     let began = Instant::now();
-    let mut collected = Collected::default();
+    let mut collected = Collected::within(&request.limits, None);
     let deadline = began + request.limits.timeout + DEADLINE_MARGIN;
     let talk = talk(&mut sandbox, request, program, language, &mut collected);
     tokio::select! {
@@ -52,7 +50,7 @@ pub(super) async fn run(
             Ok(Err(error)) if collected.started => Verdict::Failed(error),
             Ok(Err(error)) => Verdict::NotStarted(error),
             Err(_) => {
-                let locks = sandbox.locks.clone().unwrap_or_default();
+                let locks = sandbox.locks.clone();
                 if !sandbox.kill().await {
                     return Verdict::Failed(left("the runner did not answer"));
                 }
@@ -70,29 +68,23 @@ async fn talk(
     language: Option<Language>,
     collected: &mut Collected,
 ) -> Result<RunResult, ExecutionError> {
-    let nonce = sandbox.nonce();
-    for frame in input_frames(request, &nonce) {
-        sandbox.send(&frame).await?;
+    let run = run_frame(request, program, language, String::new());
+    for frame in input_frames(request).chain([run]) {
+        sandbox.tell(&frame).await?;
     }
-    let frame = run_frame(&nonce, request, program, language, String::new());
-    sandbox.send(&frame).await?;
-    read_result(sandbox, collected, &mut |_| {}).await
+    read_result(sandbox, request.id, collected, &mut |_| {}).await
 }
 
 /// The answer is complete, so a runner that is gone already is no failure.
 async fn acknowledge(mut sandbox: Sandbox) {
-    let nonce = sandbox.nonce();
-    let _ = sandbox.send(&encode(&ToRunner::Ack(Ack { nonce }))).await;
+    let _ = sandbox.tell(&ToRunner::Ack).await;
 }
 
 async fn end_cancelled(mut sandbox: Sandbox) {
-    let nonce = sandbox.nonce();
     let end = async {
-        sandbox
-            .send(&encode(&ToRunner::Cancel(Cancel { nonce: nonce.clone() })))
-            .await?;
+        sandbox.tell(&ToRunner::Cancel).await?;
         while !matches!(sandbox.next().await?, FromRunner::Result(_)) {}
-        sandbox.send(&encode(&ToRunner::Ack(Ack { nonce }))).await
+        sandbox.tell(&ToRunner::Ack).await
     };
     // Without an own uid the runner alone can find the run: with its stdin closed it goes on killing.
     if !matches!(tokio::time::timeout(CANCEL_GRACE, end).await, Ok(Ok(()))) && sandbox.has_own_uid() {

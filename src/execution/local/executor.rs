@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use knack_runner::protocol::WorkBound;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -167,7 +168,7 @@ impl Inner {
     async fn drive(self: Arc<Self>, run: Run, request: SharedRequest) {
         let cancel = run.cancel.clone();
         let entered = tokio::select! {
-            entered = self.queue.enter() => entered,
+            entered = self.queue.enter(&request.caller) => entered,
             () = cancel.cancelled() => Err(ExecutionError::Cancelled),
         };
         let outcome = match entered {
@@ -252,19 +253,28 @@ impl Inner {
 
 /// Starts one sandbox and reads its locks. Returns notes for the console.
 async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<String>, Missing> {
-    let locks = match kernel {
-        KernelView::Pretend(locks) => locks.clone(),
+    let (locks, work) = match kernel {
+        KernelView::Pretend(locks) => (locks.clone(), WorkBound::Mounted),
         KernelView::Observed => {
-            let sandbox = blueprint.start(Some(Language::Python)).await.map_err(|error| {
-                Missing::new(
+            let sandbox = blueprint.start(Some(Language::Python)).await.map_err(|error| match error {
+                ExecutionError::Unavailable(missing) => missing,
+                error => Missing::new(
                     format!("the sandbox does not start: {error}"),
                     "it needs Linux 5.13 or later with seccomp and Landlock (boot with lsm=landlock,... if it is built in but off)",
-                )
+                ),
             })?;
-            sandbox.locks.clone().unwrap_or_default()
+            (sandbox.locks.clone(), sandbox.work)
         }
     };
-    judge_locks(&locks)
+    let mut notes = judge_locks(&locks)?;
+    if work != WorkBound::Mounted {
+        notes.push(
+            "no mounts can be made here: the files of a run are counted now and then, and its disk space is not bounded \
+             (allow user namespaces, or run as root)"
+                .to_owned(),
+        );
+    }
+    Ok(notes)
 }
 
 /// Both locks are demanded on a laptop, where no pod stands around the code.
@@ -278,7 +288,7 @@ fn judge_locks(locks: &LockReport) -> Result<Vec<String>, Missing> {
     match locks.landlock.as_str() {
         "FullyEnforced" => Ok(Vec::new()),
         "PartiallyEnforced" => Ok(vec![format!(
-            "Landlock of this kernel is ABI {}: older rules; signals and abstract sockets are kept in by other means",
+            "Landlock of this kernel is ABI {}, older than 6: the syscall filter denies what it lacks (docs/sandbox.md)",
             locks.landlock_abi
         )]),
         _ => Err(Missing::new(

@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_runner::protocol::{
-    Claim, Decoder, Exit, FromRunner, Interpreter as StartInterpreter, KILL_BOUND_MS, Landlock, Limits as WireLimits,
-    Start, ToRunner, Watch, encode,
+    Decoder, Exit, FromRunner, Heard, Interpreter as StartInterpreter, KILL_BOUND_MS, Key, Landlock,
+    Limits as WireLimits, OwnerLink, Start, ToRunner, Watch, WorkBound,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::conversation::{Transport, address_space, lock_report, millis, wire_language};
+use super::super::conversation::{
+    Transport, address_space, base_environment, lock_report, locks_missing, millis, wire_language,
+};
 use super::super::interpreter::{Grants, Interpreter, base_grants};
 use super::super::{ExecutionError, Language, Limits, LockReport};
 use super::settings::LocalSettings;
@@ -47,8 +49,10 @@ pub(super) struct Blueprint {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     process: Option<Process>,
-    /// The locks as reported; `None` before a command's run.
-    pub(super) locks: Option<LockReport>,
+    /// The locks as reported.
+    pub(super) locks: LockReport,
+    /// What bounds the files of the run.
+    pub(super) work: WorkBound,
     /// When it stood ready.
     pub(super) since: Instant,
 }
@@ -61,7 +65,7 @@ struct Process {
     stdout: ChildStdout,
     decoder: Decoder,
     scratch: Box<[u8]>,
-    nonce: String,
+    link: OwnerLink,
     directory: RunDirectory,
 }
 
@@ -81,14 +85,7 @@ impl Blueprint {
                 true
             }
         });
-        let environment = [
-            ("PATH", path.join(":")),
-            ("LANG", "C.UTF-8".to_owned()),
-            // Skill folders are read-only.
-            ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
+        let environment = base_environment(&path.join(":"));
         let own_uid = workshop.reach() == super::super::interpreter::Reach::Stranger;
         let limits = WireLimits {
             timeout_ms: Some(millis(settings.max_timeout)),
@@ -133,8 +130,7 @@ impl Blueprint {
     /// Errors: [`ExecutionError::Internal`] with what the runner said.
     pub(super) async fn start(&self, language: Option<Language>) -> Result<Sandbox, ExecutionError> {
         let directory = self.directory().await?;
-        let nonce = uuid::Uuid::now_v7().to_string();
-        let start = self.start_frame(&directory, language, &nonce);
+        let start = self.start_frame(&directory, language);
         let mut command = Command::new(&self.runner);
         command
             .env_clear()
@@ -154,18 +150,18 @@ impl Blueprint {
             stdout,
             decoder: Decoder::new(),
             scratch: vec![0; READ_BYTES].into(),
-            nonce,
+            link: OwnerLink::new(key()),
             directory,
         };
         let mut sandbox = Sandbox {
             process: Some(process),
-            locks: None,
+            locks: LockReport::default(),
+            work: WorkBound::Outside,
             since: Instant::now(),
         };
         let ready = tokio::time::timeout(START_TIMEOUT, sandbox.claim_and_start(start)).await;
         match ready {
-            Ok(Ok(locks)) => {
-                sandbox.locks = locks;
+            Ok(Ok(())) => {
                 sandbox.since = Instant::now();
                 Ok(sandbox)
             }
@@ -188,19 +184,20 @@ impl Blueprint {
         }
     }
 
-    fn start_frame(&self, directory: &RunDirectory, language: Option<Language>, nonce: &str) -> Start {
+    fn start_frame(&self, directory: &RunDirectory, language: Option<Language>) -> Start {
         let interpreter = language.and_then(|language| self.interpreters.get(&language));
         let mut limits = self.limits.clone();
         if language == Some(Language::Python) {
             limits.address_space_bytes = address_space(language, None);
         }
         Start {
-            nonce: nonce.to_owned(),
             directory: text(&directory.path),
             interpreter: interpreter.map(|found| StartInterpreter {
                 language: wire_language(found.language),
                 path: text(&found.path),
             }),
+            // A sandbox of the pool is for one kind of program.
+            commands: false,
             read: texts(&self.grants.read),
             execute: texts(&self.grants.execute),
             write: texts(&self.grants.write),
@@ -222,28 +219,41 @@ impl Blueprint {
 const MAX_OVER_DEFAULT: u64 = 16;
 
 impl Sandbox {
-    async fn claim_and_start(&mut self, start: Start) -> Result<Option<LockReport>, ExecutionError> {
-        let nonce = start.nonce.clone();
-        let mut bytes = encode(&ToRunner::Claim(Claim { nonce: nonce.clone() }));
-        bytes.extend(encode(&ToRunner::Start(start)));
+    async fn claim_and_start(&mut self, start: Start) -> Result<(), ExecutionError> {
+        let mut bytes = self
+            .process
+            .as_ref()
+            .map(|process| process.link.claim())
+            .unwrap_or_default();
+        bytes.extend(self.encode(&ToRunner::Start(start)));
         self.send(&bytes).await?;
         loop {
             match self.next().await? {
-                FromRunner::Ready(ready) if ready.nonce == nonce => return Ok(ready.locks.map(lock_report)),
-                FromRunner::Claimed(claimed) if claimed.nonce != nonce => {
-                    return Err(ExecutionError::Internal("the runner belongs to somebody else".into()));
+                FromRunner::Ready(ready) => {
+                    let locks = ready
+                        .locks
+                        .ok_or_else(|| ExecutionError::Internal("the runner tells no locks".into()))?;
+                    self.work = locks.work;
+                    self.locks = lock_report(locks);
+                    return Ok(());
                 }
                 FromRunner::Result(result) => {
-                    let reason = match result.exit {
-                        Exit::NotStarted { reason } => reason,
-                        other => format!("the start ended with {other:?}"),
-                    };
-                    return Err(ExecutionError::Internal(reason));
+                    return Err(match result.exit {
+                        Exit::NotStarted { reason } => ExecutionError::Internal(reason),
+                        Exit::LocksMissing { reason } => ExecutionError::Unavailable(locks_missing(&reason)),
+                        other => ExecutionError::Internal(format!("the start ended with {other:?}")),
+                    });
                 }
                 FromRunner::Rejected(rejected) => return Err(ExecutionError::Internal(rejected.message)),
                 _ => {}
             }
         }
+    }
+
+    /// Sends a frame.
+    pub(super) async fn tell(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
+        let line = self.encode(frame);
+        self.send(&line).await
     }
 
     /// Whether the runner still lives.
@@ -285,10 +295,17 @@ impl Sandbox {
 }
 
 impl Transport for Sandbox {
-    fn nonce(&self) -> String {
+    fn encode(&mut self, frame: &ToRunner) -> Vec<u8> {
+        self.process
+            .as_mut()
+            .map(|process| process.link.encode(frame))
+            .unwrap_or_default()
+    }
+
+    fn asked(&self) -> String {
         self.process
             .as_ref()
-            .map(|process| process.nonce.clone())
+            .map(|process| process.link.asked())
             .unwrap_or_default()
     }
 
@@ -304,8 +321,20 @@ impl Transport for Sandbox {
     async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
         let process = self.process.as_mut().ok_or_else(ended)?;
         loop {
-            match process.decoder.next_frame() {
-                Some(Ok(frame)) => return Ok(frame),
+            match process.decoder.next_line() {
+                Some(Ok(line)) => match process.link.read(line) {
+                    Heard::Frame(frame) => return Ok(frame),
+                    // At boot.
+                    Heard::Unproven(FromRunner::Ready(_)) => continue,
+                    Heard::Unproven(FromRunner::Rejected(rejected)) => {
+                        return Err(ExecutionError::Internal(rejected.message));
+                    }
+                    _ => {
+                        return Err(ExecutionError::Internal(
+                            "the runner said something that is not its own".into(),
+                        ));
+                    }
+                },
                 Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
                 None => {}
             }
@@ -349,6 +378,15 @@ fn retire(mut process: Process) -> Option<JoinHandle<bool>> {
             .await
             .unwrap_or(false)
     }))
+}
+
+/// A key for one conversation.
+fn key() -> Key {
+    let (first, second) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(first.as_bytes());
+    bytes[16..].copy_from_slice(second.as_bytes());
+    Key::new(bytes)
 }
 
 fn ended() -> ExecutionError {

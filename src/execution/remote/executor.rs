@@ -16,7 +16,7 @@ use crate::execution::{
     Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, ExecutionStatus,
     Executor, Language, Missing,
 };
-use crate::hub_api::{ExecutionFrame, ExecutionView, ProblemCode, RuntimeName, StreamName};
+use crate::hub_api::{ExecutionFrame, ExecutionView, PROTOCOL, PROTOCOLS, ProblemCode, RuntimeName, StreamName};
 use crate::hub_client::{HubClient, HubError, Lines};
 
 /// How long an id is repeated beyond the run's own limit: the queue (30 s by default), a cold pod that pulls its image
@@ -97,10 +97,7 @@ impl RemoteExecutor {
         cancel: &CancellationToken,
         show: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        let post = post_of_request(&self.runtime, request, show.is_some());
-        let body: Bytes = serde_json::to_vec(&post)
-            .map_err(|error| ExecutionError::Internal(error.to_string()))?
-            .into();
+        let mut body = self.body(request, show.is_some(), PROTOCOL)?;
         let deadline = Instant::now() + request.limits.timeout + BEYOND_THE_LIMIT;
         let mut abandoned = Abandoned {
             client: &self.client,
@@ -111,10 +108,19 @@ impl RemoteExecutor {
         let work = async {
             let mut shown = Shown::new(show);
             let (mut tries, mut wait) = (Tries::default(), WAIT_FIRST);
+            let mut stated = PROTOCOL;
             loop {
                 let next = match self.once(request, body.clone(), &mut shown).await {
                     Ok(result) => return Ok(result),
-                    Err(error) => self.judge(error, &mut tries),
+                    Err(error) => match older(&error, stated) {
+                        // A hub that is not upgraded yet, while gateways are.
+                        Some(protocol) => {
+                            stated = protocol;
+                            body = self.body(request, show.is_some(), protocol)?;
+                            Next::Now
+                        }
+                        None => self.judge(error, &mut tries),
+                    },
                 };
                 let pause = match next {
                     Next::Over(error) => return Err(error),
@@ -142,6 +148,12 @@ impl RemoteExecutor {
         };
         abandoned.armed = false;
         outcome
+    }
+
+    fn body(&self, request: &ExecutionRequest, live: bool, protocol: u32) -> Result<Bytes, ExecutionError> {
+        let post = post_of_request(&self.runtime, request, live, protocol);
+        let body = serde_json::to_vec(&post).map_err(|error| ExecutionError::Internal(error.to_string()))?;
+        Ok(body.into())
     }
 
     /// Asks once, and reads to the end.
@@ -253,6 +265,16 @@ struct Tries {
     redirects: u32,
     full: u32,
     unavailable: u32,
+}
+
+/// The protocol of a hub that did not understand a request of protocol `stated`, if it is an older one that is still spoken.
+fn older(error: &HubError, stated: u32) -> Option<u32> {
+    match error {
+        HubError::Refused(problem) if problem.code == ProblemCode::Invalid => problem
+            .protocol
+            .filter(|protocol| *protocol < stated && PROTOCOLS.accepts(*protocol)),
+        _ => None,
+    }
 }
 
 fn plain(error: HubError) -> ExecutionError {
@@ -446,6 +468,10 @@ impl Executor for RemoteExecutor {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod follow_tests;
 
 #[cfg(test)]
 mod tests {

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use crate::execution::{ExecutionRequest, Limits, Program, WorkingDirectory};
 use crate::hub_api::{
-    Data, ExecutionPost, InputLineFile, LimitsLine, MountLine, PROTOCOL, ProgramLine, RuntimeName, WorkingDirectoryLine,
+    Data, ExecutionPost, InputLineFile, LimitsLine, MountLine, ProgramLine, RuntimeName, WorkingDirectoryLine,
 };
 
-/// The body for a request at a runtime. Environment values stay behind: the runtime's grants are the hub's.
-pub fn post_of_request(runtime: &RuntimeName, request: &ExecutionRequest, live: bool) -> ExecutionPost {
+/// First protocol with declared tools by name.
+const PROTOCOL_OF_TOOLS: u32 = 2;
+
+/// The body for a request at a runtime, as a hub of `protocol` reads it. Environment values stay behind: the runtime's
+/// grants are the hub's.
+pub fn post_of_request(runtime: &RuntimeName, request: &ExecutionRequest, live: bool, protocol: u32) -> ExecutionPost {
     let mounts: Vec<MountLine> = request
         .mounts
         .iter()
@@ -25,16 +29,21 @@ pub fn post_of_request(runtime: &RuntimeName, request: &ExecutionRequest, live: 
             .position(|mount| format!("{}/{}", mount.namespace, mount.name) == *skill)
     });
     ExecutionPost {
-        protocol: PROTOCOL,
+        protocol,
         runtime: runtime.clone(),
         id: request.id.to_string(),
         skill,
-        program: match &request.program {
-            Program::Code { language, source } => ProgramLine::Code {
+        program: match (&request.program, &request.tool) {
+            // The hub makes the command line itself: what is not told cannot be forged.
+            (_, Some(tool)) if protocol >= PROTOCOL_OF_TOOLS => ProgramLine::Tool {
+                name: tool.tool.clone(),
+                arguments: tool.arguments.clone(),
+            },
+            (Program::Code { language, source }, _) => ProgramLine::Code {
                 language: language.as_str().to_owned(),
                 source: source.clone(),
             },
-            Program::Command { argv } => ProgramLine::Command { argv: argv.clone() },
+            (Program::Command { argv }, _) => ProgramLine::Command { argv: argv.clone() },
         },
         mounts,
         inputs: request
@@ -58,8 +67,17 @@ pub fn post_of_request(runtime: &RuntimeName, request: &ExecutionRequest, live: 
             max_processes: request.limits.max_processes,
         },
         live,
+        client: Some(client_of(&request.caller)),
     }
 }
+
+/// The caller's name for a hub, which shares places evenly between such names: it tells nothing else of him.
+fn client_of(caller: &str) -> String {
+    crate::digest::sha256(caller).chars().take(CLIENT_DIGITS).collect()
+}
+
+/// Hex digits of a client's name.
+const CLIENT_DIGITS: usize = 16;
 
 /// Limits of a POST under the runtime's own: `default` for what is not asked, never above `ceiling`, and never above the
 /// defaults for what a runtime does not set.

@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::cache::Expiring;
 use super::caller::Caller;
-use crate::api::vocabulary::{GROUP, VERB_USE, VERB_USE_ALL};
+use crate::api::vocabulary::{GROUP, VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use crate::api::{Labels, SkillRuntime};
 use crate::hub::watch::Shared;
 use crate::hub_api::{Problem, ProblemCode, RuntimeName};
@@ -83,13 +83,33 @@ impl Access {
         if !listed && !self.may(caller, name, VERB_USE).await? {
             return Err(forbidden(caller, name));
         }
-        let cluster_default = self.default_runtime.as_ref() == Some(name);
-        let sees_all = !cluster_default || self.may(caller, name, VERB_USE_ALL).await?;
-        Ok(Granted {
+        let granted = |sees| Granted {
             runtime,
             name: name.clone(),
-            sees: (!sees_all).then(|| caller.namespace.clone()),
-        })
+            sees,
+        };
+        // Elsewhere than at the cluster default, whoever comes in sees all of it.
+        if self.default_runtime.as_ref() != Some(name) {
+            return Ok(granted(None));
+        }
+        let sees_all = self.may(caller, name, VERB_USE_ALL).await?;
+        let acting_for = caller.acting_for.as_ref().filter(|client| **client != caller.namespace);
+        match acting_for {
+            // What a namespace sees is part of everything.
+            Some(client) if sees_all || self.may(caller, name, VERB_USE_FOR).await? => {
+                Ok(granted(Some(client.clone())))
+            }
+            Some(client) => Err(not_for_others(caller, name, client)),
+            // For itself by name: no more than that, whatever else it may see.
+            None => Ok(granted(
+                (!sees_all || caller.acting_for.is_some()).then(|| caller.namespace.clone()),
+            )),
+        }
+    }
+
+    /// Whether the caller is a gateway that serves others, and so may say for which of them it asks.
+    pub async fn asks_for_others(&self, caller: &Caller, name: &RuntimeName) -> Result<bool, Problem> {
+        Ok(self.may(caller, name, VERB_USE_ALL).await? || self.may(caller, name, VERB_USE_FOR).await?)
     }
 
     async fn may(&self, caller: &Caller, name: &RuntimeName, verb: &'static str) -> Result<bool, Problem> {
@@ -150,6 +170,18 @@ fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
         format!(
             "ServiceAccount {} may not use SkillRuntime {name}, or there is none; an administrator can allow its namespace \
              (spec.allowedCallers) or grant the verb use on skillruntimes/{}",
+            caller.name(),
+            name.name
+        ),
+    )
+}
+
+fn not_for_others(caller: &Caller, name: &RuntimeName, client: &str) -> Problem {
+    Problem::new(
+        ProblemCode::Forbidden,
+        format!(
+            "ServiceAccount {} may not ask for callers of namespace {client} at SkillRuntime {name}; an administrator can \
+             grant it the verb use-for on skillruntimes/{}",
             caller.name(),
             name.name
         ),

@@ -29,18 +29,25 @@ impl<K: Hash + Eq + Clone, V: Clone> Expiring<K, V> {
         (Instant::now() < *until).then(|| value.clone())
     }
 
-    /// Keeps a value for `life`. A full map first drops what has ended, then everything: asking again is cheap, memory
-    /// without bound is not.
+    /// Keeps a value for `life`. A full map first drops what has ended, then what ends first.
     pub(super) fn put(&self, key: K, value: V, life: Duration) {
         let now = Instant::now();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() >= self.capacity {
             entries.retain(|_, (until, _)| now < *until);
             if entries.len() >= self.capacity {
-                entries.clear();
+                let first = entries.iter().min_by_key(|(_, (until, _))| *until);
+                if let Some(first) = first.map(|(key, _)| key.clone()) {
+                    entries.remove(&first);
+                }
             }
         }
         entries.insert(key, (now + life, value));
+    }
+
+    #[cfg(test)]
+    pub(super) fn clear(&self) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -58,6 +65,11 @@ mod tests {
         cache.put(3, "c", Duration::from_secs(9));
         assert_eq!(cache.get(&2), Some("b"));
         cache.put(4, "d", Duration::from_secs(9));
+        assert_eq!(
+            (cache.get(&2), cache.get(&3)),
+            (None, Some("c")),
+            "the one that ends first goes"
+        );
         assert_eq!(cache.get(&4), Some("d"));
         assert!(cache.entries.lock().unwrap().len() <= 2);
     }

@@ -25,6 +25,8 @@ pub struct Caller {
     pub extra: BTreeMap<String, Vec<String>>,
     /// When its token ends, seconds since the Unix epoch.
     pub expires: u64,
+    /// The namespace of the client that it asks for, by its own word; it needs the verb `use-for`.
+    pub acting_for: Option<String>,
 }
 
 /// Why a token is not accepted. The texts name no part of it.
@@ -115,6 +117,7 @@ pub(super) fn accept(status: Option<TokenReviewStatus>, audience: &str, expires:
         extra: user.extra.unwrap_or_default(),
         expires,
         username,
+        acting_for: None,
     })
 }
 

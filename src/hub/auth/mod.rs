@@ -3,6 +3,7 @@
 mod access;
 mod cache;
 mod caller;
+mod sources;
 mod token;
 
 pub use access::{Access, Granted};

@@ -24,7 +24,11 @@ use crate::hub_api::{CatalogLine, NDJSON, Problem, ProblemCode};
 /// A line at least this often, so that a dead connection is known as one.
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// Changes within this time are told together: one apply is several events (spec, status, artifact).
-const SETTLE: Duration = Duration::from_millis(10);
+const SETTLE_FIRST: Duration = Duration::from_millis(10);
+/// The same while changes keep coming, as when thousands of Skills are applied: four looks a second.
+const SETTLE_MAX: Duration = Duration::from_millis(250);
+/// Without changes for this long they count as single ones again.
+const QUIET: Duration = Duration::from_secs(1);
 /// How often a stream's right is looked at again.
 const RIGHT_EVERY: Duration = Duration::from_secs(30);
 /// How long a request waits for the first list of a hub that has just started.
@@ -45,11 +49,13 @@ pub(super) async fn catalog(
         return Err(Refused::new("catalog", problem));
     }
     let granted = granted(&state, &caller, &query, "catalog").await?;
+    // Before the number: whatever was seen by now is in the view of that number.
+    let seen = state.shared.seen();
     let version = *changes.borrow_and_update();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
     let view = view.ok_or_else(|| Refused::new("catalog", gone()))?;
     let mut queue = VecDeque::new();
-    queue.extend(view::index(&view));
+    queue.extend(view::index(&view, &seen, caller.acting_for.as_deref()));
     let gauge = state.metrics.streams.clone();
     gauge.inc();
     let stream = CatalogStream {
@@ -61,6 +67,7 @@ pub(super) async fn catalog(
         queue,
         watch: query.watch,
         right_at: Instant::now() + RIGHT_EVERY,
+        pace: Pace::default(),
         stop,
         _open: Open(gauge),
     };
@@ -85,8 +92,39 @@ struct CatalogStream {
     queue: VecDeque<CatalogLine>,
     watch: bool,
     right_at: Instant,
+    pace: Pace,
     stop: CancellationToken,
     _open: Open,
+}
+
+/// How long a stream waits for further changes after one: longer while they keep coming.
+#[derive(Debug)]
+struct Pace {
+    settle: Duration,
+    last_look: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            settle: SETTLE_FIRST,
+            last_look: None,
+        }
+    }
+}
+
+impl Pace {
+    /// The wait after a change that came at `now`.
+    fn next(&mut self, now: Instant) -> Duration {
+        let is_busy = self.last_look.is_some_and(|last| now.duration_since(last) < QUIET);
+        self.settle = if is_busy {
+            (self.settle * 2).min(SETTLE_MAX)
+        } else {
+            SETTLE_FIRST
+        };
+        self.last_look = Some(now + self.settle);
+        self.settle
+    }
 }
 
 /// Counts an open stream.
@@ -118,7 +156,7 @@ impl CatalogStream {
                     if changed.is_err() {
                         return None;
                     }
-                    tokio::time::sleep(SETTLE).await;
+                    tokio::time::sleep(self.pace.next(Instant::now())).await;
                     self.look()?;
                 }
                 () = tokio::time::sleep_until(self.right_at) => self.check_right().await?,
@@ -138,12 +176,13 @@ impl CatalogStream {
     }
 
     fn look(&mut self) -> Option<()> {
+        let seen = self.state.shared.seen();
         let version = *self.changes.borrow_and_update();
         let view = self
             .state
             .views
             .get(version, &self.granted.name, self.granted.sees.as_deref())?;
-        self.queue.extend(view::changes(&self.view, &view));
+        self.queue.extend(view::changes(&self.view, &view, &seen));
         self.view = view;
         Some(())
     }
@@ -163,5 +202,25 @@ impl CatalogStream {
             // Another view is another stream, and no right is none.
             Ok(_) | Err(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_change_is_told_at_once_and_a_storm_four_times_a_second() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        assert_eq!(pace.next(start), SETTLE_FIRST);
+        let mut now = start;
+        let mut looks = 0;
+        while now < start + Duration::from_secs(10) {
+            now += pace.next(now) + Duration::from_millis(1);
+            looks += 1;
+        }
+        assert!(looks < 50, "{looks}");
+        assert_eq!(pace.next(now), SETTLE_MAX);
+        assert_eq!(pace.next(now + Duration::from_secs(5)), SETTLE_FIRST);
     }
 }

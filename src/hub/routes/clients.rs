@@ -22,30 +22,42 @@ pub(super) async fn check(
     body: Body,
 ) -> Result<Json<ClientVerdict>, Refused> {
     let refused = |problem| Refused::new("clients", problem);
-    let held = state.bodies.read(&headers, body).await.map_err(refused)?;
+    let held = state
+        .bodies
+        .read(&caller.key(), &headers, body)
+        .await
+        .map_err(refused)?;
     let check: ClientCheck = serde_json::from_slice(&held.bytes).map_err(|_| {
         refused(Problem::new(
             ProblemCode::Invalid,
             "the body must be {\"runtime\": \"namespace/name\", \"token\": \"…\"}",
         ))
     })?;
-    state.access.check(&caller, &check.runtime).await.map_err(refused)?;
-    let client = match state.clients.authenticate(&check.token).await {
+    let gateway = state.access.check(&caller, &check.runtime).await.map_err(refused)?;
+    let client = match state.clients.authenticate(&check.token, &caller.key()).await {
         Ok(client) => client,
-        Err(problem) if problem.code == ProblemCode::Unavailable => return Err(refused(problem)),
-        Err(problem) => return Ok(verdict(None, Some(problem.message))),
+        Err(problem) if matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooManyRequests) => {
+            return Err(refused(problem));
+        }
+        Err(problem) => return Ok(verdict(None, false, Some(problem.message))),
     };
     match state.access.check(&client, &check.runtime).await {
-        Ok(_) => Ok(verdict(Some(&client), None)),
+        // A client gets no more than both may see.
+        Ok(granted) => Ok(verdict(
+            Some(&client),
+            granted.sees.is_none() && gateway.sees.is_none(),
+            None,
+        )),
         Err(problem) if problem.code == ProblemCode::Unavailable => Err(refused(problem)),
-        Err(problem) => Ok(verdict(Some(&client), Some(problem.message))),
+        Err(problem) => Ok(verdict(Some(&client), false, Some(problem.message))),
     }
 }
 
-fn verdict(client: Option<&Caller>, reason: Option<String>) -> Json<ClientVerdict> {
+fn verdict(client: Option<&Caller>, sees_all: bool, reason: Option<String>) -> Json<ClientVerdict> {
     Json(ClientVerdict {
         allowed: reason.is_none(),
         client: client.map(|client| format!("{}/{}", client.name(), client.uid)),
+        sees_all,
         reason,
         valid_seconds: VALID_SECONDS,
     })

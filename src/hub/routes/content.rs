@@ -50,10 +50,7 @@ async fn find(
     let granted = granted(state, caller, query, "content").await?;
     let version = *state.shared.changes().borrow();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
-    let skill = view.and_then(|view| {
-        let found = view.skills.iter().find(|(_, line)| line.digest == digest);
-        found.map(|(id, _)| id.clone())
-    });
+    let skill = view.and_then(|view| view.of_digest(digest).cloned());
     let skill: SkillRef = skill.ok_or_else(|| missing(digest))?;
     state.artifacts.content(&skill, digest).await.map_err(|error| {
         let problem = match error {

@@ -102,14 +102,20 @@ struct Asked {
 
 /// From a body to what is asked for, or why it is refused.
 async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
-    // Its share of the budget is given back before the run, which has bounds of its own.
-    let held = state.bodies.read(headers, body).await?;
-    let post: ExecutionPost = serde_json::from_slice(&held.bytes)
-        .map_err(|error| Problem::new(ProblemCode::Invalid, format!("the body cannot be read: {error}")))?;
+    let held = state.bodies.read(&caller.key(), headers, body).await?;
+    let (post, program_bytes) = parse(&held.bytes)?;
+    // What was made of the body keeps its share until the run has ended, however long it waits.
+    let inputs = post.inputs.iter().map(|input| input.path.len() + input.data.0.len());
+    let memory = held.keep(inputs.sum::<usize>() + program_bytes);
     let live = post.live;
     let granted = state.access.check(caller, &post.runtime).await?;
     let executor = executor(state, &granted)?;
-    let request = request(state, caller, &granted, &executor, post).await?;
+    let sharer = sharer(state, caller, &granted, post.client.as_deref()).await?;
+    let request = JobRequest {
+        sharer,
+        memory: Some(memory),
+        ..request(state, caller, &granted, &executor, post).await?
+    };
     Ok(Asked {
         executor,
         request,
@@ -118,34 +124,72 @@ async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body)
     })
 }
 
+/// Longest `program`, bytes: source text that a model wrote, a command line, or arguments of a tool. As JSON values such
+/// bytes take up to 64 times their size, so this is bounded before it is read.
+const PROGRAM_MAX_BYTES: usize = 1 << 20;
+/// Longest name of a sender's client.
+const CLIENT_MAX_BYTES: usize = 64;
+
+/// A post, and the bytes of its program.
+fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), Problem> {
+    #[derive(serde::Deserialize)]
+    struct Shallow<'a> {
+        #[serde(borrow, default)]
+        program: Option<&'a serde_json::value::RawValue>,
+    }
+    let unreadable = |error| Problem::new(ProblemCode::Invalid, format!("the body cannot be read: {error}"));
+    let shallow: Shallow<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
+    let program_bytes = shallow.program.map_or(0, |program| program.get().len());
+    if program_bytes > PROGRAM_MAX_BYTES {
+        let text = format!(
+            "program: more than {} KiB; send large data as inputs, which are files",
+            PROGRAM_MAX_BYTES >> 10
+        );
+        return Err(Problem::new(ProblemCode::TooLarge, text));
+    }
+    let post = serde_json::from_slice(bytes).map_err(unreadable)?;
+    Ok((post, program_bytes))
+}
+
+/// In whose name a run waits: the caller's, or that of a gateway's client.
+async fn sharer(state: &HubState, caller: &Caller, granted: &Granted, client: Option<&str>) -> Result<String, Problem> {
+    let is_name = |client: &&str| {
+        client.len() <= CLIENT_MAX_BYTES && client.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    match client.filter(is_name) {
+        Some(client) if state.access.asks_for_others(caller, &granted.name).await? => {
+            Ok(format!("{}/{client}", caller.key()))
+        }
+        _ => Ok(caller.key()),
+    }
+}
+
 /// The executor, or why there is none.
 fn executor(state: &HubState, granted: &Granted) -> Result<Arc<JobExecutor>, Problem> {
-    if granted.runtime.spec.suspend {
-        let text = format!(
-            "SkillRuntime {} is suspended (spec.suspend); no code runs",
-            granted.name
-        );
-        return Err(Problem::new(ProblemCode::Unavailable, text).retry_after(30));
+    let unavailable = |text: String| Problem::new(ProblemCode::Unavailable, text);
+    if !state.settings.runtime_namespaces.contains(&granted.name.namespace) {
+        return Err(unavailable(format!(
+            "the hub may not run code in namespace {0}; add it to the chart's value runtimeNamespaces",
+            granted.name.namespace
+        ))
+        .retry_after(WAITS_FOR_A_PERSON));
     }
     if granted.runtime.spec.sandbox.image.is_none() && state.settings.default_image.is_none() {
-        let text = format!(
+        return Err(unavailable(format!(
             "SkillRuntime {} names no image to run code in; set spec.sandbox.image",
             granted.name
-        );
-        return Err(Problem::new(ProblemCode::Unavailable, text).retry_after(30));
+        ))
+        .retry_after(WAITS_FOR_A_PERSON));
     }
-    state.executors.get(&granted.name).ok_or_else(|| {
-        let text = if state.settings.runtime_namespaces.contains(&granted.name.namespace) {
-            "this runtime is not served yet; try again".to_owned()
-        } else {
-            format!(
-                "the hub may not run code in namespace {0}; add it to the chart's value runtimeNamespaces",
-                granted.name.namespace
-            )
-        };
-        Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+    let is_suspended = granted.runtime.spec.suspend;
+    state.executors.serving(&granted.runtime).map_err(|why| {
+        // The controller judges an edit within a second; whoever suspends has time.
+        unavailable(why).retry_after(if is_suspended { WAITS_FOR_A_PERSON } else { 1 })
     })
 }
+
+/// When to ask again for what only a person changes, seconds.
+const WAITS_FOR_A_PERSON: u64 = 30;
 
 async fn request(
     state: &HubState,
@@ -160,20 +204,30 @@ async fn request(
         mounted.push(mount(state, granted, line, skill).await?);
     }
     let namespaces = state.shared.read(|world| world.namespaces.clone());
-    let scope = Scope {
-        cluster_default: state.settings.is_cluster_default(&granted.name),
-        namespaces: &namespaces,
-        default_image: state.settings.default_image.as_deref(),
-        allow_image_tags: state.settings.allow_image_tags,
-    };
-    let admission = Admission {
-        mounted: &mounted,
-        runtime: &granted.runtime,
-        view: &executor.view(),
-        scope: &scope,
-        caller: caller.key(),
-    };
-    admission::admit(post, id, admission)
+    let cluster_default = state.settings.is_cluster_default(&granted.name);
+    let (default_image, allow_image_tags) = (state.settings.default_image.clone(), state.settings.allow_image_tags);
+    let (runtime, view, caller) = (Arc::clone(&granted.runtime), executor.view(), caller.key());
+    // Arguments of a declared tool are checked against the schema of a stranger: bounded work, but none for an async thread.
+    let admitted = tokio::task::spawn_blocking(move || {
+        let scope = Scope {
+            cluster_default,
+            namespaces: &namespaces,
+            default_image: default_image.as_deref(),
+            allow_image_tags,
+        };
+        let admission = Admission {
+            mounted: &mounted,
+            runtime: &runtime,
+            view: &view,
+            scope: &scope,
+            caller,
+        };
+        admission::admit(post, id, &admission)
+    });
+    // It fails only if it panicked or the process ends.
+    admitted
+        .await
+        .unwrap_or_else(|_| Err(Problem::new(ProblemCode::Failed, "the request could not be judged")))
 }
 
 /// A skill that is served to this caller at this runtime, in the revision that he names. What was revoked since he saw it
@@ -210,7 +264,7 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
     match &content.skill {
         Some(loaded) => Ok(Mounted {
             skill: Arc::clone(loaded),
-            revision: content.summary.revision.clone(),
+            revision: content.summary.in_service.revision.clone(),
             resources: content.summary.resources.clone(),
         }),
         None => Err(unknown()),
@@ -413,6 +467,10 @@ async fn known(
     let id: ExecutionId = id
         .parse()
         .map_err(|_| Refused::new("executions", problem_of_error(&ExecutionError::NotFound)))?;
-    let executor = executor(state, &granted).map_err(|problem| Refused::new("executions", problem))?;
+    // What has run can be asked for, and ended, also while nothing new may run.
+    let executor = match state.executors.get(&granted.name) {
+        Some(executor) => executor,
+        None => executor(state, &granted).map_err(|problem| Refused::new("executions", problem))?,
+    };
     Ok((executor, id))
 }

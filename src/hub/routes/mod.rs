@@ -13,7 +13,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use http::header;
+use http::{HeaderMap, header};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +27,9 @@ use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::views::Views;
 use super::watch::Shared;
-use crate::hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version};
+use crate::api::vocabulary::HEADER_FOR;
+use crate::hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version, is_label};
+use crate::serving::Peer;
 
 /// What every request shares.
 #[derive(Debug)]
@@ -104,12 +106,17 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim().to_owned());
     let verdict = match token {
-        Some(token) => state.callers.authenticate(&token).await,
+        Some(token) => {
+            // Every request of the listener has its peer; without one all share one source.
+            let peer = request.extensions().get::<Peer>().map(|peer| peer.0.to_string());
+            state.callers.authenticate(&token, &peer.unwrap_or_default()).await
+        }
         None => Err(Problem::new(
             ProblemCode::Unauthenticated,
             "send a ServiceAccount token: Authorization: Bearer <token>",
         )),
     };
+    let verdict = verdict.and_then(|caller| acting_for(request.headers(), caller));
     let mut response = match verdict {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -121,6 +128,23 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
         state.metrics.refused(refused.route, refused.code);
     }
     response
+}
+
+/// The caller, with the namespace that it says it asks for. Whether it may is asked where its other rights are.
+fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, Problem> {
+    let Some(value) = headers.get(HEADER_FOR) else {
+        return Ok(caller);
+    };
+    let namespace = value.to_str().ok().filter(|text| is_label(text)).ok_or_else(|| {
+        Problem::new(
+            ProblemCode::Invalid,
+            format!("{HEADER_FOR}: write the name of a namespace"),
+        )
+    })?;
+    Ok(Caller {
+        acting_for: Some(namespace.to_owned()),
+        ..caller
+    })
 }
 
 /// The runtime of a query, if the caller may use it.

@@ -58,8 +58,8 @@ fn thinking_not_last(subject: &Subject<'_>) -> Result<(), Refusal> {
 
 /// In the open tool turn (behind the last real user text), thinking stands where it was said.
 ///
-/// The id of a call carries a mark over the thinking blocks before it. They must be the last thinking blocks before the
-/// call. Further ones may stand directly before them, but not apart: those belong to another answer.
+/// The id of a call carries a mark over the thinking blocks before it. They, and no others, must stand before the call: further ones belong to
+/// another answer, whether they stand apart or directly before.
 fn thinking_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
     let runs = runs(subject);
     let turn_start = runs
@@ -86,11 +86,10 @@ fn thinking_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 fn one_call(run: &Run<'_>, at: usize, mark: &str, foreign_allowed: bool) -> Result<(), Refusal> {
-    let thoughts: Vec<(usize, String)> = run.blocks[..at]
+    let thoughts: Vec<String> = run.blocks[..at]
         .iter()
-        .enumerate()
-        .filter(|(_, block)| is_thinking(block))
-        .map(|(index, block)| (index, seal_of(block)))
+        .filter(|block| is_thinking(block))
+        .map(|block| seal_of(block))
         .collect();
     if thoughts.is_empty() {
         return Err(Refusal::invalid(format!(
@@ -106,18 +105,9 @@ fn one_call(run: &Run<'_>, at: usize, mark: &str, foreign_allowed: bool) -> Resu
         ))
     };
     let group_start = (0..thoughts.len())
-        .find(|start| {
-            let seals: Vec<String> = thoughts[*start..].iter().map(|(_, seal)| seal.clone()).collect();
-            signature::mark(&seals) == mark
-        })
+        .find(|start| signature::mark(&thoughts[*start..]) == mark)
         .ok_or_else(changed)?;
-    let first = thoughts[group_start].0;
-    let apart = thoughts[..group_start]
-        .iter()
-        .rev()
-        .zip(1..)
-        .any(|((index, _), distance)| index + distance != first);
-    if apart && !foreign_allowed {
+    if group_start > 0 && !foreign_allowed {
         Err(changed())
     } else {
         Ok(())

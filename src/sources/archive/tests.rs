@@ -52,7 +52,7 @@ fn zipped_link(path: &str, target: &str) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-use tar::EntryType::{Block, Directory, Link, Regular, Symlink};
+use tar::EntryType::{Block, Directory, GNULongName, Link, Regular, Symlink, XGlobalHeader, XHeader};
 
 #[test]
 fn files_come_out_with_their_modes() {
@@ -119,9 +119,45 @@ fn bombs_end_at_the_bounds() {
         (zipped(&[("bomb", 0o644, &zeros)]), "more than 64 MiB unpacked"),
         (gz(&tar(&names)), "more than 10000 entries"),
         (hollow, "more than 128 MiB unpacked"),
+        (
+            tar(&[("l", GNULongName, 0o644, &zeros[..65 << 10])]),
+            "an extension header of 66560 bytes",
+        ),
+        (
+            tar(&[("x", XHeader, 0o644, &zeros[..65 << 10])]),
+            "an extension header of 66560 bytes",
+        ),
+        (
+            tar(&[("g", XGlobalHeader, 0o644, &zeros[..65 << 10])]),
+            "an extension header of 66560 bytes",
+        ),
+        (
+            tar(&[("x", XHeader, 0o644, b"10 size=9\n")]),
+            "size stands in an extension header",
+        ),
     ] {
         let error = unpack(&bytes).unwrap_err();
         assert_eq!(error.cause, Cause::TooLarge, "{error}");
         assert!(error.message.contains(part), "{error:?} should contain {part:?}");
+    }
+}
+
+#[test]
+fn long_names_come_out_by_either_custom() {
+    let long = format!("{}/SKILL.md", "x".repeat(150));
+    let record = format!(" path={long}\n");
+    let pax = format!("{}{record}", record.len() + 3);
+    let gnu = format!("{long}\0");
+    for (kind, extension) in [(XHeader, &pax), (GNULongName, &gnu)] {
+        let global = ("pax_global_header", XGlobalHeader, 0o644, b"13 comment=a\n".as_slice());
+        let archive = tar(&[
+            global,
+            ("e", kind, 0o644, extension.as_bytes()),
+            ("short", Regular, 0o644, b"text"),
+            ("other", Regular, 0o644, b""),
+        ]);
+        let files = unpack(&archive).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["other", long.as_str()]);
+        assert_eq!(&*files[&long].bytes, b"text");
     }
 }

@@ -50,7 +50,8 @@ async fn fetch(url: String, expected: &str, allowed: &[&str]) -> Result<Vec<u8>,
         url,
         digest: digest(expected),
     };
-    Fetcher::new(allowed).unwrap().fetch(&source).await
+    let fetched = Fetcher::new(allowed).unwrap().fetch(&source).await?;
+    Ok(fetched.bytes.into())
 }
 
 #[tokio::test]

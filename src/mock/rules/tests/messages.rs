@@ -337,7 +337,13 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "thinking_kept",
+            kept.clone(),
             exchange(vec![thinking("B"), thinking("A"), own("t")], vec![result_of("t")]),
+            "cannot be modified",
+        ),
+        (
+            "thinking_kept",
+            kept.clone(),
             exchange(
                 vec![thinking("B"), text("x"), thinking("A"), own("t")],
                 vec![result_of("t")],

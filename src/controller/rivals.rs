@@ -1,0 +1,258 @@
+//! Other releases of Knack in the same cluster. Two controllers that look after the same namespaces would overwrite each
+//! other's status for ever, so the one that came later refuses, by name, until the other is gone.
+//!
+//! Every controller keeps a Lease of one name in the namespace of its release, and says on it which namespaces it looks
+//! after. A Lease that changes between two looks belongs to somebody who is there; clocks are never compared.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::error::ControllerError;
+use super::http::Phase;
+use super::settings::{CALL_TIMEOUT, ControllerSettings};
+use crate::api::vocabulary::{ANNOTATION_SCOPE, LEASE_CONTROLLER};
+
+/// Between two looks: a holder renews its Lease every three seconds.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(8);
+/// How often a controller that leads looks for another one: two may have started in the same moment.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Leases read at most; releases beyond it go unseen.
+const RELEASES_MAX: u32 = 500;
+/// Every namespace.
+const EVERYWHERE: &str = "*";
+
+/// A release, by its controller's Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Release {
+    namespace: String,
+    scope: String,
+    /// Another one with every renewal.
+    version: String,
+    is_held: bool,
+    created: Option<Timestamp>,
+}
+
+/// The namespaces that a release looks after, as its Lease tells.
+pub(super) fn scope(settings: &ControllerSettings) -> String {
+    let namespaces = settings.namespaces();
+    if namespaces.is_empty() {
+        return EVERYWHERE.to_owned();
+    }
+    namespaces.into_iter().collect::<Vec<_>>().join(",")
+}
+
+/// Waits until no other release looks after one of our namespaces.
+pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
+    let mut told = false;
+    loop {
+        let before = look(client).await;
+        if candidates(&before, settings).next().is_none() {
+            break;
+        }
+        sleep(BETWEEN_LOOKS).await;
+        let now = look(client).await;
+        let Some(rival) = alive(&before, &now, settings) else {
+            break;
+        };
+        if !told {
+            error!(rival = %rival.namespace, "{}", refusal(&rival));
+            told = true;
+        }
+        phase.send_replace(Phase::Refused(refusal(&rival)));
+    }
+    if told {
+        info!("the other release of Knack is gone");
+    }
+}
+
+/// Returns when another release is found that was there before this one; while it is not, never.
+pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> ControllerError {
+    loop {
+        sleep(LOOK_AGAIN).await;
+        let before = look(client).await;
+        if candidates(&before, settings).next().is_none() {
+            continue;
+        }
+        sleep(BETWEEN_LOOKS).await;
+        let now = look(client).await;
+        if let Some(rival) = alive(&before, &now, settings)
+            && yields(&now, &rival, settings)
+        {
+            return ControllerError::Stopped(refusal(&rival));
+        }
+    }
+}
+
+/// Releases that look after one of our namespaces.
+fn candidates<'a>(releases: &'a [Release], settings: &ControllerSettings) -> impl Iterator<Item = &'a Release> {
+    let (own, namespace) = (scope(settings), settings.namespace.clone());
+    releases
+        .iter()
+        .filter(move |release| release.namespace != namespace && release.is_held && overlap(&own, &release.scope))
+}
+
+/// One of them that renewed its Lease between two looks.
+fn alive(before: &[Release], now: &[Release], settings: &ControllerSettings) -> Option<Release> {
+    let renewed = |release: &&Release| {
+        before
+            .iter()
+            .any(|earlier| earlier.namespace == release.namespace && earlier.version != release.version)
+    };
+    candidates(now, settings).find(renewed).cloned()
+}
+
+/// Whether the release of these settings gives way: its Lease is the younger one.
+fn yields(releases: &[Release], rival: &Release, settings: &ControllerSettings) -> bool {
+    let own = releases.iter().find(|release| release.namespace == settings.namespace);
+    own.is_some_and(|own| (rival.created, &rival.namespace) < (own.created, &own.namespace))
+}
+
+fn overlap(one: &str, other: &str) -> bool {
+    one == EVERYWHERE || other == EVERYWHERE || one.split(',').any(|name| other.split(',').any(|other| other == name))
+}
+
+fn refusal(rival: &Release) -> String {
+    let scope = match rival.scope.as_str() {
+        EVERYWHERE => "all namespaces",
+        some => some,
+    };
+    format!(
+        "the release of Knack in namespace {} looks after {scope} already, and two would overwrite each other's status: \
+         uninstall one of them, or give each its own watchNamespaces",
+        rival.namespace
+    )
+}
+
+async fn look(client: &Client) -> Vec<Release> {
+    let api: Api<Lease> = Api::all(client.clone());
+    let parameters = ListParams::default()
+        .fields(&format!("metadata.name={LEASE_CONTROLLER}"))
+        .limit(RELEASES_MAX);
+    match tokio::time::timeout(CALL_TIMEOUT, api.list(&parameters)).await {
+        Ok(Ok(list)) => list.items.iter().map(release).collect(),
+        Ok(Err(error)) => {
+            warn!(%error, "other releases of Knack cannot be looked for");
+            Vec::new()
+        }
+        Err(_) => {
+            warn!("other releases of Knack cannot be looked for: no answer from the API server");
+            Vec::new()
+        }
+    }
+}
+
+fn release(lease: &Lease) -> Release {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    Release {
+        namespace: lease.namespace().unwrap_or_default(),
+        // One that says nothing is of a version that looked after everything it could.
+        scope: lease
+            .annotations()
+            .get(ANNOTATION_SCOPE)
+            .map_or(EVERYWHERE, String::as_str)
+            .to_owned(),
+        version: lease.resource_version().unwrap_or_default(),
+        is_held: holder.is_some_and(|holder| !holder.is_empty()),
+        created: lease.creation_timestamp().map(|time| time.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(watch_namespaces: &[&str]) -> ControllerSettings {
+        ControllerSettings {
+            namespace: "own".to_owned(),
+            identity: "pod".to_owned(),
+            default_runtime: None,
+            watch_namespaces: watch_namespaces.iter().map(|name| (*name).to_owned()).collect(),
+            runtime_namespaces: vec!["sandboxes".to_owned()],
+            default_image: None,
+            allow_image_tags: false,
+            priority_class: None,
+            allow_archive_networks: Vec::new(),
+            hub_names: Vec::new(),
+            metrics_listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+        }
+    }
+
+    fn release(namespace: &str, scope: &str, version: &str, created: i64) -> Release {
+        Release {
+            namespace: namespace.to_owned(),
+            scope: scope.to_owned(),
+            version: version.to_owned(),
+            is_held: true,
+            created: Timestamp::from_second(created).ok(),
+        }
+    }
+
+    #[test]
+    fn a_release_that_is_there_and_looks_after_one_of_ours_is_a_rival() {
+        let free = Release {
+            is_held: false,
+            ..release("b", "*", "2", 1)
+        };
+        for (ours, before, now, expected) in [
+            (&[][..], release("b", "*", "1", 1), release("b", "*", "2", 1), true),
+            (
+                &[],
+                release("b", "team-a", "1", 1),
+                release("b", "team-a", "2", 1),
+                true,
+            ),
+            (&["team-a"], release("b", "*", "1", 1), release("b", "*", "2", 1), true),
+            (
+                &["team-a"],
+                release("b", "team-a,team-b", "1", 1),
+                release("b", "team-a,team-b", "2", 1),
+                true,
+            ),
+            (
+                &["team-a"],
+                release("b", "team-b", "1", 1),
+                release("b", "team-b", "2", 1),
+                false,
+            ),
+            // Not renewed: left behind by somebody who is gone.
+            (&[], release("b", "*", "1", 1), release("b", "*", "1", 1), false),
+            (&[], release("b", "*", "1", 1), free, false),
+            (&[], release("own", "*", "1", 1), release("own", "*", "2", 1), false),
+        ] {
+            let found = alive(&[before], std::slice::from_ref(&now), &settings(ours));
+            assert_eq!(found.is_some(), expected, "{ours:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn namespaces_where_code_runs_are_looked_after_too() {
+        for (watched, expected, of_others) in [
+            (&[][..], "*", true),
+            (&["team-b", "team-a"], "sandboxes,team-a,team-b", false),
+            (&["sandboxes"], "sandboxes", false),
+        ] {
+            let settings = settings(watched);
+            assert_eq!(scope(&settings), expected);
+            assert!(settings.looks_after("sandboxes"));
+            assert_eq!(settings.looks_after("elsewhere"), of_others, "{watched:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_that_meet_the_younger_gives_way() {
+        for (own, rival, expected) in [(10, 5, true), (5, 10, false), (5, 5, false)] {
+            let (own, rival) = (release("own", "*", "1", own), release("pal", "*", "1", rival));
+            assert_eq!(yields(&[own, rival.clone()], &rival, &settings(&[])), expected);
+        }
+        // Made in the same second: the name decides, for both of them alike.
+        let (own, rival) = (release("own", "*", "1", 5), release("abc", "*", "1", 5));
+        assert!(yields(&[own, rival.clone()], &rival, &settings(&[])));
+    }
+}

@@ -1,0 +1,171 @@
+//! Whether the controller has judged a runtime, and so whether code may run there. Pure.
+//!
+//! The controller puts up the fence and the admission register and says by condition `Ready` that they stand. The hub opens
+//! nothing before that. A generation that was seen Ready goes on while an edit waits for its judgement, also while the
+//! controller is away, unless the edit takes something away: then what it takes away must not run one second longer.
+
+use kube::ResourceExt as _;
+
+use crate::api::runtime_sandbox::{Enforcement, EnvGrant, LogsMode, RuntimeSandbox, Toleration};
+use crate::api::vocabulary::CONDITION_READY;
+use crate::api::{SkillRuntime, SkillRuntimeSpec};
+
+/// What the hub does about a runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Judged as it is written: code runs by it.
+    Serves,
+    /// An edit waits; code runs by the spec that was judged last.
+    GoesOn,
+    /// No code runs, for this reason.
+    Stops(String),
+}
+
+/// Decides. `served` is the spec of the last generation that this replica has seen Ready.
+pub(super) fn standing(runtime: &SkillRuntime, served: Option<&SkillRuntimeSpec>) -> Standing {
+    let name = format!(
+        "SkillRuntime {}/{}",
+        runtime.namespace().unwrap_or_default(),
+        runtime.name_any()
+    );
+    if runtime.spec.suspend {
+        return Standing::Stops(format!("{name} is suspended (spec.suspend); no code runs"));
+    }
+    let status = runtime.status.as_ref();
+    let ready = status.and_then(|status| status.conditions.iter().find(|found| found.type_ == CONDITION_READY));
+    // -1 is what the definition writes before anybody has looked.
+    let observed = status.and_then(|status| status.observed_generation).unwrap_or(-1);
+    let Some(ready) = ready.filter(|_| observed >= 0) else {
+        return Standing::Stops(format!("{name} waits for the controller, which has not seen it yet"));
+    };
+    if ready.status != "True" {
+        return Standing::Stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
+    }
+    if runtime.metadata.generation == Some(observed) {
+        return Standing::Serves;
+    }
+    match served.map(|served| narrows(served, &runtime.spec)) {
+        Some(None) => Standing::GoesOn,
+        Some(Some(field)) => Standing::Stops(format!(
+            "{name} was edited and allows less than before ({field}); no code runs until the controller has judged it"
+        )),
+        None => Standing::Stops(format!(
+            "{name} was edited; this replica has just started and waits until the controller has judged it"
+        )),
+    }
+}
+
+/// The first field by which `after` allows less than `before`, of those that an executor holds on to.
+///
+/// Callers, skills, images of skills and model-written code are asked of the newest spec at every request, so narrowing
+/// those needs no stop.
+fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'static str> {
+    let (old, new) = (&before.sandbox, &after.sandbox);
+    let keeps_grant = |grant: &EnvGrant| {
+        let same = |other: &&EnvGrant| other.name == grant.name && other.value_from == grant.value_from;
+        let found = after.env.iter().find(same);
+        found.is_some_and(|found| grant.skills.iter().all(|skill| found.skills.contains(skill)))
+    };
+    let keeps_label = |(key, value): (&String, &String)| old.node_selector.get(key) == Some(value);
+    let keeps_toleration = |toleration: &Toleration| new.tolerations.contains(toleration);
+    let longest = |sandbox: &RuntimeSandbox| {
+        sandbox
+            .max_timeout_seconds
+            .unwrap_or(crate::selection::DEFAULT_MAX_TIMEOUT_SECONDS)
+    };
+    let checks = [
+        ("spec.env", !before.env.iter().all(keeps_grant)),
+        (
+            "spec.sandbox.runtimeClassName",
+            new.runtime_class_name.is_some() && new.runtime_class_name != old.runtime_class_name,
+        ),
+        (
+            "spec.sandbox.enforcement",
+            new.enforcement == Some(Enforcement::Required) && old.enforcement != Some(Enforcement::Required),
+        ),
+        (
+            "spec.sandbox.logs",
+            old.logs == Some(LogsMode::Plain) && new.logs != Some(LogsMode::Plain),
+        ),
+        ("spec.sandbox.nodeSelector", !new.node_selector.iter().all(keeps_label)),
+        (
+            "spec.sandbox.tolerations",
+            !old.tolerations.iter().all(keeps_toleration),
+        ),
+        ("spec.sandbox.maxTimeoutSeconds", longest(new) < longest(old)),
+    ];
+    checks
+        .into_iter()
+        .find(|(_, narrower)| *narrower)
+        .map(|(field, _)| field)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A runtime of generation 2, with what its status says of readiness, of which generation.
+    fn runtime(spec: &Value, observed: i64, ready: &str) -> SkillRuntime {
+        let conditions = json!([{
+            "type": "Ready", "status": ready, "reason": "NameConflict", "message": "NetworkPolicy x is not ours",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": "r", "generation": 2}, "spec": spec,
+            "status": {"observedGeneration": observed, "conditions": if ready.is_empty() { json!([]) } else { conditions }},
+        }))
+        .unwrap()
+    }
+
+    fn spec(value: &Value) -> SkillRuntimeSpec {
+        serde_json::from_value(value.clone()).unwrap()
+    }
+
+    #[test]
+    fn code_runs_only_where_the_controller_says_so() {
+        let (plain, suspended) = (json!({}), json!({"suspend": true}));
+        let grant =
+            json!({"env": [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}, "skills": ["a"]}]});
+        let required = json!({"sandbox": {"enforcement": "Required"}});
+        let class = json!({"sandbox": {"runtimeClassName": "gvisor"}});
+        let node = json!({"sandbox": {"nodeSelector": {"pool": "sandboxes"}}});
+        let tolerant = json!({"sandbox": {"tolerations": [{"key": "gpu", "operator": "Exists"}]}});
+        let logs = json!({"sandbox": {"logs": "Plain"}});
+        let short = json!({"sandbox": {"maxTimeoutSeconds": 5}});
+        let image = json!({"sandbox": {"image": "a@sha256:1"}});
+        for (now, observed, ready, served, expected) in [
+            (&plain, 2, "True", None, "serves"),
+            (&plain, 2, "True", Some(&grant), "serves"),
+            (&plain, -1, "", None, "has not seen it"),
+            (&plain, -1, "Unknown", None, "has not seen it"),
+            // The fence is missing, whatever was served before.
+            (&plain, 2, "False", Some(&plain), "NetworkPolicy x is not ours"),
+            (&plain, 1, "False", Some(&plain), "NetworkPolicy x is not ours"),
+            (&plain, 2, "Unknown", Some(&plain), "not ready"),
+            (&suspended, 1, "True", Some(&plain), "suspended"),
+            (&suspended, 2, "True", None, "suspended"),
+            // An edit waits, or the controller is away.
+            (&image, 1, "True", Some(&plain), "goes on"),
+            (&grant, 1, "True", Some(&plain), "goes on"),
+            (&plain, 1, "True", Some(&required), "goes on"),
+            (&plain, 1, "True", None, "just started"),
+            (&plain, 1, "True", Some(&grant), "spec.env"),
+            (&required, 1, "True", Some(&plain), "enforcement"),
+            (&class, 1, "True", Some(&plain), "runtimeClassName"),
+            (&node, 1, "True", Some(&plain), "nodeSelector"),
+            (&plain, 1, "True", Some(&tolerant), "tolerations"),
+            (&plain, 1, "True", Some(&logs), "logs"),
+            (&short, 1, "True", Some(&plain), "maxTimeoutSeconds"),
+        ] {
+            let served = served.map(spec);
+            let told = match standing(&runtime(now, observed, ready), served.as_ref()) {
+                Standing::Serves => "serves".to_owned(),
+                Standing::GoesOn => "goes on".to_owned(),
+                Standing::Stops(why) => why,
+            };
+            assert!(told.contains(expected), "{now} {observed} {ready} {served:?}: {told}");
+        }
+    }
+}

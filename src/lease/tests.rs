@@ -1,0 +1,155 @@
+//! What keeping a Lease costs an API server that counts.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// One Lease, and how often it was read and written.
+#[derive(Debug, Default)]
+struct Server {
+    lease: Option<Value>,
+    version: u64,
+    reads: usize,
+    writes: usize,
+}
+
+type Shared = Arc<Mutex<Server>>;
+
+fn answer(server: &mut Server, method: &Method, body: Option<Value>) -> Response {
+    let refuse = |code: u16| {
+        let reason = if code == 404 { "NotFound" } else { "Conflict" };
+        let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "m"});
+        (StatusCode::from_u16(code).unwrap(), Json(status)).into_response()
+    };
+    let Some(mut object) = body else {
+        server.reads += 1;
+        return server
+            .lease
+            .clone()
+            .map_or_else(|| refuse(404), |lease| Json(lease).into_response());
+    };
+    server.writes += 1;
+    let known = server
+        .lease
+        .as_ref()
+        .map(|lease| lease["metadata"]["resourceVersion"].clone());
+    if *method == Method::PUT && known.as_ref() != Some(&object["metadata"]["resourceVersion"])
+        || *method == Method::POST && known.is_some()
+    {
+        return refuse(409);
+    }
+    server.version += 1;
+    object["metadata"]["resourceVersion"] = json!(server.version.to_string());
+    server.lease = Some(object.clone());
+    Json(object).into_response()
+}
+
+async fn serve(State(server): State<Shared>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let body = (!bytes.is_empty()).then(|| serde_json::from_slice(&bytes).unwrap());
+    let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+    answer(&mut server, &parts.method, body)
+}
+
+async fn start() -> (kube::Client, Shared) {
+    let server = Shared::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().fallback(serve).with_state(Arc::clone(&server));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+    (client, server)
+}
+
+/// Two fifths of the usual times, in their proportions: 15 s, 5 s and 7.5 s.
+fn settings(identity: &str) -> LeaseSettings {
+    let duration = Duration::from_secs(6);
+    LeaseSettings {
+        duration,
+        interval: duration / 3,
+        standby: duration / 2,
+        ..LeaseSettings::new("n", "l", identity)
+    }
+}
+
+#[tokio::test]
+async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
+    let (client, server) = start().await;
+    let stop = CancellationToken::new();
+    let (first, mut claim) = Lease::new(client.clone(), settings("first"));
+    let mut running = vec![tokio::spawn(first.run(stop.clone()))];
+    claim.wait_for(|claim| claim.mine_until.is_some()).await.unwrap();
+    for name in ["second", "third"] {
+        let (standby, _) = Lease::new(client.clone(), settings(name));
+        running.push(tokio::spawn(standby.run(stop.clone())));
+    }
+    let count = || {
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        (server.reads, server.writes)
+    };
+    let (reads, writes) = count();
+    // As 20 s of the usual times: 4 renewals, and 3 looks of each standby at most, with one more of each for the edges.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let (reads, writes) = (count().0 - reads, count().1 - writes);
+    assert!(writes <= 5, "{writes} writes");
+    assert!(reads <= 8, "{reads} reads: an owner renews without reading");
+    assert!(claim.borrow().is_mine(tokio::time::Instant::now()));
+    stop.cancel();
+    for running in running {
+        running.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_lost_the_lease_learns_it_by_the_refusal_and_a_nudge_finds_the_next_holder() {
+    let (client, server) = start().await;
+    let (mut first, claim) = Lease::new(client.clone(), settings("first"));
+    assert!(first.step().await.unwrap() && first.step().await.unwrap());
+    // Somebody else has taken it, whatever the first one believes.
+    {
+        let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lease = server.lease.clone().unwrap();
+        lease["spec"]["holderIdentity"] = json!("thief");
+        lease["metadata"]["resourceVersion"] = json!("99");
+        server.lease = Some(lease);
+    }
+    assert!(!first.step().await.unwrap());
+    assert_eq!(claim.borrow().holder.as_deref(), Some("thief"));
+    assert!(claim.borrow().mine_until.is_none());
+
+    // A standby with a long pause, asked to look: it takes what was given back at once.
+    let patient = LeaseSettings {
+        duration: Duration::from_mins(10),
+        interval: Duration::from_mins(3),
+        standby: Duration::from_mins(5),
+        ..settings("patient")
+    };
+    let nudge = patient.nudge.clone();
+    let (standby, mut claim) = Lease::new(client, patient);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(standby.run(stop.clone()));
+    claim.wait_for(|claim| claim.holder.is_some()).await.unwrap();
+    {
+        let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lease = server.lease.clone().unwrap();
+        lease["spec"]["holderIdentity"] = Value::Null;
+        server.lease = Some(lease);
+    }
+    nudge.look();
+    let taken = claim.wait_for(|claim| claim.mine_until.is_some());
+    tokio::time::timeout(Duration::from_secs(30), taken)
+        .await
+        .unwrap()
+        .unwrap();
+    stop.cancel();
+    running.await.unwrap();
+}
