@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: every-test cluster-demo test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit fuzz bench bench-cluster clean \
+.PHONY: every-test cluster-demo dist test-dist test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit advisories test-tools fuzz bench bench-cluster clean \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -30,6 +30,12 @@ demo: build ## Shows the main job: real requests, real runs, a scripted model (U
 cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
 	@tests/cluster_demo/run.sh
 
+dist: build ## A release in dist/: charts, images, list, sums, bill of materials (PLATFORMS="linux/amd64 linux/arm64")
+	@tools/dist.sh $(PLATFORMS)
+
+test-dist: build cluster-of-tests ## The release: made for this machine, and installed with stock values from a local registry
+	@tools/summary.sh run dist tests/dist/run.sh
+
 test-chart: setup cluster-of-tests ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
 	@tools/summary.sh run chart tests/chart/run.sh
 
@@ -41,9 +47,9 @@ test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@status=0; $(MAKE) --no-print-directory --keep-going every-test || status=$$?; \
 	tests/cluster/for_tests.sh end; tools/summary.sh || status=1; exit $$status
 
-every-test: build lint vectors test-rust test-examples test-sdk test-chart
+every-test: build lint audit test-tools vectors test-rust test-examples test-sdk test-chart test-dist
 
-lint: setup ## Formatting, clippy, file sizes, banned crates
+lint: setup ## Formatting, clippy, file sizes, tracked binaries
 	@tools/lint.sh
 
 vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
@@ -64,8 +70,14 @@ test-examples: setup
 test-sdk: build
 	@tools/summary.sh run sdk tests/sdk/run.sh $(RELEASE)/knack
 
-audit: setup ## Licences, sources and banned crates by cargo-deny
-	@tools/audit.sh
+test-tools: setup
+	@tools/summary.sh run tools tests/tools/run.sh
+
+audit: setup ## Banned crates, second versions, licences and sources of both lock files, by deny.toml
+	@tools/summary.sh run audit tools/audit.sh
+
+advisories: setup ## Known vulnerabilities of both lock files, from the RustSec database (needs github.com; says so without)
+	@tools/advisories.sh
 
 fuzz: setup ## Every fuzz target for 60 s
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)

@@ -5,6 +5,8 @@
     reason = "helpers of tests stand outside test functions"
 )]
 
+#[path = "local_execution/declared.rs"]
+mod declared;
 #[path = "support/runner.rs"]
 mod runner;
 #[path = "local_execution/survivors.rs"]
@@ -20,7 +22,7 @@ use knack::execution::{
     Disabled, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile, Language,
     Limits, LockReport, Program, SkillMount, StartKind, WorkingDirectory,
 };
-use knack_skill::model::{ActivationMode, Dialect, ModelSettings, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
 use runner::{executor, python};
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +67,7 @@ fn skill(name: &str, files: &[(&str, &str)]) -> Arc<Skill> {
         inputs: Vec::new(),
         tools: Vec::new(),
         env: Vec::new(),
-        model: ModelSettings::default(),
+        ids: Vec::new(),
         extra: serde_json::Map::new(),
         files,
         digest: format!("digest-of-{name}"),
@@ -143,19 +145,6 @@ async fn warm_and_cold_differ_in_nothing_but_time() {
         (second.exit, second.stdout.text(), second.stderr.text())
     );
     assert_eq!(first.exit, Exit::Code(0));
-}
-
-#[tokio::test]
-async fn the_environment_is_built_and_holds_only_what_was_granted() {
-    // `CARGO_MANIFEST_DIR` stands for a secret of the process that nobody granted.
-    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
-    let mut request = python(
-        "1",
-        "import os\nprint(os.environ.get('GRANTED'), 'CARGO_MANIFEST_DIR' in os.environ)",
-    );
-    request.env.insert("GRANTED".into(), "value".into());
-    let result = run(&executor(0).await, request).await;
-    assert_eq!(result.stdout.text(), "value False\n");
 }
 
 #[tokio::test]
@@ -311,7 +300,9 @@ async fn a_hundred_thousand_files_end_the_run_or_are_reported() {
     let request = python("1", "for i in range(100000): open(f'{i}', 'w').close()");
     // A slow disk makes some hundred files per second.
     let result = run(&executor(0).await, timeout(request, Duration::from_mins(1))).await;
-    assert_eq!(result.exit, Exit::DiskLimit);
+    // A file system of its own is full in the middle of the run; where none can be made, the runner counts.
+    let full = result.exit == Exit::Code(1) && result.stderr.text().contains("No space left on device");
+    assert!(full || result.exit == Exit::DiskLimit, "{:?}", result.exit);
     assert!(result.files.len() <= Limits::DEFAULT_FILES as usize);
     assert!(!result.file_errors.is_empty());
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, file sizes, banned crates. Each check says what to do.
+# Formatting, clippy, file sizes, tracked binaries. Each check says what to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,6 +17,8 @@ else
   echo "SKIPPED the runner on $other: rustup is missing, which brings its standard library"
 fi
 
+tools/binaries.sh
+
 # No source file over 600 lines: a file near the limit hides a second noun.
 # attacks.py is one program that is handed to the sandbox as source: a list of a hundred small attacks, better whole.
 long=$(git ls-files '*.rs' '*.py' '*.sh' | grep -v '^tests/attacks/attacks.py$' | while read -r file; do
@@ -25,11 +27,4 @@ long=$(git ls-files '*.rs' '*.py' '*.sh' | grep -v '^tests/attacks/attacks.py$' 
 done)
 [ -z "$long" ] || { printf 'lint: files over 600 lines, split them by concept:\n%s\n' "$long" >&2; exit 1; }
 
-# One TLS provider, no C build of TLS (deny.toml says the same; this needs no extra tool).
-for crate in aws-lc-sys openssl-sys native-tls; do
-  if grep -q "^name = \"$crate\"" Cargo.lock; then
-    echo "lint: $crate is in Cargo.lock; find who brings it: cargo tree -i $crate" >&2
-    exit 1
-  fi
-done
 echo "lint: clean"

@@ -2,6 +2,7 @@
 # Installs what building and testing need. As root on a Debian-like machine it does so itself and says so; elsewhere it
 # names it in one line that can be pasted. No sudo behind anybody's back.
 # setup.sh: what every build and test needs. setup.sh cluster: also what the real cluster of the tests needs.
+# setup.sh amd64|arm64...: also the compiler and the standard library for programs of that architecture.
 set -euo pipefail
 
 # command -> Debian package
@@ -18,6 +19,20 @@ if [ "${1:-}" = cluster ]; then
   [ -x /usr/lib/cni/bridge ] || packages+=(containernetworking-plugins)
   [ -f /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 fi
+architectures=()
+for architecture in "$@"; do
+  case $architecture in
+    amd64) machine=x86_64 gcc=gcc-x86-64-linux-gnu ;;
+    arm64) machine=aarch64 gcc=gcc-aarch64-linux-gnu ;;
+    *) continue ;;
+  esac
+  architectures+=("$machine-unknown-linux-gnu")
+  NEEDS+=([readelf]=binutils)
+  if [ "$(uname -m)" != "$machine" ]; then
+    NEEDS+=(["$machine-linux-gnu-gcc"]=$gcc)
+    [ -d "/usr/$machine-linux-gnu/include" ] || packages+=("libc6-dev-$architecture-cross")
+  fi
+done
 export PATH=$PATH:/usr/sbin:/sbin
 for command in "${!NEEDS[@]}"; do
   command -v "$command" >/dev/null 2>&1 || packages+=("${NEEDS[$command]}")
@@ -49,3 +64,8 @@ if [ "${1:-}" = cluster ] && ! command -v go >/dev/null; then
   echo "knack: Go 1.21 or newer is missing (it fetches the version that the cluster needs): https://go.dev/dl" >&2
   exit 1
 fi
+for target in ${architectures[@]+"${architectures[@]}"}; do
+  [ "$target" != "$(uname -m)-unknown-linux-gnu" ] || continue
+  command -v rustup >/dev/null || { echo "knack: rustup is missing, which brings Rust's standard library for $target" >&2; exit 1; }
+  rustup -q target add "$target"
+done

@@ -1,13 +1,16 @@
 """Attacks from inside a run: each tries one thing and prints RESULT OPEN, or RESULT and the errno that stopped it.
 
-Usage: attacks.py NAME; attacks.py --each NAME...: one after the other, each in a child. The world (addresses, pids, paths) comes as JSON in KNACK_WORLD. Standard library only.
+Usage: attacks.py NAME; attacks.py --each NAME...: one after the other, each in a child; attacks.py --list, --bombs: names. The world (addresses, pids, paths)
+comes as JSON in KNACK_WORLD. Standard library only. Attacks leave files in the working directory, which must not be a checkout.
 Everything is aimed at the namespaces that the test made; nothing here is of use outside them.
 """
-import ctypes, errno, json, mmap, os, platform, signal, socket, struct, subprocess, sys, threading, time
+import ctypes, errno, fcntl, json, mmap, os, platform, signal, socket, struct, subprocess, sys, threading, time
 
 WORLD = json.loads(os.environ.get("KNACK_WORLD", "{}"))
 LIBC = ctypes.CDLL(None, use_errno=True)
 ATTACKS = {}
+# Those that end the run, or everything around it, when they meet a limit.
+BOMBS = []
 # A program that ends well without arguments, and a file that anyone may stat: images have less than hosts.
 PROGRAM = WORLD.get("program", "/bin/true")
 STATTED = WORLD.get("statted", "/etc/shadow")
@@ -33,6 +36,11 @@ class Closed(Exception):
 def attack(function):
     ATTACKS[function.__name__] = function
     return function
+
+
+def bomb(function):
+    BOMBS.append(function.__name__)
+    return attack(function)
 
 
 def call(name, *arguments, offset=0):
@@ -286,6 +294,52 @@ def signal_victim(): os.kill(VICTIM, signal.SIGCONT)
 def signal_runner(): os.kill(RUNNER, signal.SIGCONT)
 
 
+def sent_by_kernel(pid, number, own):
+    """Lets the kernel send the signal to the process, whoever that is: a descriptor that becomes readable has an owner."""
+    a, b = socket.socketpair()
+    own(a)
+    if number:
+        fcntl.fcntl(a, 10, number)  # F_SETSIG
+    before = signals()
+    fcntl.fcntl(a, fcntl.F_SETFL, fcntl.fcntl(a, fcntl.F_GETFL) | os.O_ASYNC)
+    b.send(b"x")
+    # Where nobody can look whether it arrived, it counts as if it had.
+    until = time.monotonic() + 2
+    while before is not None and signals() == before:
+        need(time.monotonic() < until, "no signal")
+        time.sleep(0.01)
+
+
+def signals():
+    try:
+        return os.stat(WORLD["unix_path"] + ".signals").st_size if os.access(WORLD["unix_path"] + ".signals", os.R_OK) else None
+    except OSError:
+        return None
+
+
+@attack
+def signal_victim_by_fcntl(): sent_by_kernel(VICTIM, signal.SIGUSR1, lambda a: fcntl.fcntl(a, 8, VICTIM))
+@attack
+def signal_victim_by_fcntl_ex(): sent_by_kernel(VICTIM, signal.SIGUSR1, lambda a: fcntl.fcntl(a, 15, struct.pack("ii", 1, VICTIM)))
+@attack
+def signal_victim_by_ioctl(): sent_by_kernel(VICTIM, 0, lambda a: fcntl.ioctl(a, 0x8901, struct.pack("i", VICTIM)))
+@attack
+def signal_victim_by_socket_owner(): sent_by_kernel(VICTIM, 0, lambda a: fcntl.ioctl(a, 0x8902, struct.pack("i", VICTIM)))
+
+
+@attack
+def signal_runner_by_fcntl():
+    a, _ = socket.socketpair()
+    fcntl.fcntl(a, 8, RUNNER)
+    fcntl.fcntl(a, 10, signal.SIGCONT)
+
+
+@attack
+def asynchronous_by_ioctl():
+    a, _ = socket.socketpair()
+    fcntl.ioctl(a, 0x5452, struct.pack("i", 1))
+
+
 @attack
 def prlimit_runner():
     limits = struct.pack("QQ", 1 << 20, 1 << 20)
@@ -486,9 +540,24 @@ def symlink_out():
 def stat_any_path(): need(os.stat(STATTED).st_size)
 
 
+@attack
+def watch_outside():
+    descriptor = LIBC.inotify_init1(0)
+    if descriptor < 0 or LIBC.inotify_add_watch(descriptor, f"{OUTSIDE}".encode(), 0x100) < 0:
+        raise OSError(ctypes.get_errno(), "inotify")
+
+
+@attack
+def watch_by_fcntl(): fcntl.fcntl(os.open(".", os.O_RDONLY), 1026, 4)
+@attack
+def lease(): fcntl.fcntl(os.open(READABLE, os.O_RDONLY), 1024, fcntl.F_RDLCK)
+
+
 # Writing and attributes.
 
 OUTSIDE = WORLD.get("outside", "/nonexistent")
+# A file that the run may read, and whose owner it is.
+READABLE = WORLD.get("readable", "/nonexistent")
 
 
 @attack
@@ -496,12 +565,26 @@ def write_outside(): open(f"{OUTSIDE}/new-{os.getpid()}", "w").write("x")
 @attack
 def truncate_outside(): os.truncate(f"{OUTSIDE}/open-file", 1)
 @attack
+def truncate_by_opening_for_nothing(): os.open(f"{OUTSIDE}/open-file", 3 | os.O_TRUNC)
+@attack
+def truncate_by_opening_for_reading(): os.open(READABLE, os.O_RDONLY | os.O_TRUNC)
+@attack
 def rename_outside():
     os.rename(f"{OUTSIDE}/open-file", f"{OUTSIDE}/moved"); os.rename(f"{OUTSIDE}/moved", f"{OUTSIDE}/open-file")
 @attack
 def dev_shm():
     path = f"/dev/shm/knack-{os.getpid()}"
     open(path, "w").write("x"); os.unlink(path)
+@attack
+def termination_log(): os.write(os.open("/dev/termination-log", os.O_WRONLY), b"x")
+
+
+@attack
+def write_skills():
+    os.makedirs("skills", exist_ok=True)
+    open("skills/new", "w").write("x")
+
+
 @attack
 def hardlink_in(): os.link(WORLD["link_source"], f"hard-{os.getpid()}")
 @attack
@@ -549,7 +632,7 @@ def rwx_mapping():
 
 # Resources. Each is bounded: it stops by itself once it has shown that nothing stops it.
 
-@attack
+@bomb
 def fork_bomb():
     children = []
     try:
@@ -564,7 +647,7 @@ def fork_bomb():
             os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)
 
 
-@attack
+@bomb
 def thread_bomb():
     threading.stack_size(64 << 10)
     done = threading.Event()
@@ -578,7 +661,7 @@ def thread_bomb():
         done.set()
 
 
-@attack
+@bomb
 def memory_bomb():
     blocks = []
     for _ in range(80):
@@ -587,14 +670,14 @@ def memory_bomb():
     need(len(blocks) == 80)
 
 
-@attack
+@bomb
 def one_big_file():
     with open("big", "wb") as file:
         for _ in range(320):
             file.write(b"x" * (1 << 20))
 
 
-@attack
+@bomb
 def many_files_384_mib():
     os.mkdir("many")
     for index in range(384):
@@ -602,20 +685,90 @@ def many_files_384_mib():
             file.write(b"x" * (1 << 20))
 
 
-@attack
+def fill(mib, name="{}"):
+    for index in range(mib):
+        with open(name.format(index), "wb") as file:
+            file.write(b"x" * (1 << 20))
+
+
+def stay():
+    """Until somebody has looked."""
+    time.sleep(1)
+
+
+@bomb
+def disk_below_40_directories():
+    for _ in range(40):
+        os.mkdir("deep"); os.chdir("deep")
+    fill(384); stay()
+
+
+@bomb
+def disk_in_deleted_files():
+    kept = []
+    for index in range(200):
+        file = open(str(index), "wb", buffering=0)
+        os.unlink(str(index))
+        for _ in range(2):
+            file.write(b"x" * (1 << 20))
+        kept.append(file)
+    stay()
+
+
+@bomb
+def disk_in_deleted_mappings():
+    kept = []
+    for index in range(192):
+        with open(str(index), "w+b") as file:
+            file.truncate(2 << 20)
+            memory = mmap.mmap(file.fileno(), 2 << 20)
+            os.unlink(str(index))
+        for at in range(0, 2 << 20, 4096):
+            memory[at] = 1
+        kept.append(memory)
+    stay()
+
+
+@bomb
+def disk_in_a_directory_without_a_list():
+    os.mkdir("hidden"); os.chmod("hidden", 0o300)
+    fill(384, "hidden/{}"); stay()
+
+
+def directories(count):
+    """So many, a thousand to a parent."""
+    for index in range(count):
+        if index % 1000 == 0:
+            parent = f"d{index // 1000}"
+            os.mkdir(parent)
+        os.mkdir(f"{parent}/{index % 1000}")
+
+
+@bomb
+def disk_behind_250001_directories():
+    directories(250001)
+    fill(384, "z{}"); stay()
+
+
+@bomb
+def directories_20000():
+    directories(20000); stay()
+
+
+@bomb
 def inodes_20000():
     os.mkdir("inodes")
     for index in range(20000):
         os.close(os.open(f"inodes/{index}", os.O_CREAT | os.O_WRONLY))
 
 
-@attack
+@bomb
 def descriptor_exhaustion():
     for _ in range(1000):
         os.dup(0)
 
 
-@attack
+@bomb
 def cpu_burn():
     until = time.monotonic() + 4
     while time.monotonic() < until:
@@ -656,11 +809,24 @@ def each(names):
         print("EACH", name, text[-1] if text else f"signal {-code}" if code < 0 else f"exit {code}", flush=True)
 
 
+def refuse_checkouts():
+    """What an attack leaves behind must not be taken for a part of somebody's work."""
+    here = os.getcwd()
+    while True:
+        if os.path.lexists(os.path.join(here, ".git")):
+            sys.exit(f"attacks.py: {os.getcwd()} is in a git tree; change to an empty directory")
+        if here == "/":
+            return
+        here = os.path.dirname(here)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] in ("--list", "--bombs"):
+        print("\n".join(ATTACKS if sys.argv[1] == "--list" else BOMBS))
+        sys.exit()
+    refuse_checkouts()
     if sys.argv[1] == "--each":
         each(sys.argv[2:])
-    elif sys.argv[1] == "--list":
-        print("\n".join(ATTACKS))
     elif sys.argv[1] == "--control":
         # The attack's parent stands for the runner: same uid, alive, dumpable.
         child = os.fork()

@@ -7,60 +7,129 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use knack::execution::local::{LocalExecutor, LocalSettings};
 use knack::execution::{
-    ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{table, world};
 
+/// What a kernel without Landlock is played by.
+pub(crate) const WITHOUT_LANDLOCK: &str = "abi-0-no-mounts";
+
 /// Prints the cells as one line of JSON.
-pub(crate) fn main(_name: &str, directory: &Path) -> ExitCode {
+pub(crate) fn main(name: &str, directory: &Path) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    let cells = runtime.block_on(cells(directory));
+    let cells = runtime.block_on(async {
+        let column = Column::open(name, directory).await;
+        if name.starts_with("abi-") {
+            column.gentle_together().await
+        } else {
+            column.one_by_one().await
+        }
+    });
     println!("{}", serde_json::to_string(&cells).unwrap());
     ExitCode::SUCCESS
 }
 
-async fn cells(directory: &Path) -> BTreeMap<String, String> {
-    let settings = LocalSettings::new(directory.join("knack-runner"));
-    let executor = LocalExecutor::open(settings)
-        .await
-        .unwrap_or_else(|missing| panic!("{missing}"));
-    let script = std::fs::read_to_string(directory.join("attacks.py")).unwrap();
-    let world = std::fs::read_to_string(directory.join("world.json")).unwrap();
-    let mut cells = BTreeMap::new();
-    for name in world::names(directory) {
-        // The same text as the control, told its attack by `sys.argv`.
-        let source = format!("import sys\nsys.argv = ['attacks.py', {name:?}]\n{script}");
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+struct Column<'a> {
+    directory: &'a Path,
+    executor: LocalExecutor,
+    script: String,
+    world: String,
+}
+
+/// The settings of a column: its runner knows by its name which kernel it plays.
+fn settings(column: &str, directory: &Path) -> LocalSettings {
+    if !world::plays_another_kernel(column) {
+        return LocalSettings::new(directory.join("knack-runner"));
+    }
+    LocalSettings::new(directory.join(format!("runner-{column}")))
+}
+
+impl<'a> Column<'a> {
+    async fn open(name: &str, directory: &'a Path) -> Self {
+        if name == "no-mounts" {
+            let refused = LocalExecutor::open(settings(WITHOUT_LANDLOCK, directory)).await;
+            let missing = refused.expect_err("without Landlock no code may run").to_string();
+            assert!(missing.contains("no Landlock"), "{missing}");
+        }
+        let executor = LocalExecutor::open(settings(name, directory))
+            .await
+            .unwrap_or_else(|missing| panic!("{missing}"));
+        Self {
+            directory,
+            executor,
+            script: std::fs::read_to_string(directory.join("attacks.py")).unwrap(),
+            world: std::fs::read_to_string(directory.join("world.json")).unwrap(),
+        }
+    }
+
+    /// The same text as the control, told its attacks by `sys.argv`. Code is given no environment by anybody.
+    async fn run(&self, words: &[&str], timeout: Duration) -> Result<ExecutionResult, ExecutionError> {
+        let arguments = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
         let program = Program::Code {
             language: Language::Python,
-            source,
+            source: format!(
+                "import os, sys\nos.environ['KNACK_WORLD'] = {:?}\nsys.argv = {arguments}\n{}",
+                self.world, self.script
+            ),
         };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let request = ExecutionRequest {
-            env: [("KNACK_WORLD".to_owned(), world.clone())].into(),
             limits: Limits {
-                timeout: time_limit(&name),
+                timeout,
                 max_output_bytes: 64 << 10,
                 ..Limits::default()
             },
-            ..ExecutionRequest::new(ExecutionId::new(now, "attacks", 0, &name), "attacks", program)
+            ..ExecutionRequest::new(ExecutionId::new(now, "attacks", 0, &arguments), "attacks", program)
         };
-        let cell = match executor.execute(request, CancellationToken::new()).await {
-            Err(error) => format!("no result: {error}"),
-            // A run that was ended for a limit, or counted over it at its end, was stopped, whatever it printed before.
-            Ok(result) => match result.exit {
-                Exit::Signal(_) | Exit::Code(_) => told(&result),
-                limit => format!("{limit:?}"),
-            },
-        };
-        cells.insert(name, cell);
+        let result = self.executor.execute(request, CancellationToken::new()).await?;
+        Ok((*result).clone())
     }
-    cells
+
+    /// Each attack in a sandbox of its own.
+    async fn one_by_one(&self) -> BTreeMap<String, String> {
+        let mut cells = BTreeMap::new();
+        for name in world::names(self.directory, "--list") {
+            let cell = match self.run(&[&name], time_limit(&name)).await {
+                Err(error) => format!("no result: {error}"),
+                // A run that was ended for a limit, or counted over it at its end, was stopped, whatever it printed before.
+                Ok(result) => match result.exit {
+                    Exit::Signal(_) | Exit::Code(_) => told(&result),
+                    limit => format!("{limit:?}"),
+                },
+            };
+            cells.insert(name, cell);
+        }
+        cells
+    }
+
+    /// All but the bombs in one sandbox, each in a child.
+    async fn gentle_together(&self) -> BTreeMap<String, String> {
+        let bombs = world::names(self.directory, "--bombs");
+        let names = world::names(self.directory, "--list");
+        let gentle: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !bombs.iter().any(|bomb| bomb == name))
+            .collect();
+        let words = [&["--each"], &gentle[..]].concat();
+        let result = self.run(&words, Duration::from_mins(2)).await.unwrap();
+        let text = result.stdout.text();
+        let cells: BTreeMap<String, String> = table::each(&text);
+        assert_eq!(
+            cells.len(),
+            gentle.len(),
+            "{:?} {text} {}",
+            result.exit,
+            result.stderr.text()
+        );
+        cells
+    }
 }
 
 /// What the attack printed, or how it ended without a word.

@@ -4,8 +4,12 @@
 //! cargo test --test attacks          as root: unshare ──▶ --world (networks, peer, victim)
 //!                                                          ├─ control: each attack unlocked, as uid 65532, else as root
 //!                                                          ├─ --column bare-host     knack as uid 65532, no cgroup
-//!                                                          └─ --column host-cgroup   knack as root inside a cgroup
+//!                                                          ├─ --column host-cgroup   knack as root inside a cgroup
+//!                                                          ├─ --column no-mounts     as bare-host, where mounts are refused
+//!                                                          └─ --column abi-N-…       the same with an older Landlock
 //! ```
+//!
+//! Older kernels are played by a runner that uses no more than they have (`crates/runner/examples/older_kernel.rs`).
 //!
 //! Each column is compared with `expected/<column>.json`. A newly open cell fails; a newly closed one asks for an update
 //! of the table (`KNACK_UPDATE_ATTACKS=1`). What neither control opens is listed as closed by the kernel and not counted.
@@ -64,7 +68,13 @@ fn outer() -> ExitCode {
         std::fs::copy(from, &to).unwrap();
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
+    for kernel in world::kernels() {
+        std::fs::copy(older_kernel(), directory.path().join(format!("runner-{kernel}"))).unwrap();
+    }
+    refuses_checkouts(directory.path());
     let status = Command::new("unshare")
+        // Attacks leave files behind.
+        .current_dir(directory.path())
         .args([
             "--net",
             "--pid",
@@ -91,6 +101,34 @@ fn outer() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// The attacks would leave a stray program in somebody's work.
+fn refuses_checkouts(directory: &Path) {
+    let inside = directory.join("checkout/src");
+    std::fs::create_dir_all(&inside).unwrap();
+    std::fs::create_dir(directory.join("checkout/.git")).unwrap();
+    let output = Command::new("/usr/bin/python3")
+        .arg(directory.join("attacks.py"))
+        .arg("dropped_binary")
+        .current_dir(&inside)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("is in a git tree"), "{said}");
+    assert_eq!(std::fs::read_dir(&inside).unwrap().count(), 0);
+}
+
+/// The runner that plays older kernels: an example, which `cargo test` builds beside the tests.
+fn older_kernel() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    let built = deps.parent().unwrap().parent().unwrap().join("examples/older_kernel");
+    if !built.exists() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let words = ["build", "--quiet", "-p", "knack-runner", "--example", "older_kernel"];
+        assert!(Command::new(cargo).args(words).status().unwrap().success());
+    }
+    built
 }
 
 /// The runner, built if it does not stand there yet.

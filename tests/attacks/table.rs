@@ -18,6 +18,18 @@ pub(crate) fn outcome_of(stdout: &str) -> Option<String> {
     Some(word.to_owned())
 }
 
+/// The outcomes that `--each` printed.
+pub(crate) fn each(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("EACH "));
+    lines
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, outcome)| {
+            let outcome = outcome.strip_prefix("OPEN").map_or(outcome, |_| "OPEN");
+            (name.to_owned(), outcome.to_owned())
+        })
+        .collect()
+}
+
 /// Prints the column and compares it with its table; false if a cell changed.
 pub(crate) fn compare(column: &str, controls: &BTreeMap<String, Control>, cells: &BTreeMap<String, String>) -> bool {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/attacks/expected/{column}.json"));
@@ -29,17 +41,23 @@ pub(crate) fn compare(column: &str, controls: &BTreeMap<String, Control>, cells:
     let mut complaints = Vec::new();
     let (mut open, mut counted) = (0, 0);
     for (name, control) in controls {
-        let cell = cells.get(name).map_or("absent", String::as_str);
+        let Some(cell) = cells.get(name).map(String::as_str) else {
+            // A column may leave out what does not depend on it; its table then lacks it too.
+            if expected.contains_key(name) && !update {
+                complaints.push(format!("{name}: not tried"));
+            }
+            continue;
+        };
         let control = match control {
             Control::OpenTo(who) => *who,
             Control::ClosedByKernel(errno) => {
-                println!("{column:12} {name:28} closed by kernel ({errno}), not counted");
+                println!("{column:16} {name:34} closed by kernel ({errno}), not counted");
                 continue;
             }
         };
         counted += 1;
         open += usize::from(cell == "OPEN");
-        println!("{column:12} {name:28} {cell:12} unlocked: open to {control}");
+        println!("{column:16} {name:34} {cell:12} unlocked: open to {control}");
         match (expected.get(name).map(String::as_str), cell) {
             (None, _) => complaints.push(format!("{name}: {cell}, but the table does not have it")),
             (Some("OPEN"), "OPEN") => {}

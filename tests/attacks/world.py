@@ -1,9 +1,10 @@
 """The peer and the victim of the attack suite; started inside the test's own namespaces.
 
 world.py peer: waits for its addresses, then answers as internet, metadata address and DNS.
-world.py victim SOCKET ABSTRACT: a process with dummy secrets and local sockets; prints where its secret lies.
+world.py victim SOCKET ABSTRACT: a process with dummy secrets and local sockets, which writes a byte to SOCKET.signals for
+each signal that it gets; prints where its secret lies.
 """
-import ctypes, os, selectors, socket, struct, sys, threading, time
+import ctypes, os, selectors, signal, socket, struct, sys, threading, time
 
 HELLO = b"hello"
 
@@ -61,6 +62,9 @@ def victim(path, abstract):
     datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     datagram.bind("\0" + abstract + "-dgram")
     os.chmod(path, 0o777)
+    seen = os.open(path + ".signals", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    for number in (signal.SIGUSR1, signal.SIGIO):
+        signal.signal(number, lambda *_: os.write(seen, b"x"))
     print(os.getpid(), ctypes.addressof(secret), flush=True)
     while True:
         time.sleep(60)

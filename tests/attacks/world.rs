@@ -10,6 +10,7 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
+use crate::column::WITHOUT_LANDLOCK;
 use crate::table;
 
 /// The uid of the victim, of the first control and of the bare host's knack.
@@ -27,8 +28,31 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Most controls wait for a process to start; the machine may have two cores.
 const CONTROLS_AT_ONCE: usize = 3;
 
-/// The columns, in the order in which they run.
-const COLUMNS: [&str; 2] = ["bare-host", "host-cgroup"];
+/// Columns and whose knack runs them. Those of older kernels have no mounts of their own either, which would hide what
+/// Landlock and the syscall filter do: neither is there on every kernel that has Landlock.
+const COLUMNS: [(&str, u32); 8] = [
+    ("bare-host", UID),
+    ("host-cgroup", 0),
+    ("no-mounts", UID),
+    ("abi-5-no-mounts", UID),
+    ("abi-4-no-mounts", UID),
+    ("abi-3-no-mounts", UID),
+    ("abi-2-no-mounts", UID),
+    ("abi-1-no-mounts", UID),
+];
+
+/// Whether a column's runner takes less of the kernel than there is; its name then says what.
+pub(crate) fn plays_another_kernel(column: &str) -> bool {
+    column.contains("no-mounts")
+}
+
+/// The names of all kernels that are played.
+pub(crate) fn kernels() -> impl Iterator<Item = &'static str> {
+    let columns = COLUMNS.into_iter().map(|(column, _)| column);
+    columns
+        .filter(|column| plays_another_kernel(column))
+        .chain([WITHOUT_LANDLOCK])
+}
 
 /// What this machine lacks for the suite, in one line.
 pub(crate) fn lacking() -> Option<String> {
@@ -74,7 +98,7 @@ pub(crate) fn main(directory: &Path) -> ExitCode {
     let world = json!({
         "v4": PEER_V4, "v6": PEER_V6, "peer": peer.id(), "victim": pid, "victim_address": address,
         "unix_path": directory.join("open/victim.sock"), "unix_abstract": ABSTRACT, "outside": directory.join("open"),
-        "link_source": directory.join("open/own-file"),
+        "link_source": directory.join("open/own-file"), "readable": "/usr/local/sbin/own-tool",
         "token": "/run/secrets/token", "setuid_id": "/usr/local/sbin/knack-id", "mounted": "/run/mounted",
     });
     fs::write(directory.join("world.json"), world.to_string()).unwrap();
@@ -82,10 +106,10 @@ pub(crate) fn main(directory: &Path) -> ExitCode {
     let mut failed = false;
     let columns = std::thread::scope(|scope| {
         COLUMNS
-            .map(|column| scope.spawn(move || run_column(directory, column)))
+            .map(|(column, uid)| scope.spawn(move || run_column(directory, column, uid)))
             .map(|column| column.join().unwrap())
     });
-    for (column, cells) in COLUMNS.into_iter().zip(columns) {
+    for ((column, _), cells) in COLUMNS.into_iter().zip(columns) {
         match cells {
             Err(reason) => println!("SKIPPED attacks {column}: {reason}"),
             Ok(cells) => failed |= !table::compare(column, &controls, &cells),
@@ -172,6 +196,8 @@ fn files(directory: &Path) {
          mount -t tmpfs -o mode=755 none /usr/local/sbin
          cp /usr/bin/id /usr/local/sbin/knack-id
          chmod 4755 /usr/local/sbin/knack-id
+         echo own > /usr/local/sbin/own-tool
+         chown {UID}:{UID} /usr/local/sbin/own-tool
          mount -t tmpfs -o mode=1777 none /dev/shm
          mkdir {places}
          mount -t tmpfs -o mode=755 none {places}
@@ -213,11 +239,11 @@ fn setpriv(uid: u32) -> Command {
     command
 }
 
-/// Names of all attacks.
-pub(crate) fn names(directory: &Path) -> Vec<String> {
+/// Names of all attacks, or of a part of them.
+pub(crate) fn names(directory: &Path, which: &str) -> Vec<String> {
     let output = Command::new(PYTHON)
         .arg(directory.join("attacks.py"))
-        .arg("--list")
+        .arg(which)
         .output()
         .unwrap();
     String::from_utf8(output.stdout)
@@ -265,7 +291,7 @@ fn controls(directory: &Path, world: &Value) -> BTreeMap<String, table::Control>
             closed => table::Control::ClosedByKernel(closed),
         },
     };
-    let queue = Mutex::new(names(directory));
+    let queue = Mutex::new(names(directory, "--list"));
     let controls = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..CONTROLS_AT_ONCE {
@@ -300,9 +326,8 @@ fn outcome(output: &Output) -> String {
     clippy::unwrap_in_result,
     reason = "a column that fails must not look like one that is skipped"
 )]
-fn run_column(directory: &Path, column: &str) -> Result<BTreeMap<String, String>, String> {
+fn run_column(directory: &Path, column: &str, uid: u32) -> Result<BTreeMap<String, String>, String> {
     let suite = directory.join("suite");
-    let uid = if column == "bare-host" { UID } else { 0 };
     let mut command = setpriv(uid);
     // The directory's name is unique on this host; pids here are those of our own namespace.
     let name = directory.file_name().unwrap().to_string_lossy();
@@ -320,7 +345,6 @@ fn run_column(directory: &Path, column: &str) -> Result<BTreeMap<String, String>
         .env_clear()
         .env("KNACK_DUMMY_SECRET", "dummy")
         .env("PATH", "/usr/bin:/bin");
-    command.env("KNACK_RUNNER", directory.join("knack-runner"));
     let output = command.stderr(Stdio::inherit()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "column {column}: {} {text}", output.status);

@@ -33,8 +33,13 @@ def exists(*arguments):
     return kubectl("get", *arguments, expect=None)[0] == 0
 
 
+# Seconds are written for an idle machine of two cores; a loaded one takes several times as long.
+PATIENCE = 5
+
+
 def wait_until(what, seconds, condition):
     """The first true answer of a condition; polls, since what is waited for spans several kinds."""
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -49,7 +54,7 @@ def stub_monitoring():
     for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
         if not exists("crd", plural + ".monitoring.coreos.com"):
             apply(MONITORING % {"kind": kind, "plural": plural})
-        kubectl("wait", "--for=condition=Established", "crd/%s.monitoring.coreos.com" % plural, "--timeout=30s")
+        kubectl("wait", "--for=condition=Established", "crd/%s.monitoring.coreos.com" % plural, "--timeout=300s")
 
 
 def remove_stubs():
@@ -61,4 +66,4 @@ def make_namespaces(*names):
 
 
 def remove_namespaces(*names):
-    kubectl("delete", "namespace", "--ignore-not-found", "--wait=true", "--timeout=120s", *names)
+    kubectl("delete", "namespace", "--ignore-not-found", "--wait=true", "--timeout=300s", *names)

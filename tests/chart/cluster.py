@@ -5,8 +5,10 @@ Works on any cluster that KUBECONFIG names; it must be one for tests. Images and
 
 import json
 import os
+import sys
 
-import jobs
+import admission
+import tenants
 from bed import apply, exists, get, make_namespaces, remove_namespaces, remove_stubs, stub_monitoring, wait_until
 from harness import CHART, ROOT, assert_equal, helm, kubectl
 from render import documents, identity, render, render_all
@@ -24,7 +26,7 @@ RELEASE, NAMESPACE, SANDBOXES, SKILLS = (SETTINGS[key] for key in ("release", "n
 # What the names of cluster-wide objects of the release begin with.
 CLUSTER_PREFIX = RELEASE if "knack" in RELEASE else RELEASE + "-knack"
 RENDER_NAMESPACES = ("team-a", "team-b", "other-sandboxes", "knack-sandboxes")
-READY_SECONDS = 180
+READY_SECONDS = 600
 DEFINITIONS = ("skills.knack.dev", "skillruntimes.knack.dev")
 SKILL = """
 apiVersion: knack.dev/v1alpha1
@@ -64,6 +66,10 @@ data:
                   arguments: {skill: adder, command: python3 skills/adder/scripts/add.py 19 23}
           - expect: {result: '42'}
             reply: {text: The sum is 42.}
+      - user: which skills
+        rounds:
+          - reply: {text: '{{skills}}'}
+            pick: {skills: {from: system, regex: '(?s)(<skill .*</skill>)'}}
       - user: who pays
         rounds:
           - expect: {header: {authorization: {equals: Bearer the-provider-key}}}
@@ -126,6 +132,38 @@ def every_rendering_is_taken(rendered):
     return "%d distinct objects of %d renderings" % (taken, len(rendered))
 
 
+# Installations as other people's clusters need them: users that the cluster assigns, OpenShift, IPv6.
+ELSEWHERE = {
+    "default": {},
+    "users of the cluster's own range": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+    "a user of a namespace's range": {"podSecurityContext": {"runAsUser": 1000650000, "runAsGroup": 1000650000, "fsGroup": 1000650000}},
+    "OpenShift": {"openshift": {"enabled": True}},
+    "IPv6": {"listenAddress": "[::]"},
+}
+
+
+def pods_are_restricted():
+    """The pods of every component, as Pod Security `restricted` admits them; a Deployment alone would only be warned of."""
+    namespace = NAMESPACE + "-restricted"
+    apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}\n" % namespace)
+    try:
+        count = 0
+        for name, values in ELSEWHERE.items():
+            for document in documents(render({"crds": {"enabled": False}, **values})):
+                if document["kind"] != "Deployment":
+                    continue
+                spec = dict(document["spec"]["template"]["spec"])
+                del spec["serviceAccountName"]
+                pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec,
+                       "metadata": {"name": document["metadata"]["name"], "namespace": namespace}}
+                wait_until("the namespace's ServiceAccount", 20, lambda: exists("serviceaccount", "-n", namespace, "default"))
+                kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod))
+                count += 1
+        return "%d pods" % count
+    finally:
+        remove_namespaces(namespace)
+
+
 def install():
     take = ["--take-ownership"] if any(exists("crd", name) for name in DEFINITIONS) else []
     helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout",
@@ -135,9 +173,9 @@ def install():
 def first_request_runs_code():
     """helm install, kubectl apply, and nothing else: a request through the gateway runs the skill's code in a Job."""
     kubectl("apply", "-n", SKILLS, "-f", "-", stdin=SKILL)
-    kubectl("wait", "-n", SKILLS, "skill/adder", "--for=condition=Ready", "--timeout=30s")
+    kubectl("wait", "-n", SKILLS, "skill/adder", "--for=condition=Ready", "--timeout=300s")
     apply(MOCK % SETTINGS, "-n", SKILLS)
-    kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=60s")
+    kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=300s")
     # The gateway may have started before its runtime was there, and then asks again every two seconds.
     wait_until("the gateway has the skill", 15, lambda: "skills=1" in gateway_readiness())
     # A Service that is seconds old has a name and a route on the node a little after its pods are ready.
@@ -162,7 +200,7 @@ def chat(body, token="test"):
     return ask_gateway("/v1/chat/completions", body, token)[1]
 
 
-def ask_gateway(path, body=None, token="test", expect=(200,)):
+def ask_gateway(path, body=None, token="test", expect=(200,), headers=None):
     """Status and JSON body of a request to the gateway's Service, as a pod on the node sends it.
 
     The first call to a new Service can be refused, so a connection that fails is tried again.
@@ -172,7 +210,7 @@ def ask_gateway(path, body=None, token="test", expect=(200,)):
     service = get("service", "-n", NAMESPACE, "knack-gateway")["spec"]
     request = urllib.request.Request("http://%s:%d%s" % (service["clusterIP"], service["ports"][0]["port"], path),
                                      body and json.dumps(body).encode(),
-                                     {"content-type": "application/json", "authorization": "Bearer " + token})
+                                     {"content-type": "application/json", "authorization": "Bearer " + token, **(headers or {})})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     told = []
 
@@ -211,7 +249,7 @@ def gateway_knows_its_callers():
     known = dict(values()["gateway"], clientAuth="token-review", providerKeysSecret="provider-keys")
     helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
          *value_flags("--set-json", "gateway=" + json.dumps(known)))
-    kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=60s")
+    kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=300s")
     body = {"model": "knack-test", "messages": [{"role": "user", "content": "who pays"}]}
     token = kubectl("create", "token", "app", "-n", SKILLS, "--audience=knack-gateway").strip()
     other = kubectl("create", "token", "app", "-n", SKILLS, "--audience=somebody-else").strip()
@@ -239,29 +277,25 @@ def default_runtime():
     return get("skillruntime", "-n", SANDBOXES, "default")
 
 
-def policy_case(name, change, word):
+def runtime_is_in_the_register():
+    """The controller has written down what the default runtime allows; the first run could not have been otherwise."""
     runtime = default_runtime()
-    job = jobs.changed(jobs.sandbox_job(runtime, runtime["spec"]["sandbox"]["image"], CLUSTER_PREFIX + "-sandboxes"), change)
-    code, out, err = kubectl("create", "--dry-run=server", "-f", "-", "--as=system:serviceaccount:%s:knack-hub" % NAMESPACE,
-                             stdin=json.dumps(job), expect=None)
-    if word is None:
-        assert_equal((code, err.strip()), (0, ""), name)
-    elif code == 0 or word not in err:
-        raise AssertionError("%s: exit %d, %s" % (name, code, (err or out)[-600:]))
+    lines = get("resourcequota", "-n", SANDBOXES, "knack-sandboxes")["metadata"]["annotations"]["admitted.knack.dev/default"].split("\n")
+    for line in ("uid " + runtime["metadata"]["uid"], "image " + runtime["spec"]["sandbox"]["image"], "env weather key WEATHER_KEY"):
+        assert_equal(line in lines, True, "%r among %r" % (line, lines))
 
 
-def jobs_of_others_pass():
-    """The policy is about the hub's Jobs in the hub's namespaces: nobody else's Job is its matter."""
-    for namespace in (SKILLS, NAMESPACE, SANDBOXES):
-        kubectl("create", "job", "of-somebody", "-n", namespace, "--image=busybox", "--dry-run=server")
+def edited_runtime(spec, what, allowed):
+    """Edits the default runtime, and waits until the register says what it then allows."""
+    kubectl("patch", "skillruntime", "-n", SANDBOXES, "default", "--type=merge", "-p", json.dumps({"spec": spec}))
+    wait_until(what, 30, lambda: allowed(get("resourcequota", "-n", SANDBOXES, "knack-sandboxes")["metadata"]["annotations"].get("admitted.knack.dev/default", "")))
 
 
-def policy_types_fit():
-    policy = CLUSTER_PREFIX + "-sandbox-jobs"
-    status = wait_until("the policy's type check", 30,
-                        lambda: get("validatingadmissionpolicy", policy).get("status", {}).get("observedGeneration")
-                        and get("validatingadmissionpolicy", policy)["status"])
-    assert_equal(status.get("typeChecking", {}).get("expressionWarnings", []), [], "type warnings")
+def register_follows_the_runtime():
+    """A withdrawn grant is withdrawn from the API server's rules too."""
+    granted = default_runtime()["spec"]["env"]
+    edited_runtime({"env": None}, "the grant is gone", lambda text: "env " not in text and "uid " in text)
+    edited_runtime({"env": granted}, "the grant is back", lambda text: "env weather key WEATHER_KEY" in text)
 
 
 # Who, verb, resource (`resource:subresource`, `resource/name`), namespace ("" for all), and whether it may.
@@ -278,6 +312,18 @@ RIGHTS = [
     ("knack-hub", "delete", "pods", SANDBOXES, True),
     ("knack-hub", "delete", "pods", "kube-system", False),
     ("knack-hub", "patch", "configmaps", SKILLS, False),
+    ("knack-hub", "watch", "configmaps", SKILLS, False),
+    ("knack-hub", "update", "jobs.batch", SANDBOXES, False),
+    ("knack-hub", "delete", "leases.coordination.k8s.io", SANDBOXES, False),
+    ("knack-hub", "patch", "skillruntimes.knack.dev:status", SKILLS, False),
+    ("knack-controller", "patch", "configmaps", SKILLS, False),
+    ("knack-controller", "patch", "configmaps/knack-hub-ca", NAMESPACE, True),
+    ("knack-controller", "patch", "configmaps/other", NAMESPACE, False),
+    ("knack-controller", "create", "secrets", NAMESPACE, False),
+    ("knack-controller", "create", "secrets/knack-hub-tls", NAMESPACE, True),
+    ("knack-controller", "get", "secrets/provider-keys", NAMESPACE, False),
+    ("knack-controller", "update", "leases.coordination.k8s.io/other", NAMESPACE, False),
+    ("knack-controller", "delete", "networkpolicies.networking.k8s.io", SANDBOXES, False),
     ("knack-hub", "patch", "skills.knack.dev:status", SKILLS, False),
     ("knack-hub", "patch", "skillruntimes.knack.dev:status", SANDBOXES, True),
     ("knack-hub", "create", "tokenreviews.authentication.k8s.io", "", True),
@@ -298,11 +344,13 @@ RIGHTS = [
     ("knack-gateway", "use", "skillruntimes.knack.dev/default", SKILLS, False),
     ("group:viewers", "get", "skills.knack.dev", SKILLS, True),
     ("group:viewers", "create", "skills.knack.dev", SKILLS, False),
-    ("group:viewers", "get", "skillruntimes.knack.dev", SKILLS, False),
+    ("group:viewers", "get", "skillruntimes.knack.dev", SKILLS, True),
     ("group:editors", "create", "skills.knack.dev", SKILLS, True),
     ("group:editors", "create", "skillruntimes.knack.dev", SKILLS, False),
     ("group:admins", "create", "skillruntimes.knack.dev", SKILLS, True),
     ("group:admins", "use", "skillruntimes.knack.dev", SKILLS, True),
+    ("group:admins", "bind", "clusterroles.rbac.authorization.k8s.io/%s-hub-runtime" % CLUSTER_PREFIX, SKILLS, True),
+    ("group:editors", "bind", "clusterroles.rbac.authorization.k8s.io/%s-hub-runtime" % CLUSTER_PREFIX, SKILLS, False),
 ]
 GROUPS = "".join("""
 ---
@@ -349,15 +397,71 @@ def upgrade():
     assert_equal("maxActivation" in default_runtime()["spec"], False, "a field that was taken back")
 
 
+def watched_namespaces_only():
+    """With Roles in the Skills' namespace alone, the sandboxes' namespace is still fenced, and code runs there."""
+    kubectl("delete", "-n", SANDBOXES, "networkpolicy/knack-sandbox-default", "resourcequota/knack-sandboxes")
+    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
+         *value_flags("--set", "watchNamespaces={%s}" % SKILLS, "--set", "defaultRuntime.spec.sandbox.timeoutSeconds=20"))
+    roles = get("clusterrolebindings", "-l", "app.kubernetes.io/component=controller,app.kubernetes.io/instance=" + RELEASE)["items"]
+    assert_equal([role["metadata"]["name"] for role in roles], [CLUSTER_PREFIX + "-controller-cluster"], "rights everywhere")
+    generation = default_runtime()["metadata"]["generation"]
+    wait_until("the runtime's edit is judged", 60, lambda: default_runtime()["status"].get("observedGeneration") == generation)
+    kubectl("wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=300s")
+    for kind, name in (("networkpolicy", "knack-sandbox-default"), ("resourcequota", "knack-sandboxes")):
+        wait_until("%s stands again" % name, 120, lambda: exists(kind, "-n", SANDBOXES, name))
+    wait_until("the gateway has the skill", 15, lambda: "skills=1" in gateway_readiness())
+    jobs = lambda: len(get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=adder")["items"])
+    before = jobs()
+    answer = chat({"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]})
+    assert_equal(answer["choices"][0]["message"]["content"], "The sum is 42.", "the answer")
+    wait_until("the Job that ran the skill", 15, lambda: jobs() > before)
+    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags())
+
+
+def second_release_is_refused():
+    """Two controllers would overwrite each other's status: Helm refuses the second release by the name of the first."""
+    other = NAMESPACE + "-second"
+    code, _, err = helm("install", "second", CHART, "--namespace", other, "--create-namespace", "--set", "crds.enabled=false",
+                        "--set", "defaultRuntime.namespace=" + other, "--set", "defaultRuntime.createNamespace=false", expect=None)
+    try:
+        for word in ("release %s of Knack" % RELEASE, "all namespaces", "watchNamespaces"):
+            if code == 0 or word not in err:
+                raise AssertionError("exit %d, %r is not in %s" % (code, word, err[-800:]))
+    finally:
+        helm("uninstall", "second", "--namespace", other, "--ignore-not-found", expect=None)
+        remove_namespaces(other)
+
+
+# What is in every namespace, and what Kubernetes itself writes down of what happened.
+NOT_OURS = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+RECORDS = ("Event", "PodMetrics")
+
+
+def objects_of(namespace):
+    """Every object of a namespace, of whatever kind."""
+    kinds = kubectl("api-resources", "--namespaced=true", "--verbs=list", "-o", "name").split()
+    found = json.loads(kubectl("get", ",".join(sorted(kinds)), "-n", namespace, "-o", "json"))["items"]
+    return {(item["kind"], item["metadata"]["name"]) for item in found if item["kind"] not in RECORDS}
+
+
 def uninstall():
-    """Everything goes but the definitions and the users' Skills."""
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "120s")
+    """Everything goes but the definitions, the users' Skills, and what those own."""
+    before = objects_of(NAMESPACE)
+    for made in (("Secret", "knack-hub-tls"), ("ConfigMap", "knack-hub-ca"), ("Lease", "knack-controller")):
+        assert_equal(made in before, True, "%s before" % (made,))
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s")
     wait_until("the sandboxes' namespace is gone", 60, lambda: not exists("namespace", SANDBOXES))
     assert exists("crd", "skills.knack.dev"), "the definition went with the release"
     assert exists("skill", "-n", SKILLS, "adder"), "a user's Skill went with the release"
-    for kind in ("clusterrole", "clusterrolebinding", "validatingadmissionpolicy", "validatingadmissionpolicybinding"):
-        left = get(kind, "-l", "app.kubernetes.io/name=knack,app.kubernetes.io/instance=" + RELEASE)["items"]
-        assert_equal([item["metadata"]["name"] for item in left], [], "left of " + kind)
+    # The Secret is the test's own. The rest goes with the ServiceAccount that owns it, collected by Kubernetes.
+    left = lambda: {item for item in objects_of(NAMESPACE) if item != ("Secret", "provider-keys")} - NOT_OURS
+    wait_until("nothing is left in the release's namespace: %s" % left(), 60, lambda: not left())
+    for kind in kubectl("api-resources", "--namespaced=false", "--verbs=list", "-o", "name").split():
+        if kind.split(".")[0] in ("componentstatuses", "nodes"):
+            continue
+        left_of = get(kind, "-l", "app.kubernetes.io/name=knack,app.kubernetes.io/instance=" + RELEASE)["items"]
+        kept = [item["metadata"]["name"] for item in left_of if item["kind"] != "CustomResourceDefinition"]
+        assert_equal(kept, [], "left of " + kind)
 
 
 def base_is_taken():
@@ -393,9 +497,9 @@ def base_installs():
         kubectl("apply", "--server-side", "-k", overlay)
         for part in ("controller", "hub", "gateway"):
             kubectl("rollout", "status", "-n", "knack-system", "deployment/knack-" + part, "--timeout=%ds" % READY_SECONDS)
-        kubectl("wait", "-n", "knack-sandboxes", "skillruntime/default", "--for=condition=Ready", "--timeout=60s")
+        kubectl("wait", "-n", "knack-sandboxes", "skillruntime/default", "--for=condition=Ready", "--timeout=300s")
     finally:
-        kubectl("delete", "-k", overlay, "--ignore-not-found", "--wait=true", "--timeout=120s", expect=None)
+        kubectl("delete", "-k", overlay, "--ignore-not-found", "--wait=true", "--timeout=300s", expect=None)
 
 
 def tests(report):
@@ -405,6 +509,7 @@ def tests(report):
     if not report.check("a cluster answers", lambda: kubectl("version", "-o", "json") and None):
         return
     dry_runs(report)
+    admission.tests(report)
     report.check("kubectl apply -k", base_installs)
     try:
         make_namespaces(NAMESPACE, SKILLS)
@@ -427,6 +532,7 @@ def dry_runs(report):
             if not all(exists("crd", name) for name in DEFINITIONS):
                 kubectl("apply", "--server-side", "-k", os.path.join(ROOT, "deploy", "crds"))
             report.check("every rendering is taken by the API server", lambda: every_rendering_is_taken(rendered))
+        report.check("pods pass Pod Security restricted, with any user", pods_are_restricted)
         report.check("deploy/ is taken by the API server", base_is_taken)
         report.check("every example is taken by the API server", examples_are_taken)
     finally:
@@ -436,14 +542,15 @@ def dry_runs(report):
 
 def lifecycle(report):
     report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
-    report.check("the policy's expressions fit the types", policy_types_fit)
-    report.check("Jobs of others pass", jobs_of_others_pass)
-    for name, change, word in jobs.CASES:
-        report.check("the hub and %s" % name, lambda name=name, change=change, word=word: policy_case(name, change, word))
+    report.check("the register has the default runtime", runtime_is_in_the_register)
+    report.check("the register follows the runtime", register_follows_the_runtime)
     apply(GROUPS, "-n", SKILLS)
     for entry in RIGHTS:
         report.check("%s %s %s %s in %s" % (entry[0], "may" if entry[4] else "may not", entry[1], entry[2], entry[3] or "all"),
                      lambda entry=entry: right(*entry))
     report.check("helm upgrade", upgrade)
+    report.check("watchNamespaces: the sandboxes' namespace is fenced, and code runs", watched_namespaces_only)
     report.check("a gateway that knows its callers pays for them", gateway_knows_its_callers)
+    tenants.tests(report, sys.modules[__name__])
+    report.check("a second release is refused by name", second_release_is_refused)
     report.check("helm uninstall", uninstall)

@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 CHART = os.path.join(ROOT, "charts", "knack")
 CRDS_CHART = os.path.join(ROOT, "charts", "knack-crds")
-COMMAND_SECONDS = 300
+COMMAND_SECONDS = 900
 # Thousands of short commands of Go: one thread each and no garbage collection cost a quarter less.
 ENVIRONMENT = dict(os.environ, GOMAXPROCS="1", GOGC="400")
 

@@ -5,12 +5,13 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import admission
 import cluster
 import gitops
 import offline
 from harness import Report
 
-PARTS = {"offline": (offline.tests, gitops.tests), "cluster": (cluster.tests,)}
+PARTS = {"admission": (admission.tests,), "offline": (offline.tests, gitops.tests), "cluster": (cluster.tests,)}
 
 
 def main():

@@ -9,7 +9,7 @@ import yaml
 import rbac
 from harness import CHART, CRDS_CHART, HERE, ROOT, assert_equal, binary, helm, kubectl, run
 from render import documents, identity, render, render_all
-from variations import REFUSED, VARIATIONS, combinations
+from variations import REFUSED, VARIATIONS, combinations, profile
 
 # Kinds without a namespace that the chart makes.
 CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "Namespace", "CustomResourceDefinition",
@@ -136,12 +136,70 @@ def two_releases_share_nothing():
     assert_equal(first & second, set(), "objects of both releases")
 
 
+def only_a_gateway_that_knows_nobody_sees_everything():
+    """use-all goes with clientAuth none; a gateway that knows its callers asks for each of them."""
+    for values, verbs in (({}, "use,use-all"), ({"gateway": {"clientAuth": "token-review"}}, "use,use-for"),
+                          (profile("multi-tenant"), "use,use-for")):
+        lines = [line for line in rbac.table(documents(render(values))).splitlines() if line.startswith("knack-gateway ")]
+        assert_equal(lines, ["knack-gateway knack-sandboxes knack.dev skillruntimes[default] " + verbs], "rights of the gateway")
+
+
+def the_profile_serves_labelled_namespaces_only():
+    made = documents(render(profile("multi-tenant")))
+    spec = next(document["spec"] for document in made if document["kind"] == "SkillRuntime")
+    selector = {"matchLabels": {"knack.dev/skills": "enabled"}}
+    assert_equal(spec["skillSelector"], {"namespaceSelector": selector}, "whose Skills")
+    assert_equal(spec["allowedCallers"], {"namespaces": {"selector": selector}}, "whose callers")
+
+
+def a_mirror_takes_the_place_of_our_registry():
+    """Every image of ours comes from the mirror; one of another registry stays where it is."""
+    digest = "@sha256:" + "a" * 64
+    text = render({"image": {"registry": "mirror.example.org:5000/a", "digest": digest[1:]},
+                   "sandbox": {"images": {"python": "ghcr.io/knack-dev/sandbox-python" + digest, "node": "other.example.org/node" + digest},
+                               "runnerImage": "ghcr.io/knack-dev/runner" + digest}, "crds": {"enabled": False}})
+    assert_equal(text.count("ghcr.io"), 0, "names of the old registry")
+    assert_equal(text.count("image: mirror.example.org:5000/a/knack" + digest), 3, "Deployments")
+    runtime = next(d for d in documents(text) if d["kind"] == "SkillRuntime")["spec"]["sandbox"]
+    assert_equal(runtime["image"], "mirror.example.org:5000/a/sandbox-python" + digest, "the sandbox image")
+    assert_equal(runtime["allowedImages"], ["mirror.example.org:5000/a/sandbox-python", "other.example.org/node"], "allowed images")
+    for word in ("--sandbox-image=mirror.example.org:5000/a/sandbox-python", "--runner-image=mirror.example.org:5000/a/runner",
+                 "v.image.reference == 'mirror.example.org:5000/a/runner"):
+        if word + digest not in text:
+            raise AssertionError(word)
+
+
+def the_default_runtime_declares_its_languages():
+    """It names its image itself, so the hub's default does not reach it: what the chart's image holds stands in its spec."""
+    def declared(values):
+        text = render({"crds": {"enabled": False}, **values})
+        return next(d for d in documents(text) if d["kind"] == "SkillRuntime")["spec"]["sandbox"].get("languages")
+    own = {"defaultRuntime": {"spec": {"sandbox": {"languages": ["node"]}}}}
+    assert_equal([declared({}), declared({"sandbox": {"languages": ["node", "python"]}}), declared(own)],
+                 [["python"], ["node", "python"], ["node"]], "languages: stock, by value, in the runtime's own spec")
+
+
+def notes_warn_of_images_by_tag():
+    """The chart of the source names images by tag, with which nothing runs: its notes say so, and what to do."""
+    def told(*flags):
+        text = helm("install", "knack", CHART, "--namespace", "knack-system", "--dry-run=client", *flags)
+        return "ImageNotPinned" in text.split("NOTES:", 1)[1]
+    digest = "sandbox.images.python=registry.example.org/python@sha256:" + "a" * 64
+    assert_equal([told(), told("--set", digest), told("--set", "sandbox.allowImageTags=true"), told("--set", "defaultRuntime.enabled=false,gateway.enabled=false")],
+                 [True, False, False, False], "the warning: stock, by digest, tags allowed, no runtime")
+
+
 def notes_tell_what_to_do():
     text = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false")
     notes = text.split("NOTES:", 1)[1]
-    for word in ("http://knack-gateway.n.svc/v1", "kubectl apply", "knack-sandboxes", "kubectl get skillruntimes"):
-        if word not in notes:
+    for word in ("http://knack-gateway.n.svc/v1", "kubectl apply", "knack-sandboxes", "kubectl get skillruntimes",
+                 "may create Skills in any namespace (role edit) writes into the prompts of everybody"):
+        if word not in " ".join(notes.split()):
             raise AssertionError("%r is not in the notes: %s" % (word, notes))
+    tenants = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
+                   "--values", os.path.join(CHART, "values-multi-tenant.yaml")).split("NOTES:", 1)[1]
+    for word, there in (("any namespace (role edit)", False), ("the skills that their namespace sees", True)):
+        assert_equal(word in " ".join(tenants.split()), there, "%r in the notes of the profile" % word)
     loud = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
                 "--set", "admissionPolicy.enabled=false", "--set", "sandbox.allowImageTags=true")
     assert_equal(loud.count("WARNING"), 2, "warnings")
@@ -199,7 +257,8 @@ def namespaced_install_has_no_rights_elsewhere():
     made = documents(render({"watchNamespaces": ["team-a"]}))
     lines = [line for line in rbac.table(made).splitlines() if line.split()[1] == "cluster" and not line.startswith("users")]
     for line in lines:
-        if not re.search(r" (namespaces|tokenreviews|subjectaccessreviews) ", line):
+        # The Leases of one name: other releases of Knack.
+        if not re.search(r" (namespaces|tokenreviews|subjectaccessreviews|leases\[knack-controller\]) ", line):
             raise AssertionError("in the whole cluster: " + line)
     assert lines
 
@@ -211,6 +270,8 @@ def pinned_images_everywhere():
     values = default_values()
     used = set(values["sandbox"]["images"].values())
     used |= set(re.findall(r"image: (\S+/knack:\S+)", render({})))
+    # Only where somebody asks for it: the value of sandbox.runnerImage.
+    used |= {image.replace("/knack:", "/runner:") for image in used if "/knack:" in image}
     assert_equal(used, listed, "images")
 
 
@@ -260,11 +321,16 @@ def tests(report):
         report.check("every rendering is sound", lambda: every_rendering_is_sound(rendered))
     report.check("two releases share no object", two_releases_share_nothing)
     report.check("rights are those of the table", rights_are_those_of_the_table)
+    report.check("only a gateway that knows nobody sees everything", only_a_gateway_that_knows_nobody_sees_everything)
+    report.check("the multi-tenant profile serves labelled namespaces only", the_profile_serves_labelled_namespaces_only)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
     report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)
     report.check("alerts ask for metrics that exist", alerts_ask_for_metrics_that_exist)
     report.check("notes", notes_tell_what_to_do)
+    report.check("a mirror takes the place of our registry", a_mirror_takes_the_place_of_our_registry)
+    report.check("the default runtime declares its languages", the_default_runtime_declares_its_languages)
+    report.check("notes warn of images by tag", notes_warn_of_images_by_tag)
     report.check("generated files are fresh", generated_files_are_fresh)
     report.check("definitions pass through Helm unchanged", definitions_are_unchanged)
     report.check("deploy/ holds what the chart makes", base_renders)

@@ -26,6 +26,10 @@ if [ ! -e "$home/ready" ]; then
   "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt >&2
   touch "$home/ready"
 fi
+# Built where there is a network.
+if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ] && [[ "$*" != offline ]]; then
+  ../cluster/binaries/build.sh oldest >/dev/null
+fi
 # Only now into the bed's network, from where no package registry can be reached.
 inside=()
 if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ]; then

@@ -5,6 +5,11 @@ A variation may set what its own value needs to have an effect (a label of the S
 
 import copy
 import itertools
+import os
+
+import yaml
+
+from harness import CHART
 
 DIGEST = "sha256:" + "ab" * 32
 COMPONENT = {
@@ -18,12 +23,32 @@ COMPONENT = {
     "priorityClassName": "system-cluster-critical",
     "podAnnotations": {"example.org/team": "a"},
 }
+# What goes into the pod as it is: in pairs only with the other settings of its component.
+PASSED_THROUGH = {
+    "podLabels": {"sidecar.istio.io/inject": "false"},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway",
+                                   "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "knack"}}}],
+    "strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}},
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/knack"}},
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.org:3128"}],
+    "extraVolumes": [{"name": "authority", "configMap": {"name": "authority"}}],
+    "extraVolumeMounts": [{"name": "authority", "mountPath": "/etc/authority", "readOnly": True}],
+}
 VARIATIONS = {
+    "image.registry": {"image": {"registry": "registry.example.org:5000/mirror"}},
     "image.repository": {"image": {"repository": "registry.example.org:5000/mirror/knack"}},
     "image.tag": {"image": {"tag": "9.9.9-rc.1"}},
     "image.digest": {"image": {"digest": DIGEST}},
     "image.pullPolicy": {"image": {"pullPolicy": "Always"}},
     "imagePullSecrets": {"imagePullSecrets": ["registry-key", "other-key"]},
+    "podSecurityContext.runAsUser": {"podSecurityContext": {"runAsUser": None}},
+    "podSecurityContext.runAsGroup": {"podSecurityContext": {"runAsGroup": None}},
+    "podSecurityContext.fsGroup": {"podSecurityContext": {"fsGroup": 1000650000}},
+    "openshift.enabled": {"openshift": {"enabled": True}},
+    "listenAddress": {"listenAddress": "[::]"},
+    "hub.takeoverAfterSeconds": {"hub": {"takeoverAfterSeconds": 30}},
+    "hub.terminationGracePeriodSeconds": {"hub": {"terminationGracePeriodSeconds": 600}},
+    "gateway.recordStoreMib": {"gateway": {"recordStoreMib": 64}},
     "crds.enabled": {"crds": {"enabled": False}},
     "crds.keep": {"crds": {"keep": False}},
     "watchNamespaces": {"watchNamespaces": ["team-a", "team-b"]},
@@ -36,6 +61,8 @@ VARIATIONS = {
     "defaultRuntime.spec": {"defaultRuntime": {"spec": {"maxActivation": "Always", "sandbox": {"timeoutSeconds": 20}}}},
     "sandbox.images.python": {"sandbox": {"images": {"python": "registry.example.org:5000/python@" + DIGEST}}},
     "sandbox.images.node": {"sandbox": {"images": {"node": "registry.example.org:5000/node:22"}}},
+    "sandbox.languages": {"sandbox": {"languages": ["node", "python"]}},
+    "sandbox.startTimeoutSeconds": {"sandbox": {"startTimeoutSeconds": 600}},
     "sandbox.allowImageTags": {"sandbox": {"allowImageTags": True}},
     "sandbox.runnerImage": {"sandbox": {"runnerImage": "registry.example.org:5000/runner@" + DIGEST}},
     "sandbox.quota.enabled": {"sandbox": {"quota": {"enabled": False}}},
@@ -46,10 +73,16 @@ VARIATIONS = {
     "gateway.publicUrl": {"gateway": {"publicUrl": "https://llm.example.org/knack"}},
     "gateway.upstreams": {"gateway": {"upstreams": {"openai": "http://mock.default.svc:8080", "anthropic": "https://proxy.example.org/a"}}},
     "gateway.providerKeysSecret": {"gateway": {"clientAuth": "token-review", "providerKeysSecret": "provider-keys"}},
+    "gateway.providerKeysWholeAccount": {"gateway": {"clientAuth": "token-review", "providerKeysSecret": "provider-keys",
+                                                     "providerKeysWholeAccount": True}},
+    "gateway.shutdownPauseSeconds": {"gateway": {"shutdownPauseSeconds": 0}},
+    "gateway.drainSeconds": {"gateway": {"drainSeconds": 25}},
+    "gateway.service.sessionAffinity": {"gateway": {"service": {"sessionAffinity": "None"}}},
     "gateway.service.type": {"gateway": {"service": {"type": "LoadBalancer"}}},
     "gateway.service.port": {"gateway": {"service": {"port": 8080}}},
     "gateway.service.annotations": {"gateway": {"service": {"annotations": {"example.org/internal": "true"}}}},
     "admissionPolicy.enabled": {"admissionPolicy": {"enabled": False}},
+    "admissionPolicy.extraPodFields": {"admissionPolicy": {"extraPodFields": ["schedulingGates"]}},
     "admissionPolicy.imageAllowList": {"admissionPolicy": {"imageAllowList": ["ghcr.io/knack-dev/sandbox-python"]}},
     "aggregateRoles.enabled": {"aggregateRoles": {"enabled": False}},
     "networkPolicy.enabled": {"networkPolicy": {"enabled": False}},
@@ -65,6 +98,11 @@ VARIATIONS = {
 for _part in ("controller", "hub", "gateway"):
     for _key, _value in COMPONENT.items():
         VARIATIONS["%s.%s" % (_part, _key)] = {_part: {_key: _value}}
+    for _key, _value in PASSED_THROUGH.items():
+        _path = "%s.%s" % (_part, "serviceAccount.annotations" if _key == "serviceAccount" else _key)
+        VARIATIONS[_path] = {_part: {_key: _value}}
+        if _key == "extraVolumeMounts":
+            VARIATIONS[_path][_part]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
 
 # What the schema or a template refuses, and a word of the message.
 REFUSED = [
@@ -73,6 +111,12 @@ REFUSED = [
     ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
     ({"image": {"digest": "sha256:short"}}, "digest"),
     ({"crds": {"install": True}}, "install"),
+    ({"listenAddress": "127.0.0.1"}, "listenAddress"),
+    ({"podSecurityContext": {"privileged": True}}, "privileged"),
+    ({"openshift": {"scc": "anyuid"}}, "scc"),
+    ({"hub": {"extraEnv": [{"value": "x"}]}}, "name"),
+    ({"hub": {"takeoverAfterSeconds": 1}}, "takeoverAfterSeconds"),
+    ({"gateway": {"serviceAccount": {"name": "x"}}}, "name"),
     ({"controller": {"replica": 2}}, "replica"),
     ({"controller": {"allowedArchiveNetworks": ["10.0.0.1"]}}, "allowedArchiveNetworks"),
     ({"hub": {"replicas": "two"}}, "replicas"),
@@ -88,11 +132,19 @@ REFUSED = [
     ({"runtimeNamespaces": ["a", "a"]}, "runtimeNamespaces"),
     ({"sandbox": {"images": {"ruby": "x"}}}, "ruby"),
     ({"admissionPolicy": {"imageAllowList": ["python:3.12"]}}, "imageAllowList"),
+    ({"image": {"registry": "https://registry.example.org"}}, "registry"),
+    ({"admissionPolicy": {"extraPodFields": ["host-network"]}}, "extraPodFields"),
     ({"networkPolicy": {"egressPorts": []}}, "egressPorts"),
     ({"monitoring": {"serviceMonitor": {"interval": "soon"}}}, "interval"),
     ({"monitoring": {"otlpEndpoint": "collector:4317"}}, "otlpEndpoint"),
     ({"monitoring": {"otlpEndpoint": "http://user:secret@collector:4318"}}, "otlpEndpoint"),
 ]
+
+
+def profile(name):
+    """The values of one of the chart's own files."""
+    with open(os.path.join(CHART, "values-%s.yaml" % name), encoding="utf-8") as file:
+        return yaml.safe_load(file)
 
 
 def merge(first, second):
@@ -112,13 +164,16 @@ def merge(first, second):
 
 
 def combinations():
-    """(name, values) of the default, of every variation, and of every pair that does not contradict itself.
+    """(name, values) of the default, of the chart's profiles, of every variation, and of every pair that does not contradict itself.
 
     Pairs that do not ask for the definitions go without them: they are two thirds of the text and depend on nothing else.
     """
     yield "default", {}
+    yield "values-multi-tenant.yaml", profile("multi-tenant")
     yield from VARIATIONS.items()
     for (first, one), (second, other) in itertools.combinations(VARIATIONS.items(), 2):
+        if first.split(".")[0] != second.split(".")[0] and any(name.split(".")[1:2] and name.split(".")[1] in PASSED_THROUGH for name in (first, second)):
+            continue
         values = merge(one, other)
         if values is not None:
             yield first + " + " + second, {"crds": {"enabled": False}, **values}

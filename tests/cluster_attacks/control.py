@@ -17,7 +17,7 @@ def prepare():
     for folder, mode in (("open", 0o777), ("places", 0o755), ("mounted", 0o755)):
         os.makedirs(f"/control/{folder}", exist_ok=True)
         os.chmod(f"/control/{folder}", mode)
-    for name, owner in (("open/open-file", 0), ("open/own-file", UID), ("places/own-file", UID)):
+    for name, owner in (("open/open-file", 0), ("open/own-file", UID), ("places/own-file", UID), ("own-tool", UID)):
         with open(f"/control/{name}", "w") as file:
             file.write("outside")
         os.chmod(f"/control/{name}", 0o666)
@@ -75,7 +75,7 @@ def main():
     pid, address = victim()
     world.update(victim=pid, victim_address=address, unix_path="/control/open/victim.sock", unix_abstract="knack-attack-victim",
                  outside="/control/open", link_source="/control/places/own-file", token="/control/token",
-                 setuid_id="/control/id", mounted="/control/mounted", peer=1)
+                 readable="/control/own-tool", setuid_id="/control/id", mounted="/control/mounted", peer=1)
     world.pop("runner")
     names = subprocess.run([PYTHON, f"{HERE}/attacks.py", "--list"], capture_output=True, text=True, check=True).stdout.split()
     for name in names:

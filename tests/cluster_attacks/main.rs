@@ -22,6 +22,8 @@ mod pods;
 mod table;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use cluster_support::{Cluster, Switches, own, run};
@@ -30,16 +32,16 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 /// Attacks that end the run, or everything in the pod, when they meet a limit: one to an execution.
-const BOMBS: [&str; 8] = [
-    "fork_bomb",
-    "thread_bomb",
-    "memory_bomb",
-    "one_big_file",
-    "many_files_384_mib",
-    "inodes_20000",
-    "descriptor_exhaustion",
-    "cpu_burn",
-];
+fn bombs() -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/attacks.py");
+    let output = Command::new("/usr/bin/python3")
+        .arg(script)
+        .arg("--bombs")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
 
 /// The rest goes in parts, since a part has the time limit of one run.
 const PARTS: usize = 3;
@@ -56,12 +58,13 @@ fn time_limit(bomb: &str) -> Duration {
 async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> Result<String, String> {
     let words = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
     let script = include_str!("../attacks/attacks.py");
+    // Code is given no environment by anybody.
+    let world = serde_json::to_string(&world().to_string()).unwrap();
     let program = Program::Code {
         language: Language::Python,
-        source: format!("import sys\nsys.argv = {words}\n{script}"),
+        source: format!("import os, sys\nos.environ['KNACK_WORLD'] = {world}\nsys.argv = {words}\n{script}"),
     };
     let request = ExecutionRequest {
-        env: [("KNACK_WORLD".to_owned(), world().to_string())].into(),
         limits: Limits {
             timeout,
             max_output_bytes: 64 << 10,
@@ -82,6 +85,8 @@ async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> 
     );
     match &result.exit {
         Exit::Code(0) => Ok(result.stdout.text().into_owned()),
+        // Counted over it at the end: what was done has no effect.
+        Exit::DiskLimit => Err("DiskLimit".to_owned()),
         // What was said before the end counts.
         exit => table::outcome_of(&result.stdout.text())
             .map(|outcome| format!("RESULT {outcome}\n"))
@@ -102,6 +107,7 @@ fn world() -> serde_json::Value {
         "v4": outside::V4, "v6": "2001:db8::1", "victim": 1, "runner": 1, "victim_address": 4096, "peer": 1,
         "unix_path": "/tmp/victim.sock", "unix_abstract": "knack-attack-victim", "outside": "/tmp", "link_source": "/etc/passwd",
         "token": "/var/run/secrets/kubernetes.io/serviceaccount/token", "setuid_id": "/usr/bin/id", "mounted": "/work",
+        "readable": "/usr/bin/python3",
         "program": "/usr/bin/python3", "statted": "/etc/passwd",
     })
 }
@@ -109,28 +115,25 @@ fn world() -> serde_json::Value {
 /// Every attack at one runtime.
 async fn column(runtime: &pods::Runtime, controls: &BTreeMap<String, table::Control>) -> BTreeMap<String, String> {
     let mut cells = BTreeMap::new();
+    let bombs = bombs();
     let gentle: Vec<&str> = controls
         .keys()
         .map(String::as_str)
-        .filter(|name| !BOMBS.contains(name))
+        .filter(|name| !bombs.iter().any(|bomb| bomb == name))
         .collect();
     for part in gentle.chunks(gentle.len().div_ceil(PARTS)) {
         let words = [&["--each"], part].concat();
         let text = execute(runtime, &words, PART_TIMEOUT)
             .await
             .unwrap_or_else(|ended| panic!("a part of the attacks has no output: {ended}"));
-        for line in text.lines().filter_map(|line| line.strip_prefix("EACH ")) {
-            let (name, outcome) = line.split_once(' ').unwrap();
-            let outcome = outcome.strip_prefix("OPEN").map_or(outcome, |_| "OPEN");
-            cells.insert(name.to_owned(), outcome.to_owned());
-        }
+        cells.extend(table::each(&text));
     }
-    for bomb in BOMBS {
-        let cell = match execute(runtime, &[bomb], time_limit(bomb)).await {
+    for bomb in bombs {
+        let cell = match execute(runtime, &[&bomb], time_limit(&bomb)).await {
             Ok(text) => table::outcome_of(&text).unwrap_or_else(|| "no outcome".to_owned()),
             Err(ended) => ended,
         };
-        cells.insert(bomb.to_owned(), cell);
+        cells.insert(bomb, cell);
     }
     cells
 }

@@ -37,7 +37,7 @@ impl Way {
 }
 
 /// How long the executor may take to own the runtime and to have a pod ready, on a busy machine.
-const READY_TIMEOUT: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = cluster_support::STILL;
 
 /// How long the control may take: every attack twice at most.
 const CONTROL_TIMEOUT: &str = "--timeout=280s";

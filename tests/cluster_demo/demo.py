@@ -25,7 +25,8 @@ from forward import Forward
 from images import colours, decode_gif
 
 NAMESPACE, SANDBOXES, SKILLS = "knack-system", "knack-sandboxes", "default"
-READY_SECONDS = 180
+# How long a step may take. On an idle machine each takes seconds; a loaded one gets there too.
+READY_SECONDS = 600
 
 
 class Demo:
@@ -70,9 +71,9 @@ class Demo:
         arguments = [part for path in manifests for part in ("-f", path)]
         self.timed("three Skills Ready", lambda: (
             command("kubectl", "apply", "--server-side", "-n", SKILLS, *arguments),
-            command("kubectl", "wait", "-n", SKILLS, "skills", "--all", "--for=condition=Ready", "--timeout=30s", quiet=True)))
+            command("kubectl", "wait", "-n", SKILLS, "skills", "--all", "--for=condition=Ready", "--timeout=%ds" % READY_SECONDS, quiet=True)))
         self.timed("runtime Ready", lambda: command(
-            "kubectl", "wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=60s", quiet=True))
+            "kubectl", "wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=%ds" % READY_SECONDS, quiet=True))
         self.timed("the gateway has them", self.wait_for_catalog)
         command("kubectl", "get", "skills", "-n", SKILLS)
         configmaps = get("configmaps", "-n", SKILLS, "-l", "knack.dev/skill=bouncing-ball")["items"]
@@ -82,21 +83,23 @@ class Demo:
         """A gateway that started before its runtime existed asks again every two seconds."""
         pod = get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
         path = "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (NAMESPACE, pod)
-        end = time.monotonic() + 30
-        while "skills=3" not in run("kubectl", "get", "--raw", path):
-            self.check(time.monotonic() < end, "the gateway has no catalog")
-            time.sleep(0.1)
+        wait_until("the gateway has a catalog of three skills", lambda: "skills=3" in run("kubectl", "get", "--raw", path))
 
     def model(self):
         """A provider inside the cluster: it checks what it is sent, and answers 400 if a text is missing."""
         script = run("kubectl", "create", "configmap", "scripted-model", "-n", SKILLS, "--dry-run=client", "-o", "yaml",
                      "--from-file=script.yaml=examples/demo/script.yaml")
         run("kubectl", "apply", "--server-side", "-n", SKILLS, "-f", "-", "-f", "tests/cluster_demo/model.yaml", stdin=script)
-        command("kubectl", "rollout", "status", "-n", SKILLS, "deployment/scripted-model", "--timeout=60s", quiet=True)
+        command("kubectl", "rollout", "status", "-n", SKILLS, "deployment/scripted-model", "--timeout=%ds" % READY_SECONDS, quiet=True)
+
+    def wait_for_model(self, client):
+        """A Service that is seconds old has a name and a route on the node a little after its pods are ready; until then the gateway's answer is a 502."""
+        wait_until("the gateway reaches the model's Service", lambda: client.get("/v1/models")[0] == 200)
 
     def chat(self, port):
         title("An unchanged client asks the gateway")
         client = Client(port, "chat", "demo-key", "knack-demo")
+        self.timed("the model's Service routes", lambda: self.wait_for_model(client))
         messages = []
         first, content = self.turn(client, messages, "Make an animated GIF of a bouncing ball, please.", False, "Here is ball.gif", "ball.gif")
         second, _ = self.turn(client, messages, "Nice. Now make it three times slower.", True, "three times as slow", "ball-slow.gif")
@@ -150,12 +153,22 @@ class Demo:
 
     def finished_jobs(self):
         """The Jobs of the GIF skill; their record is written after the answer."""
-        end = time.monotonic() + 15
-        while True:
-            made = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=bouncing-ball,knack.dev/skill-namespace=" + SKILLS)["items"]
-            if len(made) >= 2 or time.monotonic() > end:
-                return made
-            time.sleep(0.2)
+        def made():
+            jobs = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=bouncing-ball,knack.dev/skill-namespace=" + SKILLS)["items"]
+            return len(jobs) >= 2 and jobs
+        return wait_until("two Jobs have their record", made)
+
+
+def wait_until(what, condition):
+    """The first true answer of a condition."""
+    end = time.monotonic() + READY_SECONDS
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError("not after %d s: %s" % (READY_SECONDS, what))
+        time.sleep(0.2)
 
 
 def run(*arguments, stdin=None):

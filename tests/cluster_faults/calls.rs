@@ -69,7 +69,9 @@ impl Calls {
     }
 
     pub(crate) async fn run(&self, request: ExecutionRequest) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        self.executor.execute(request, CancellationToken::new()).await
+        let outcome = self.executor.execute(request, CancellationToken::new()).await;
+        cluster_support::progress("an execution was answered");
+        outcome
     }
 
     /// What it printed, if it ended well.

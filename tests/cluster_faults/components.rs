@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster_support::{Cluster, Component};
+use cluster_support::{Cluster, Component, STILL};
 use knack::execution::ExecutionError;
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
@@ -61,10 +61,7 @@ pub(crate) async fn whole(cluster: &Cluster) {
         if ready {
             return;
         }
-        assert!(
-            begun.elapsed() < Duration::from_mins(2),
-            "the bed does not become whole"
-        );
+        assert!(begun.elapsed() < STILL, "the bed does not become whole");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cluster_support::STILL;
 use knack::execution::ExecutionError;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -26,22 +27,25 @@ async fn runs(calls: &Calls, journals: &mut Journals) -> JoinSet<Result<String, 
     let begun = Instant::now();
     while journals.started().count() < RUNNING {
         journals.look();
-        assert!(begun.elapsed() < Duration::from_mins(1), "three are running");
+        assert!(begun.elapsed() < STILL, "three are running");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     running
 }
 
-/// Every one of them ends in an error that says by name what happened.
-async fn told(mut running: JoinSet<Result<String, ExecutionError>>) {
+/// Every one of them ends in an error that says by name what happened, or, if pods may finish, with its result.
+async fn told(mut running: JoinSet<Result<String, ExecutionError>>, may_finish: bool) {
     let begun = Instant::now();
     while let Some(ended) = tokio::time::timeout(TOLD_WITHIN, running.join_next())
         .await
         .expect("told in bounded time")
     {
-        let error = ended.unwrap().unwrap_err();
-        println!("after {:?}: {error}", begun.elapsed());
-        assert!(is_named(&error), "{error:?}");
+        let ended = ended.unwrap();
+        println!("after {:?}: {ended:?}", begun.elapsed());
+        match ended {
+            Ok(_) => assert!(may_finish, "it ended as if nothing had happened"),
+            Err(error) => assert!(is_named(&error), "{error:?}"),
+        }
     }
 }
 
@@ -57,7 +61,7 @@ fn a_runtime_that_is_deleted_ends_its_executions_and_may_come_back() {
             let yaml = cluster.kubectl(&[&["get", "-o", "yaml"], &runtime[..]].concat());
             let running = runs(&calls, &mut journals).await;
             cluster.kubectl(&[&["delete"], &runtime[..]].concat());
-            told(running).await;
+            told(running, false).await;
             let refused = calls.text(calls.sleeper(0.0, "x")).await.unwrap_err();
             assert!(is_named(&refused), "{refused:?}");
             // Its Jobs are its own, and go with it.
@@ -66,13 +70,13 @@ fn a_runtime_that_is_deleted_ends_its_executions_and_may_come_back() {
                 .kubectl(&["get", "jobs,pods", "-n", &world.run, "-o", "name"])
                 .is_empty()
             {
-                assert!(begun.elapsed() < Duration::from_mins(1), "its Jobs and pods stay");
+                assert!(begun.elapsed() < STILL, "its Jobs and pods stay");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             let file = world.folder.path().join("runtime.yaml");
             std::fs::write(&file, without_identity(&yaml)).unwrap();
             cluster.kubectl(&["apply", "--server-side", "-f", file.to_str().unwrap()]);
-            let again = tokio::time::timeout(Duration::from_mins(1), async {
+            let again = tokio::time::timeout(STILL, async {
                 loop {
                     match calls.text(calls.sleeper(0.0, "again")).await {
                         Ok(text) => return text,
@@ -112,10 +116,11 @@ fn a_namespace_that_is_deleted_ends_its_executions() {
             .unwrap_err();
         println!("a new one: {first}");
         assert!(is_named(&first), "{first:?}");
-        told(running).await;
+        // The hub's rights there may go before its runs do: then pods end by their grace, in which a run may finish.
+        told(running, true).await;
         let begun = Instant::now();
         while cluster.try_kubectl(&["get", "namespace", &world.run]).status.success() {
-            assert!(begun.elapsed() < Duration::from_mins(1), "the namespace stays");
+            assert!(begun.elapsed() < STILL, "the namespace stays");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let refused = calls.text(calls.sleeper(0.0, "x"));

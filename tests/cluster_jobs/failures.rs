@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use knack::execution::job::{JobClients, JobExecutor, JobSettings};
 use knack::execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit};
-use kube::api::{Api, EvictParams, ListParams};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::liar;
 use crate::support::{Fixture, eventually, python, within};
 
 fn cold() -> Value {
@@ -68,19 +69,25 @@ fn images_that_cannot_run_are_named() {
 }
 
 /// One that only says what nobody asked for, and one that plays its part up to the run: each ends in an error, in bounded
-/// time, with the pods gone, and the executor runs the next one.
+/// time, with the pods gone, and the executor runs the next one. So does a proven answer to another execution.
 #[test]
 fn a_compromised_runner_ends_in_an_error() {
     cluster_support::run("a_compromised_runner_ends_in_an_error", async |cluster| {
-        for (image, kind, reason) in [
-            ("garbage", Kind::RunnerTooOld, "NoAnswer"),
-            ("liar", Kind::ContainerFailed, "NotStarted"),
+        let (garbage, liar) = (cluster.image("garbage"), liar::image(cluster));
+        for (image, program, expected) in [
+            (garbage, "print('ran')", "NoAnswer"),
+            (liar.clone(), "print('ran')", "JournalUnreadable"),
+            (liar, "print('another')", "something else than it was asked"),
         ] {
             let mut fixture = Fixture::new(cluster, cold()).await;
-            fixture.view.image = cluster.image(image);
+            fixture.view.image.clone_from(&image);
             let executor = fixture.owner().await;
-            let found = failure(&executor, 90).await;
-            assert_eq!(found, (kind, reason.to_owned(), false), "{image}");
+            let outcome = within(90, executor.execute(python(program), CancellationToken::new())).await;
+            let found = match outcome.unwrap_err() {
+                ExecutionError::Cluster(failure) if !failure.may_have_run => failure.reason,
+                other => other.to_string(),
+            };
+            assert!(found.contains(expected), "{image} {program}: {found}");
             fixture.no_pod_runs().await;
             let mut honest = fixture.view.clone();
             honest.image = cluster.image("sandbox-python");
@@ -143,10 +150,7 @@ fn a_hub_that_may_not_attach_says_so() {
         let fixture = Fixture::new(cluster, cold()).await;
         let mut stranger = cluster.config().await;
         stranger.auth_info.impersonate = Some("stranger".to_owned());
-        let clients = JobClients {
-            api: cluster.client().await,
-            attach: kube::Client::try_from(stranger).unwrap(),
-        };
+        let clients = JobClients::from_clients(cluster.client().await, kube::Client::try_from(stranger).unwrap());
         let settings = JobSettings::new("owner", "https://owner:8443", [1; 32]);
         let executor = JobExecutor::new(clients, fixture.view.clone(), settings);
         within(30, executor.wait_until_owner()).await;
@@ -172,62 +176,161 @@ fn a_program_over_its_memory_is_a_result() {
     });
 }
 
-/// A pod that is taken away under its run: the run counts as run, and why it ended is said.
+/// A pod that is taken away at once under its run: the run counts as run, and why it ended is said. One that is asked to end has
+/// the time to finish.
 #[test]
 fn a_pod_that_is_taken_away_says_by_whom() {
     cluster_support::run("a_pod_that_is_taken_away_says_by_whom", async |cluster| {
         for (how, kind) in [
-            ("evict", Kind::Evicted),
-            ("delete", Kind::PodDeleted),
-            ("deadline", Kind::DeadlineExceeded),
+            ("delete now", Some(Kind::PodDeleted)),
+            ("evict", None),
+            ("delete", None),
+            ("deadline", None),
         ] {
             let fixture = Fixture::new(cluster, cold()).await;
             let executor = fixture.owner().await;
-            let mut request = python("import time; print('up', flush=True); time.sleep(30)");
+            let seconds = if kind.is_some() { 30 } else { 8 };
+            let source = format!("import time; print('up', flush=True); time.sleep({seconds}); print('down')");
+            let mut request = python(&source);
             request.limits.timeout = std::time::Duration::from_secs(40);
             let id = request.id;
             let running = within(120, executor.execute(request.clone(), CancellationToken::new()));
             let disturb = async {
-                let pods: Api<Pod> = Api::namespaced(cluster.client().await, &fixture.namespace);
-                let mut name = String::new();
-                eventually(60, "the run has started", async || {
-                    let listed = pods.list(&ListParams::default()).await.unwrap();
-                    let Some(pod) = listed.items.first().and_then(|pod| pod.metadata.name.clone()) else {
-                        return false;
-                    };
-                    name.clone_from(&pod);
-                    let log = cluster.try_kubectl(&["logs", "-n", &fixture.namespace, &pod]).stdout;
-                    String::from_utf8_lossy(&log).contains(r#""type":"started""#)
-                })
-                .await;
-                match how {
-                    "evict" => {
-                        pods.evict(&name, &EvictParams::default()).await.unwrap();
-                    }
-                    "delete" => {
-                        pods.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
-                    }
-                    _ => {
-                        let job = name.rsplit_once('-').unwrap().0;
-                        cluster.kubectl(&[
-                            "patch",
-                            "job",
-                            job,
-                            "-n",
-                            &fixture.namespace,
-                            "-p",
-                            r#"{"spec":{"activeDeadlineSeconds":1}}"#,
-                        ]);
-                    }
-                }
+                let pod = started_pod(&fixture).await;
+                take_away(&fixture, &pod, how).await;
             };
             let (outcome, ()) = tokio::join!(running, disturb);
+            // Asked again it is not run again.
+            let again = executor.execute(request, CancellationToken::new()).await;
+            let Some(kind) = kind else {
+                assert_eq!(outcome.unwrap().stdout.text(), "up\ndown\n", "{how}");
+                assert_eq!(again.unwrap().stdout.text(), "up\ndown\n", "{how}");
+                executor.shutdown().await;
+                continue;
+            };
             let (found, reason, may_have_run) = told(outcome.unwrap_err());
             assert_eq!((found, may_have_run), (kind, true), "{how}: {reason}");
-            // It counts as run: asked again it is not run again.
-            let again = executor.execute(request, CancellationToken::new()).await.unwrap_err();
-            assert_eq!(told(again).0, kind, "{id}");
+            assert_eq!(told(again.unwrap_err()).0, kind, "{id}");
             executor.shutdown().await;
         }
+    });
+}
+
+/// The pod in which a run has started.
+async fn started_pod(fixture: &Fixture) -> String {
+    let pods: Api<Pod> = Api::namespaced(fixture.cluster.client().await, &fixture.namespace);
+    let mut name = String::new();
+    eventually(60, "the run has started", async || {
+        let listed = pods.list(&ListParams::default()).await.unwrap();
+        let Some(pod) = listed.items.first().and_then(|pod| pod.metadata.name.clone()) else {
+            return false;
+        };
+        name.clone_from(&pod);
+        let log = fixture
+            .cluster
+            .try_kubectl(&["logs", "-n", &fixture.namespace, &pod])
+            .stdout;
+        String::from_utf8_lossy(&log).contains(r#""type":"started""#)
+    })
+    .await;
+    name
+}
+
+async fn take_away(fixture: &Fixture, pod: &str, how: &str) {
+    let pods: Api<Pod> = Api::namespaced(fixture.cluster.client().await, &fixture.namespace);
+    let delete = DeleteParams {
+        grace_period_seconds: how.ends_with("now").then_some(1),
+        ..DeleteParams::default()
+    };
+    match how {
+        "evict" => {
+            pods.evict(pod, &EvictParams::default()).await.unwrap();
+        }
+        "delete" | "delete now" => {
+            pods.delete(pod, &delete).await.unwrap();
+        }
+        _ => {
+            let job = pod.rsplit_once('-').unwrap().0;
+            let patch = r#"{"spec":{"activeDeadlineSeconds":1}}"#;
+            fixture
+                .cluster
+                .kubectl(&["patch", "job", job, "-n", &fixture.namespace, "-p", patch]);
+        }
+    }
+}
+
+/// Every pod of the runtime is evicted, as `kubectl drain` does, while four runs of 8 s are on their way: none is lost, none is
+/// run twice, and the pool comes back.
+#[test]
+fn a_drain_loses_no_run() {
+    cluster_support::run("a_drain_loses_no_run", async |cluster| {
+        let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 2}})).await;
+        let executor = fixture.owner().await;
+        eventually(60, "two pods stand", async || executor.counts().ready == 2).await;
+        let source = "import time, uuid; print('up', flush=True); time.sleep(8); print(uuid.uuid4())";
+        let mut running = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let executor = std::sync::Arc::clone(&executor);
+            let mut request = python(source);
+            request.limits.timeout = std::time::Duration::from_secs(40);
+            running.spawn(async move { executor.execute(request, CancellationToken::new()).await });
+        }
+        eventually(60, "four run", async || {
+            let log = [
+                "logs",
+                "-n",
+                &fixture.namespace,
+                "-l",
+                "knack.dev/role=sandbox",
+                "--prefix",
+                "--max-log-requests=20",
+            ];
+            let log = cluster.try_kubectl(&log).stdout;
+            String::from_utf8_lossy(&log).matches(r#""type":"started""#).count() == 4
+        })
+        .await;
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await, &fixture.namespace);
+        let listed = pods
+            .list(&ListParams::default().labels("knack.dev/role=sandbox"))
+            .await
+            .unwrap();
+        for name in listed.items.into_iter().filter_map(|pod| pod.metadata.name) {
+            pods.evict(&name, &EvictParams::default()).await.unwrap();
+        }
+        let mut outputs = std::collections::BTreeSet::new();
+        while let Some(outcome) = within(60, running.join_next()).await {
+            let result = outcome.unwrap().unwrap();
+            outputs.insert(result.stdout.text().into_owned());
+        }
+        assert_eq!(outputs.len(), 4, "each ran by itself: {outputs:?}");
+        eventually(60, "the pool is whole again", async || executor.counts().ready == 2).await;
+        executor.shutdown().await;
+    });
+}
+
+/// A pool whose image cannot be pulled says so in the runtime's status, and that it can again.
+#[test]
+fn a_pool_that_cannot_start_says_so_in_a_condition() {
+    cluster_support::run("a_pool_that_cannot_start_says_so_in_a_condition", async |cluster| {
+        let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
+        let good = fixture.view.clone();
+        fixture.view.image = "knack.local/nothing:bed".to_owned();
+        let executor = fixture.owner().await;
+        let condition = || {
+            cluster.kubectl(&[
+                "get", "skillruntime", "default", "-n", &fixture.namespace, "-o",
+                "jsonpath={.status.conditions[?(@.type=='SandboxesReady')].status} {.status.conditions[?(@.type=='SandboxesReady')].reason}",
+            ])
+        };
+        eventually(90, "the condition says why", async || {
+            matches!(
+                condition().as_str(),
+                "False ImagePullBackOff" | "False ErrImagePull" | "False ErrImageNeverPull"
+            )
+        })
+        .await;
+        executor.update(good);
+        eventually(90, "the condition is True", async || condition() == "True Started").await;
+        executor.shutdown().await;
     });
 }

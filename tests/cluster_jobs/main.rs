@@ -9,5 +9,6 @@
 
 mod failures;
 mod isolation;
+mod liar;
 mod runs;
 mod support;

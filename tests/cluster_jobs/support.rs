@@ -114,20 +114,26 @@ async fn retry<T>(mut call: impl AsyncFnMut() -> kube::Result<T>) -> T {
     }
 }
 
-/// Fails if it takes longer.
+/// Bounds are written for an idle machine of two cores; a loaded one takes several times as long.
+const PATIENCE: u32 = 5;
+
+/// Fails if it takes longer than that, [`PATIENCE`] times.
 pub(crate) async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(seconds), future)
-        .await
-        .unwrap_or_else(|_| panic!("not within {seconds} s"))
+    let bound = Duration::from_secs(seconds) * PATIENCE;
+    let ended = tokio::time::timeout(bound, future).await;
+    cluster_support::progress("a wait ended");
+    ended.unwrap_or_else(|_| panic!("not within {bound:?}"))
 }
 
 /// Asks again until it holds.
 pub(crate) async fn eventually(seconds: u64, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let until = tokio::time::Instant::now() + Duration::from_secs(seconds);
+    let bound = Duration::from_secs(seconds) * PATIENCE;
+    let until = tokio::time::Instant::now() + bound;
     while !holds().await {
-        assert!(tokio::time::Instant::now() < until, "not within {seconds} s: {what}");
+        assert!(tokio::time::Instant::now() < until, "not within {bound:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    cluster_support::progress(what);
 }
 
 /// A fresh id of now.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use cluster_support::{Cluster, Component, run};
 
 /// How long the API server may take to be ready on a busy machine.
-const READY_TIMEOUT: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = cluster_support::STILL;
 
 /// kubectl at the oldest API server, with this text on standard input.
 fn kubectl(cluster: &Cluster, words: &[&str], input: &str) -> Output {

@@ -8,6 +8,7 @@
 
 mod controller;
 mod definitions;
+mod delivery;
 mod leadership;
 mod missing;
 mod objects;

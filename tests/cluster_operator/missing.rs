@@ -60,3 +60,23 @@ async fn a_controller_without_definitions_waits_and_says_so() {
     controller.until_phase("standing by").await;
     controller.stop();
 }
+
+#[test]
+fn a_default_runtime_that_nobody_looks_after_is_refused_at_the_start() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_knack"));
+    command.args([
+        "controller",
+        "--metrics-listen",
+        "127.0.0.1:0",
+        "--default-runtime",
+        "sandboxes/main",
+    ]);
+    command.args(["--watch-namespace", "team", "--runtime-namespaces", "others"]);
+    let ended = command.output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success(), "{told}");
+    assert!(
+        told.contains("neither among --watch-namespace nor among --runtime-namespaces"),
+        "{told}"
+    );
+}

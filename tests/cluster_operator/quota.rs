@@ -97,9 +97,9 @@ fn the_quota_binds_the_sandboxes_of_a_namespace_and_nothing_else() {
 }
 
 #[test]
-fn a_foreign_quota_is_left_alone_and_ours_goes_with_the_setting() {
+fn a_foreign_quota_is_left_alone_and_ours_bounds_nothing_without_the_setting() {
     cluster_support::run(
-        "a_foreign_quota_is_left_alone_and_ours_goes_with_the_setting",
+        "a_foreign_quota_is_left_alone_and_ours_bounds_nothing_without_the_setting",
         async |cluster| {
             install_definitions(cluster).await;
             let client = cluster.client().await;
@@ -122,13 +122,25 @@ fn a_foreign_quota_is_left_alone_and_ours_goes_with_the_setting() {
             .await;
             let left = quotas.get(QUOTA).await.unwrap();
             assert_eq!(left.spec.unwrap().hard.unwrap()["pods"].0, "5", "untouched");
-            // Out of the way: ours comes, and goes once the installation wants none.
+            // Out of the way: ours comes, and bounds nothing once the installation wants no bounds.
             quotas.delete(QUOTA, &DeleteParams::default()).await.unwrap();
             merge(&api, "main", json!({"spec": {"suspend": true}})).await;
             until(&quotas, QUOTA, "ours", pods("72")).await;
             controller.stop();
             let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
-            until(&quotas, QUOTA, "gone", |quota: Option<&ResourceQuota>| quota.is_none()).await;
+            // The object stays, for what it says of the runtimes; it bounds nothing any more.
+            until(&quotas, QUOTA, "no bounds", |quota: Option<&ResourceQuota>| {
+                quota.is_some_and(|quota| quota.spec.as_ref().is_none_or(|spec| spec.hard.is_none()))
+            })
+            .await;
+            let register = quotas
+                .get(QUOTA)
+                .await
+                .unwrap()
+                .metadata
+                .annotations
+                .unwrap_or_default();
+            assert!(register.keys().any(|key| key.ends_with("/main")), "{register:?}");
             controller.stop();
         },
     );

@@ -1,5 +1,6 @@
 //! SkillRuntimes: verdicts on both sides, the fence, the switches.
 
+use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use knack::api::{Skill, SkillRuntime};
 use kube::Api;
@@ -7,7 +8,10 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::controller::Controller;
-use crate::objects::{IMAGE, create, create_runtime, document, inline, install_definitions, merge, runtimes, skills};
+use crate::objects::reads as state_reads;
+use crate::objects::{
+    IMAGE, create, create_runtime, document, inline, install_definitions, merge, message, runtimes, skills,
+};
 use crate::wait::until;
 
 /// `<Ready>/<reason> <accepted>+<rejected>` of the present generation.
@@ -56,6 +60,27 @@ fn with(more: &Value) -> Value {
     spec
 }
 
+/// A template with a setting that has no effect.
+const TEMPLATE: &str = "---\nname: x\ndescription: d\nmodel:\n  temperature: 0.2\ninputs:\n  - {name: a, required: true}\n---\nSay {{a}}.\n";
+
+/// Settings without effect are named, a placeholder that is no input keeps a template from service, and a pin that puts it into every request
+/// must give its inputs.
+async fn templates_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
+    let asks = until(here, "asks", "asks", told("main:InputsMissing")).await.unwrap();
+    assert!(
+        message(&asks, "Ready").contains("model.temperature has no effect"),
+        "{}",
+        message(&asks, "Ready")
+    );
+    let undeclared = until(here, "undeclared", "refused", state_reads("False/InvalidSkill+Stalled"))
+        .await
+        .unwrap();
+    assert!(message(&undeclared, "Ready").contains("placeholder {{b}} is not a declared input"));
+    let pin = json!([{"name": "asks", "mode": "Always", "inputs": {"a": "value"}}]);
+    merge(api, "main", json!({"spec": {"skillSelector": {"skills": pin}}})).await;
+    until(here, "asks", "has its input", told("main:Accepted")).await;
+}
+
 #[test]
 fn runtime_and_skill_tell_the_same_verdict() {
     cluster_support::run("runtime_and_skill_tell_the_same_verdict", async |cluster| {
@@ -76,11 +101,11 @@ fn runtime_and_skill_tell_the_same_verdict() {
         .await;
         let (here, there) = (skills(&client, home.name()), skills(&client, away.name()));
         let rows = [
-            ("plain", json!({}), "main:Accepted"),
+            ("plain", json!({"ids": ["skill_plain"]}), "main:Accepted"),
             ("always", json!({"activation": {"mode": "Always"}}), "main:ServedAtCap"),
             (
                 "slow",
-                json!({"sandbox": {"timeoutSeconds": 61}}),
+                json!({"sandbox": {"timeoutSeconds": 121}}),
                 "!main:TimeoutOverCeiling",
             ),
             (
@@ -98,6 +123,8 @@ fn runtime_and_skill_tell_the_same_verdict() {
         for (name, more, _) in &rows {
             create(&here, name, with(more)).await;
         }
+        create(&here, "asks", inline(TEMPLATE)).await;
+        create(&here, "undeclared", inline(&TEMPLATE.replace("{{a}}", "{{b}}"))).await;
         create(&there, "visitor", with(&json!({}))).await;
         create(
             &there,
@@ -106,30 +133,41 @@ fn runtime_and_skill_tell_the_same_verdict() {
         )
         .await;
         let api = runtimes(&client, home.name());
-        let spec = json!({"sandbox": {"image": IMAGE, "resources": {"limits": {"memory": "256Mi"}}}});
+        let spec = json!({
+            "sandbox": {"image": IMAGE, "resources": {"limits": {"memory": "256Mi"}}},
+            "skillSelector": {"skills": [{"name": "asks", "mode": "Always"}]},
+        });
         create_runtime(&api, "main", spec).await;
         for (name, _, expected) in &rows {
             until(&here, name, expected, told(expected)).await;
         }
         until(&there, "visitor", "served", told("main:Accepted")).await;
         until(&there, "closed", "refused", told("!main:NotAllowedBySkill")).await;
-        let runtime = until(&api, "main", "counts", reads("True/Serving 3+5")).await.unwrap();
+        let runtime = until(&api, "main", "counts", reads("True/Serving 4+6")).await.unwrap();
         let status = runtime.status.unwrap();
         assert_eq!(
             status.rejected_skills.len(),
-            6,
-            "five refusals and one reservation: {:?}",
+            8,
+            "six refusals and two reservations: {:?}",
             status.rejected_skills
         );
-        // A name that a visitor shares.
+        let listing = status.listing.unwrap();
+        assert_eq!(
+            (listing.whole, listing.cut, listing.bare, listing.left_out),
+            (3, 0, 0, 0)
+        );
+        let plain = here.get("plain").await.unwrap().status.unwrap();
+        assert_eq!(plain.ids, ["skill_plain"]);
+        templates_are_judged(&here, &api).await;
+        // A name that a visitor shares: the runtime's own namespace keeps it.
         create(
             &there,
             "plain",
             with(&json!({"allowedRuntimes": {"namespaces": {"from": "All"}}})),
         )
         .await;
-        until(&here, "plain", "a shared name", told("main:NameShared")).await;
         until(&there, "plain", "a shared name", told("main:NameShared")).await;
+        until(&here, "plain", "its own name", told("main:Accepted")).await;
         // Without the runtime nobody names it any more.
         api.delete("main", &DeleteParams::default()).await.unwrap();
         until(&here, "plain", "forgotten", told("")).await;
@@ -177,6 +215,38 @@ fn the_fence_stands_is_mended_and_takes_no_foreign_object() {
                     .is_some_and(|spec| spec.egress.iter().flatten().next().is_none())
             };
             until(&policies, "knack-sandbox-main", "closed", closed).await;
+            controller.stop();
+        },
+    );
+}
+
+/// The default runtime stands in a namespace of its own that serves no Skills: who looks after its Skills' namespaces only
+/// must look after it too.
+#[test]
+fn a_namespace_where_code_runs_is_looked_after_beside_the_watched_ones() {
+    cluster_support::run(
+        "a_namespace_where_code_runs_is_looked_after_beside_the_watched_ones",
+        async |cluster| {
+            install_definitions(cluster).await;
+            let client = cluster.client().await;
+            let (home, sandboxes, team) = (
+                cluster.namespace("operator-watch-home").await,
+                cluster.namespace("operator-watch-sandboxes").await,
+                cluster.namespace("operator-watch-team").await,
+            );
+            let default = format!("{}/main", sandboxes.name());
+            let arguments = ["--runtime-namespaces", sandboxes.name(), "--default-runtime", &default];
+            let controller = Controller::start(cluster, home.name(), &[team.name()], &arguments, "leading").await;
+            let api = runtimes(&client, sandboxes.name());
+            create_runtime(&api, "main", json!({"sandbox": {"image": IMAGE}})).await;
+            let of_team = skills(&client, team.name());
+            create(&of_team, "a", inline(&document("a", "x"))).await;
+            until(&of_team, "a", "served", told("main:Accepted")).await;
+            until(&api, "main", "serving", reads("True/Serving 1+0")).await;
+            let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), sandboxes.name());
+            policies.get("knack-sandbox-main").await.unwrap();
+            let quotas: Api<ResourceQuota> = Api::namespaced(client, sandboxes.name());
+            quotas.get("knack-sandboxes").await.unwrap();
             controller.stop();
         },
     );

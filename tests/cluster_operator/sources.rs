@@ -271,3 +271,44 @@ fn a_foreign_object_of_our_name_is_left_alone() {
         controller.stop();
     });
 }
+
+/// What the chart gives the controller.
+const MEMORY_LIMIT: u64 = 512 << 20;
+
+/// Sixteen skills at once, each with an archive that unpacks to nearly all that is taken.
+#[test]
+fn archives_that_swell_do_not_take_the_memory_of_the_process() {
+    cluster_support::run("archives_that_swell_do_not_take_the_memory", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let namespace = cluster.namespace("operator-bombs").await;
+        let name = namespace.name();
+        let arguments = ["--allow-archive-network", "127.0.0.0/8"];
+        let controller = Controller::start(cluster, name, &[name], &arguments, "leading").await;
+        let document = document("bomb", "x");
+        // Bytes that do not shrink make it long on the wire, zeros make it large in memory.
+        let mut state = 1_u32;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        })
+        .take(8 << 20)
+        .collect();
+        let zeros = vec![0; 52 << 20];
+        let bomb = tgz(&[("SKILL.md", document.as_bytes()), ("noise", &noise), ("zeros", &zeros)]);
+        let sum = digest(&bomb);
+        let base = serve(vec![("/bomb.tgz", Answer::Bytes(bomb))]);
+        let api = skills(&client, name);
+        let names: Vec<String> = (0..16).map(|number| format!("bomb{number}")).collect();
+        for (number, skill) in names.iter().enumerate() {
+            let url = format!("{base}/bomb.tgz?{number}");
+            create(&api, skill, json!({"source": {"archive": {"url": url, "digest": sum}}})).await;
+        }
+        for skill in &names {
+            until(&api, skill, "refused", reads("False/InvalidSkill+Stalled")).await;
+        }
+        let peak = controller.peak_memory();
+        assert!(peak < MEMORY_LIMIT, "{} MiB", peak >> 20);
+        controller.stop();
+    });
+}

@@ -8,7 +8,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 /// A reconcile takes milliseconds; a busy machine of two cores takes its time.
-pub(crate) const BOUND: Duration = Duration::from_mins(1);
+pub(crate) const BOUND: Duration = cluster_support::STILL;
 
 /// The object once a condition holds; fails with the object as it is after the bound.
 pub(crate) async fn until<K>(api: &Api<K>, name: &str, what: &str, condition: impl Condition<K>) -> Option<K>
@@ -17,6 +17,7 @@ where
 {
     let waited = tokio::time::timeout(BOUND, await_condition(api.clone(), name, condition)).await;
     if let Ok(result) = waited {
+        cluster_support::progress(format!("{name}: {what}"));
         return result.unwrap();
     }
     let now = api.get_opt(name).await.unwrap();

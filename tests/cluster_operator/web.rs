@@ -1,7 +1,8 @@
 //! A web server on loopback inside the bed's network: archives, good and evil.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -11,26 +12,32 @@ use sha2::{Digest as _, Sha256};
 pub(crate) fn serve(table: Vec<(&'static str, Answer)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
+    let table = Arc::new(table);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut request = [0; 2048];
-            let length = stream.read(&mut request).unwrap_or(0);
-            let head = String::from_utf8_lossy(&request[..length]).into_owned();
-            let path = head.split(' ').nth(1).unwrap_or_default();
-            let (head, body) = match table.iter().find(|(known, _)| *known == path).map(|(_, answer)| answer) {
-                Some(Answer::Bytes(bytes)) => ("200 OK".to_owned(), bytes.as_slice()),
-                Some(Answer::Moved(to)) => (format!("302 Found\r\nlocation: {to}"), b"".as_slice()),
-                None => ("404 Not Found".to_owned(), b"".as_slice()),
-            };
-            let head = format!(
-                "HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                body.len()
-            );
-            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+            let (stream, table) = (stream.unwrap(), Arc::clone(&table));
+            std::thread::spawn(move || answer(stream, &table));
         }
     });
     base
+}
+
+/// Answers one request, whatever its query.
+fn answer(mut stream: TcpStream, table: &[(&'static str, Answer)]) {
+    let mut request = [0; 2048];
+    let length = stream.read(&mut request).unwrap_or(0);
+    let head = String::from_utf8_lossy(&request[..length]).into_owned();
+    let path = head.split([' ', '?']).nth(1).unwrap_or_default();
+    let (head, body) = match table.iter().find(|(known, _)| *known == path).map(|(_, answer)| answer) {
+        Some(Answer::Bytes(bytes)) => ("200 OK".to_owned(), bytes.as_slice()),
+        Some(Answer::Moved(to)) => (format!("302 Found\r\nlocation: {to}"), b"".as_slice()),
+        None => ("404 Not Found".to_owned(), b"".as_slice()),
+    };
+    let head = format!(
+        "HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
 }
 
 /// What the server says.

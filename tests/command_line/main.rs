@@ -7,6 +7,7 @@
 )]
 
 mod dev;
+mod grants;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/runner.rs"]

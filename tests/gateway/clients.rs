@@ -1,11 +1,15 @@
 //! Clients that leave, and a gateway that stops.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use knack::execution::{ExecutionStatus, Executor};
+use knack::gateway::server::Stopping;
 use serde_json::{Value, json};
 
-use super::support::{with_sandbox, with_script};
+use super::observed::Observed;
+use super::support::{Start, client, start, with_script};
 
 fn chat(text: &str, stream: bool) -> Value {
     json!({"model": "gpt-x", "stream": stream, "messages": [{"role": "user", "content": text}]})
@@ -14,32 +18,130 @@ fn chat(text: &str, stream: bool) -> Value {
 #[tokio::test]
 async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
     let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(9)'}}]}\n      - reply: {text: never}\n";
-    let knack = with_sandbox(script).await;
+    let observed = Observed::new().await;
+    let knack = start(Start {
+        script: script.to_owned(),
+        executor: Arc::clone(&observed) as Arc<dyn Executor>,
+        ..Start::default()
+    })
+    .await;
     let leaving = tokio::spawn(knack.chat(&chat("go", false)).send());
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    let run = observed.running().await;
     leaving.abort();
     let line = knack.told("client left").await;
     assert!(line.starts_with("499"), "{line}");
+    // Nine seconds of sleep would end as a success.
+    let mut status = observed.status(&run).await;
+    while status == Some(ExecutionStatus::Running) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        status = observed.status(&run).await;
+    }
+    assert_eq!(status, Some(ExecutionStatus::Error));
     assert_eq!(knack.mock.handle.requests().len(), 1, "no second round");
+}
+
+/// Comes back once a new connection is refused, or a new request is.
+async fn turned_away(url: String) {
+    loop {
+        let request = client().post(format!("{url}/v1/chat/completions"));
+        match request
+            .bearer_auth("key-b")
+            .body(chat("new", false).to_string())
+            .send()
+            .await
+        {
+            Err(_) => return,
+            Ok(response) if response.status() == http::StatusCode::SERVICE_UNAVAILABLE => return,
+            Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_stop_finishes_running_streams_and_turns_new_traffic_away() {
-    let script = "turns:\n  - rounds:\n      - reply: {text: one two three four five six seven eight nine ten}\n        stream: {delay_ms: 60}\n";
+    let script = "turns:\n  - user: go\n    rounds:\n      - reply: {text: one two three four five six seven eight nine ten}\n        stream: {delay_ms: 60}\n  - rounds:\n      - reply: {text: served}\n";
     let mut knack = with_script(script).await;
     let response = knack.chat(&chat("go", true)).send().await.unwrap();
     let mut stream = response.bytes_stream();
     let first = stream.next().await.unwrap().unwrap();
+    let served = client().post(format!("{}/v1/chat/completions", knack.url));
+    let served = served.bearer_auth("key-b").body(chat("new", false).to_string());
+    assert_eq!(served.send().await.unwrap().status(), 200, "before the stop");
     knack.stop.take().unwrap().send(()).unwrap();
+    let away = tokio::spawn(turned_away(knack.url.clone()));
     let mut text = String::from_utf8_lossy(&first).into_owned();
     while let Some(chunk) = stream.next().await {
         text.push_str(&String::from_utf8_lossy(&chunk.unwrap()));
     }
     assert!(text.contains("[DONE]"), "{text}");
     assert!(knack.gateway.is_draining());
-    tokio::time::timeout(Duration::from_secs(10), &mut knack.server)
+    tokio::time::timeout(Duration::from_mins(1), away)
         .await
         .unwrap()
+        .unwrap();
+    tokio::time::timeout(Duration::from_mins(1), &mut knack.server)
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_rollout_cuts_no_stream_and_refuses_no_connection_before_load_balancers_have_noticed() {
+    let script = "turns:\n  - user: go\n    rounds:\n      - reply: {text: one two three four five six seven eight nine ten}\n        stream: {delay_ms: 100}\n  - rounds:\n      - reply: {text: served}\n";
+    let mut knack = start(Start {
+        script: script.to_owned(),
+        stopping: Stopping {
+            pause: Duration::from_millis(400),
+            drain: Duration::from_mins(1),
+        },
+        ..Start::default()
+    })
+    .await;
+    let response = knack.chat(&chat("go", true)).send().await.unwrap();
+    let mut stream = response.bytes_stream();
+    let first = stream.next().await.unwrap().unwrap();
+    knack.stop.take().unwrap().send(()).unwrap();
+    // Not ready at once, and served all the same: each request on a connection of its own.
+    let ready = format!("{}/readyz", knack.url);
+    while client().get(&ready).send().await.unwrap().status() != http::StatusCode::SERVICE_UNAVAILABLE {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(knack.send(knack.chat(&chat("new", false))).await.said(), "served");
+    let mut text = String::from_utf8_lossy(&first).into_owned();
+    let reading = async {
+        while let Some(chunk) = stream.next().await {
+            text.push_str(&String::from_utf8_lossy(&chunk.unwrap()));
+        }
+    };
+    tokio::join!(reading, turned_away(knack.url.clone()));
+    assert!(text.contains("[DONE]"), "{text}");
+    // The process ends when the last answer has ended, not when the time for it is over.
+    tokio::time::timeout(Duration::from_secs(30), &mut knack.server)
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_outlasts_the_drain_is_cut() {
+    let script = "turns:\n  - rounds:\n      - reply: {text: one two three four five six seven eight nine ten}\n        stream: {delay_ms: 30000}\n";
+    let mut knack = start(Start {
+        script: script.to_owned(),
+        stopping: Stopping {
+            pause: Duration::ZERO,
+            drain: Duration::from_millis(200),
+        },
+        ..Start::default()
+    })
+    .await;
+    let response = knack.chat(&chat("go", true)).send().await.unwrap();
+    knack.stop.take().unwrap().send(()).unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(20), response.bytes())
+        .await
+        .unwrap();
+    assert!(end.is_err(), "{end:?}");
+    tokio::time::timeout(Duration::from_secs(20), &mut knack.server)
+        .await
         .unwrap()
         .unwrap();
 }

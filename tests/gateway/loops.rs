@@ -1,10 +1,13 @@
 //! The tool loop with real runs: answers, files, mixed turns, follow-ups, limits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use knack::execution::Executor;
 use serde_json::{Value, json};
 
-use super::support::{Start, start, with_sandbox, with_script};
+use super::observed::Observed;
+use super::support::{Start, client, start, with_sandbox, with_script};
 
 const ADD: &str = r#"
 turns:
@@ -32,6 +35,12 @@ turns:
       - reply: {calls: [{tool: run_code, arguments: {code: "print(6 * 7)"}}, {tool: get_weather, arguments: {city: Oslo}}]}
       - expect: {results: 2, result: "42"}
         reply: {text: "All: {{results}}"}
+  - user: thoughts
+    rounds:
+      - when: {result: -3 C}
+        reply: {text: Cold.}
+      - reply: {thinking: I look it up., calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {thinking: Now the weather., calls: [{tool: get_weather, arguments: {city: Oslo}}]}
   - user: unknown tool
     rounds:
       - reply: {calls: [{unlisted: make_coffee, arguments: {}}]}
@@ -144,6 +153,52 @@ async fn a_mixed_turn_runs_ours_returns_theirs_and_resumes_without_a_second_run(
     assert_eq!(lines.matches("run_code: ").count(), 1, "{lines}");
 }
 
+/// The client saw the thinking of a hidden round directly before that of the round that called its tool. Another gateway without the record
+/// takes the former out, else the provider refuses the message.
+#[tokio::test]
+async fn thinking_of_two_rounds_in_a_row_stays_legal_without_a_record() {
+    let knack = with_script(ADD).await;
+    let mut body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "thoughts"}],
+        "tools": [{"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]});
+    let first = knack.send(knack.messages(&body)).await;
+    let content = first.json()["content"].clone();
+    let kinds: Vec<&str> = content
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|block| block["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["thinking", "thinking", "tool_use"], "{}", first.text);
+    let call = content[2]["id"].clone();
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": content}));
+    messages
+        .push(json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": "-3 C"}]}));
+    let direct = client()
+        .post(format!("{}/v1/messages", knack.mock.url))
+        .header("anthropic-version", "2023-06-01");
+    let direct = knack.send(direct.body(body.to_string())).await;
+    assert_eq!(
+        direct.status, 400,
+        "the provider refuses it as it stands: {}",
+        direct.text
+    );
+    assert!(direct.text.contains("cannot be modified"), "{}", direct.text);
+    for key in ["key-a", "another-key"] {
+        let request = client().post(format!("{}/v1/messages", knack.url));
+        let request = request
+            .header("x-api-key", key)
+            .header("anthropic-version", "2023-06-01");
+        let second = knack.send(request.body(body.to_string())).await;
+        assert_eq!(
+            (second.status, second.said().as_str()),
+            (200, "Cold."),
+            "{key}: {}",
+            second.text
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_tool_that_nobody_injected_is_the_clients() {
     let knack = with_sandbox(ADD).await;
@@ -247,9 +302,15 @@ async fn a_secret_that_nobody_granted_is_not_there_and_a_granted_one_is() {
 #[tokio::test]
 async fn a_hanging_sandbox_delays_nobody_else() {
     let script = "turns:\n  - user: hang\n    rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'while True: pass'}}]}\n      - reply: {text: \"{{results}}\"}\n  - rounds:\n      - reply: {text: hi}\n";
-    let knack = with_sandbox(script).await;
+    let observed = Observed::new().await;
+    let knack = start(Start {
+        script: script.to_owned(),
+        executor: Arc::clone(&observed) as Arc<dyn Executor>,
+        ..Start::default()
+    })
+    .await;
     let hanging = tokio::spawn(knack.chat(&chat("hang")).send());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    observed.running().await;
     for _ in 0..20 {
         let begun = Instant::now();
         let health = super::support::read(

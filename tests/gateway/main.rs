@@ -6,11 +6,17 @@
     reason = "a test that cannot go on ends by panicking"
 )]
 
+mod bounds;
 mod catalog;
 mod clients;
 mod files;
+mod floods;
 mod injection;
+mod litellm;
 mod loops;
+mod memory;
+mod observed;
+mod operator;
 mod refusals;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]

@@ -6,18 +6,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use knack::catalog::LiveCatalog;
+use knack::catalog::{LiveCatalog, Search};
 use knack::execution::{Disabled, Executor};
-use knack::gateway::budget::BodyBudget;
+use knack::gateway::budget::{BodyTimes, Requests};
 use knack::gateway::files::FileStore;
 use knack::gateway::grants::Grants;
 use knack::gateway::inject::Materials;
 use knack::gateway::metrics::Metrics;
 use knack::gateway::observe::Console;
 use knack::gateway::records::RecordStore;
+use knack::gateway::server::{self, BOUNDS, Service, Stopping};
 use knack::gateway::upstream::{Api, Base, Upstreams};
-use knack::gateway::{Gateway, HostPolicy, server};
+use knack::gateway::{Gateway, HostPolicy};
+use knack::memory::MemoryBudget;
 use knack::mock::{MockServer, Script, spawn};
+use knack::serving::Bounds;
 use knack::telemetry::Tracer;
 use knack_skill::catalog::Node;
 use knack_wire::history::HistorySecret;
@@ -56,7 +59,7 @@ pub(crate) struct Running {
     pub folder: tempfile::TempDir,
     pub lines: Arc<Lines>,
     pub stop: Option<tokio::sync::oneshot::Sender<()>>,
-    pub server: tokio::task::JoinHandle<std::io::Result<()>>,
+    pub server: tokio::task::JoinHandle<()>,
     _watching: Box<dyn std::any::Any + Send>,
 }
 
@@ -67,6 +70,16 @@ pub(crate) struct Start {
     pub executor: Arc<dyn Executor>,
     pub upstream: Option<String>,
     pub grants: Grants,
+    /// Bounds of connections.
+    pub bounds: Bounds,
+    /// How long bodies may take.
+    pub times: BodyTimes,
+    /// The process's memory budget.
+    pub memory: MemoryBudget,
+    /// What happens after the stop signal.
+    pub stopping: Stopping,
+    /// Provider keys of the operator.
+    pub operator_key: Option<&'static str>,
 }
 
 impl Default for Start {
@@ -84,6 +97,11 @@ impl Default for Start {
             executor: Arc::new(Disabled::by_flag()),
             upstream: None,
             grants: Grants::default(),
+            bounds: BOUNDS,
+            times: BodyTimes::default(),
+            memory: MemoryBudget::new(512 << 20),
+            stopping: Stopping::AT_ONCE,
+            operator_key: None,
         }
     }
 }
@@ -131,13 +149,13 @@ pub(crate) async fn start(options: Start) -> Running {
                 api,
                 Base {
                     url: url.clone(),
-                    key: None,
+                    key: options.operator_key.map(http::HeaderValue::from_static),
                 },
             )
         })
         .collect();
     let lines = Arc::new(Lines::default());
-    let (catalog, watching) = LiveCatalog::watch(vec![folder.path().join("skills")], Node::Absent, |_| {})
+    let (catalog, watching) = LiveCatalog::watch(Search::of(vec![folder.path().join("skills")]), Node::Absent, |_| {})
         .await
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -147,11 +165,11 @@ pub(crate) async fn start(options: Start) -> Running {
         upstreams: Upstreams::new(&bases).unwrap(),
         executor: options.executor,
         grants: Arc::new(options.grants),
-        files: Arc::new(FileStore::new(64 << 20).unwrap()),
+        files: FileStore::open(64 << 20).unwrap(),
         files_folder: Some(folder.path().join("knack-files")),
         records: RecordStore::new(4 << 20),
         secret: HistorySecret::new([9; 32]),
-        bodies: BodyBudget::default(),
+        requests: Requests::new(&options.memory, options.times),
         metrics: Metrics::default(),
         tracer: Tracer::off(),
         console: Arc::clone(&lines) as Arc<dyn Console>,
@@ -162,8 +180,12 @@ pub(crate) async fn start(options: Start) -> Running {
         draining: AtomicBool::new(false),
     });
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    let serving = Arc::clone(&gateway);
-    let server = tokio::spawn(server::serve(serving, listener, async {
+    let service = Service {
+        bounds: options.bounds,
+        stopping: options.stopping,
+        ..Service::open(Arc::clone(&gateway))
+    };
+    let server = tokio::spawn(server::serve(service, listener, async {
         let _ = stopped.await;
     }));
     Running {

@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use super::runner;
 
 /// Longest wait for anything: a start, a line, an answer, an end.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A folder with these files.
 pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -30,6 +30,7 @@ fn command(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> C
         .args(arguments)
         .current_dir(folder)
         .env("KNACK_RUNNER", runner::binary())
+        .env("XDG_STATE_HOME", folder.join("state"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -63,8 +64,18 @@ pub(crate) struct Program {
 impl Program {
     /// Serves the folder's `skills`.
     pub(crate) async fn start(folder: tempfile::TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let arguments = [&["skills"], arguments].concat();
+        Self::start_with(folder, &arguments, environment).await
+    }
+
+    /// Serves what the arguments of `knack dev` name.
+    pub(crate) async fn start_with(
+        folder: tempfile::TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let arguments = [&["dev", "skills", "--listen", "127.0.0.1:0"], arguments].concat();
+        let arguments = [&["dev", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child = command(folder.path(), &arguments, environment)
             .stderr(Stdio::inherit())
             .spawn()

@@ -8,7 +8,7 @@ cluster=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$cluster/../../images/layers.sh"
 mapfile -t folders < <("$cluster/binaries/build.sh" pause coredns)
 [ ${#folders[@]} = 2 ]
-target=$CACHE/cluster/images-$(cat "${BASH_SOURCE[0]}" "$IMAGES/layers.sh" "$IMAGES/archive.py" "$cluster"/images/broken/*.sh <(echo "${folders[@]}") | sha256sum | cut -c1-16)
+target=$CACHE/cluster/images-$(cat "${BASH_SOURCE[0]}" "$IMAGES/layers.sh" "$IMAGES/packages.sh" "$IMAGES/archive.py" "$cluster"/images/broken/*.sh <(echo "${folders[@]}") | sha256sum | cut -c1-16)
 if [ ! -d "$target" ]; then
   work=$target.partial
   fresh "$work"

@@ -43,7 +43,7 @@ start_holder() {
     mount --make-rshared /
     exec sleep infinity' "$MARK" "${COVERED[@]}" >/dev/null 2>&1 </dev/null 9>&- &
   echo $! >"$DIR/pid/holder"
-  wait_for 10 "the holder of the mount namespace" holder
+  wait_for 60 "the holder of the mount namespace" holder
 }
 
 wait_for() { # seconds, what, command...

@@ -12,14 +12,14 @@
 //! ```
 //!
 //! [`run`] brings the bed up, or attaches to the one that runs, moves to a thread inside its network namespace (programs
-//! that the test starts are inside too) and gives the test a runtime and a bound. With `KNACK_NO_CLUSTER=1` it prints
-//! `SKIPPED` with the test's name; without a cluster and without that word it fails.
+//! that the test starts are inside too) and gives the test a runtime. The test may take its time while it moves ([`progress`]); where
+//! nothing moves for [`STILL`] it fails. With `KNACK_NO_CLUSTER=1` it prints
+//! `SKIPPED test` with its name; without a cluster and without that word it fails.
 //!
 //! It does not know Knack's own types.
 #![expect(
     clippy::missing_panics_doc,
     clippy::panic,
-    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "support of tests: a failure here is a failed test, and the reader is at a terminal"
 )]
@@ -29,6 +29,7 @@ mod component;
 mod logs;
 mod namespace;
 mod policy;
+mod progress;
 mod run;
 
 pub use bed::{Cluster, Switches};
@@ -36,4 +37,5 @@ pub use component::Component;
 pub use logs::PodLogs;
 pub use namespace::Namespace;
 pub use policy::PolicyStandIn;
-pub use run::{TEST_TIMEOUT, own, run, run_within};
+pub use progress::{STILL, progress};
+pub use run::{own, run, run_within, skip};

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace as Object, ServiceAccount};
 use kube::api::{Api, PostParams};
 
 /// The default ServiceAccount comes within some 20 ms; the bound is for a machine that does everything else too.
-const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(30);
+const SERVICE_ACCOUNT_TIMEOUT: Duration = crate::STILL;
 
 /// How often a condition is asked for.
 const POLL: Duration = Duration::from_millis(20);

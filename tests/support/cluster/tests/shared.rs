@@ -14,7 +14,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 /// How long a pod may take to end on a busy machine.
-const POD_TIMEOUT: &str = "--timeout=120s";
+const POD_TIMEOUT: &str = "--timeout=300s";
 
 /// A pod that runs a shell script once, as any tenant's could.
 fn script(image: &str, name: &str, labels: &Value, script: &str) -> Value {

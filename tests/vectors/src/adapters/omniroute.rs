@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
-use knack_skill::model::{
-    ActivationMode, Dialect, Input, InputKind, ModelSettings, SandboxRequest, Skill, SkillRef, Tool,
-};
+use knack_skill::model::{ActivationMode, Dialect, Input, InputKind, SandboxRequest, Skill, SkillRef, Tool};
 use knack_skill::schema;
 use serde_json::{Map, Value};
 
@@ -48,10 +46,10 @@ pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
         activation,
         tags: Vec::new(),
         install_count: 0,
+        ids: Vec::new(),
         inputs: Vec::new(),
         tools: Vec::new(),
         env: Vec::new(),
-        model: ModelSettings::default(),
         extra: Map::new(),
         files: BTreeMap::new(),
         digest: String::new(),
@@ -93,7 +91,6 @@ pub(crate) fn settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
         pins: Vec::new(),
-        ids: BTreeMap::new(),
     }
 }
 

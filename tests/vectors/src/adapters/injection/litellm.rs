@@ -1,13 +1,12 @@
 //! LiteLLM's stored skills: sections, archives, tools, requests before and after.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use knack_skill::autoscore::AutoContext;
-use knack_skill::catalog::{Catalog, CatalogSettings};
+use knack_skill::catalog::Catalog;
 use knack_skill::litellm::{ArchiveFile, StoredSkill, archive_files};
-use knack_skill::model::{ActivationMode, Skill, SkillFile, SkillRef};
+use knack_skill::model::{ActivationMode, Skill, SkillFile};
 use knack_skill::plan::{ContainerSkill, Plan, PlanRequest, ToolChoice, plan};
 use knack_skill::{frontmatter, texts, wire_name};
 use knack_wire::json::Edits;
@@ -131,18 +130,8 @@ pub(super) fn inject_prompt(input: &Value) -> Outcome {
 
 /// The stored records as a catalog: each is a skill by its id, active only where a request names it.
 fn catalog(cases: &Map<String, Value>) -> Catalog {
-    let skills: Vec<Skill> = cases.iter().map(|(id, case)| skill(id, case)).collect();
-    let ids: BTreeMap<String, SkillRef> = skills
-        .iter()
-        .map(|skill| (skill.id.name.clone(), skill.id.clone()))
-        .collect();
-    Catalog::compile(
-        skills.into_iter().map(Arc::new).collect(),
-        CatalogSettings {
-            ids,
-            ..omniroute::settings()
-        },
-    )
+    let skills = cases.iter().map(|(id, case)| Arc::new(skill(id, case)));
+    Catalog::compile(skills.collect(), omniroute::settings())
 }
 
 fn skill(id: &str, case: &Value) -> Skill {
@@ -157,6 +146,7 @@ fn skill(id: &str, case: &Value) -> Skill {
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .unwrap_or_default();
     let mut skill = omniroute::plain_skill(id, ActivationMode::OnRequest);
+    skill.ids = vec![String::from(id)];
     skill.title = String::from(stored.record.title.unwrap_or(id));
     skill.description = String::from(stored.record.description.unwrap_or_default());
     let (frontmatter::Split::Found { body, .. }

@@ -1,0 +1,258 @@
+//! Two tenants behind one shared gateway: each is shown, and may run, what its own namespace sees.
+
+use std::path::Path;
+
+use cluster_support::run;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use knack::hub_api::{CatalogLine, ContentIndex, ProblemCode};
+use knack::hub_client::{HubClient, HubError};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::chat::{chat_with, content};
+use super::support::{Process, SOON, World, free_port, fresh_id, listening};
+
+/// A model that says which skills it was told of, and runs the script of one when it is asked to.
+const SCRIPT: &str = r#"
+turns:
+  - user: {regex: 'run own'}
+    rounds:
+      - when: {results: 0}
+        reply:
+          calls:
+            - tool: run_code
+              arguments: {skill: own, command: 'python3 skills/own/scripts/run.py'}
+      - when: {}
+        reply: {text: "{{results}}"}
+  - user: {contains: which skills}
+    rounds:
+      - reply: {text: "{{skills}}"}
+        pick: {skills: {from: system, regex: '(?s)(<skill .*</skill>)'}}
+  - user: {contains: hello}
+    rounds:
+      - reply: {text: "{{text}}"}
+        pick: {text: {from: system, regex: '(?s)(.*)'}}
+"#;
+
+/// What the gateway's account may at the runtime.
+async fn allow(world: &World, verbs: &[&str]) {
+    let role: Role = serde_json::from_value(json!({
+        "metadata": {"name": "gateway"},
+        "rules": [{"apiGroups": ["knack.dev"], "resources": ["skillruntimes"], "resourceNames": ["default"], "verbs": verbs}],
+    }))
+    .unwrap();
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "gateway"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gateway"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": world.system.name()}],
+    }))
+    .unwrap();
+    let roles: Api<Role> = Api::namespaced(world.client.clone(), world.run.name());
+    let bindings: Api<RoleBinding> = Api::namespaced(world.client.clone(), world.run.name());
+    roles.create(&PostParams::default(), &role).await.unwrap();
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+}
+
+/// A gateway with the account of the system's namespace, which knows its clients, and a model behind it.
+async fn gateway(world: &World) -> (Process, Process, u16) {
+    let folder: &Path = world.folder.path();
+    let (script, token) = (folder.join("tenants.yaml"), folder.join("gateway-token"));
+    std::fs::write(&script, SCRIPT).unwrap();
+    std::fs::write(&token, world.token(world.system.name(), "default", "knack").await).unwrap();
+    let (model, port) = (free_port(), free_port());
+    let words = [
+        "mock".to_owned(),
+        format!("--listen=127.0.0.1:{model}"),
+        format!("--script={}", script.display()),
+    ];
+    let mock = Process::start(world.cluster, folder, "tenants-mock", &words);
+    listening(model).await;
+    let words = [
+        "gateway".to_owned(),
+        format!("--listen=127.0.0.1:{port}"),
+        format!("--hub={}", world.url()),
+        format!("--hub-ca={}", world.authorities_file().display()),
+        format!("--token-file={}", token.display()),
+        format!("--runtime={}", world.runtime()),
+        format!("--upstream-openai=http://127.0.0.1:{model}"),
+        "--client-auth=token-review".to_owned(),
+        "--metrics-listen=127.0.0.1:0".to_owned(),
+    ];
+    let gateway = Process::start(world.cluster, folder, "tenants-gateway", &words);
+    listening(port).await;
+    (mock, gateway, port)
+}
+
+struct Client {
+    port: u16,
+    token: String,
+}
+
+impl Client {
+    async fn of(world: &World, tenant: usize, port: u16) -> Self {
+        let token = world.token(&world.tenants[tenant], "default", "knack-gateway").await;
+        Self { port, token }
+    }
+
+    async fn ask(&self, text: &str, skills: Option<&str>) -> (u16, String) {
+        let mut headers = vec![("x-knack-token", self.token.as_str())];
+        headers.extend(skills.map(|skills| ("x-knack-skills", skills)));
+        chat_with(self.port, text, &headers).await
+    }
+
+    /// Asks until the answer satisfies: a changed catalog comes within moments.
+    async fn until(&self, text: &str, what: &str, fits: impl Fn(&str) -> bool) {
+        let asked = async {
+            loop {
+                let (status, body) = self.ask(text, None).await;
+                if status == 200 && fits(&content(&body)) {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        let answered = tokio::time::timeout(SOON, asked).await;
+        assert!(answered.is_ok(), "{what}: {:?}", self.ask(text, None).await);
+    }
+}
+
+fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> ProblemCode {
+    match answer {
+        Err(HubError::Refused(problem)) => problem.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn names(client: &HubClient, catalog: &str) -> Result<Vec<String>, HubError> {
+    let mut lines = client.watch(catalog).await?;
+    let mut names = Vec::new();
+    while let Some(line) = lines.next_value::<CatalogLine>().await? {
+        if let CatalogLine::Skill(skill) = line {
+            names.push(format!("{}/{}", skill.namespace, skill.name));
+        }
+    }
+    Ok(names)
+}
+
+async fn share(world: &World, namespace: &str, name: &str) {
+    let api: Api<knack::api::Skill> = Api::namespaced(world.client.clone(), namespace);
+    let patch = json!({"spec": {"allowedRuntimes": {"namespaces": {"from": "All"}}}});
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+}
+
+#[test]
+fn a_client_of_a_shared_gateway_sees_and_runs_what_its_namespace_sees() {
+    run(
+        "a_client_of_a_shared_gateway_sees_and_runs_what_its_namespace_sees",
+        async |cluster| {
+            let world = World::start(cluster, 2, json!({})).await;
+            allow(&world, &["use", "use-for"]).await;
+            let (_mock, _gateway, port) = gateway(&world).await;
+            let (a, b) = (Client::of(&world, 0, port).await, Client::of(&world, 1, port).await);
+            let (in_a, in_b) = (world.tenants[0].name(), world.tenants[1].name());
+            world.skill(in_a, "own", "print('of a')").await;
+            world.skill(in_b, "own", "print('of b')").await;
+            world.skill(in_b, "secret-of-b", "print('secret')").await;
+            let shows = |name: &'static str| move |text: &str| text.contains(&format!("name=\"{name}\""));
+
+            // Each is told of its own skills only, under their plain names, and runs its own code by them.
+            b.until("which skills", "b sees its skills", |text| {
+                shows("own")(text) && shows("secret-of-b")(text)
+            })
+            .await;
+            a.until("which skills", "a sees its skill", |text| {
+                shows("own")(text) && !text.contains("secret-of-b")
+            })
+            .await;
+            for (client, expected) in [(&a, "of a"), (&b, "of b")] {
+                let (status, body) = client.ask("run own", None).await;
+                assert_eq!(status, 200, "{body}");
+                assert!(content(&body).contains(expected), "{body}");
+            }
+            // Naming another tenant's skill is naming none.
+            let (status, body) = a.ask("which skills", Some("secret-of-b")).await;
+            assert_eq!(status, 404, "{body}");
+            assert!(body.contains("skill_not_found"), "{body}");
+
+            // What b shares is shown to a, and takes no name away from it, whatever the namespaces are called.
+            share(&world, in_b, "own").await;
+            let full = format!("name=\"{in_b}/own\"");
+            a.until("which skills", "a sees what b shares", |text| text.contains(&full))
+                .await;
+            let (_, body) = a.ask("run own", None).await;
+            assert!(content(&body).contains("of a"), "{body}");
+            let (_, body) = a.ask("@own hello", None).await;
+            let told: Value = serde_json::from_str(&body).unwrap();
+            assert!(told["choices"][0]["message"]["content"].is_string(), "{body}");
+            b.until("which skills", "b's own keeps its name", |text| {
+                shows("own")(text) && !text.contains(&full)
+            })
+            .await;
+        },
+    );
+}
+
+/// The hub asks for the right to ask for others, and narrows by itself: what a gateway says widens nothing.
+#[test]
+fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
+    run(
+        "asking_for_a_client_takes_a_right_and_shows_what_the_client_sees",
+        async |cluster| {
+            let world = World::start(cluster, 2, json!({})).await;
+            let (in_a, in_b) = (world.tenants[0].name(), world.tenants[1].name());
+            world.skill(in_b, "of-b", "print('b')").await;
+            let b = world.tenant(1).await;
+            let of_b = world.served(&b, "of-b").await;
+            let catalog = world.catalog();
+
+            // A tenant's own gateway may ask for its own namespace by name, and for no other.
+            let a = world.tenant(0).await;
+            assert_eq!(names(&a.for_namespace(in_a), &catalog).await.unwrap(), [""; 0]);
+            assert_eq!(
+                code(names(&a.for_namespace(in_b), &catalog).await),
+                ProblemCode::Forbidden
+            );
+
+            allow(&world, &["use", "use-for"]).await;
+            let shared = world.hub_client(&world.token(world.system.name(), "default", "knack").await);
+            let expected = [format!("{in_b}/of-b")];
+            let seen = async {
+                while names(&shared.for_namespace(in_b), &catalog).await.ok().as_deref() != Some(&expected) {
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            };
+            tokio::time::timeout(SOON, seen).await.expect("what b sees");
+            assert_eq!(
+                names(&shared, &catalog).await.unwrap(),
+                [""; 0],
+                "for itself it sees nothing of b"
+            );
+            for (client, taken) in [
+                (shared.for_namespace(in_b), true),
+                (shared.for_namespace(in_a), false),
+                (shared.clone(), false),
+            ] {
+                let index = format!("/v1/content/{}?runtime={}", of_b.digest, world.runtime());
+                assert_eq!(client.get::<ContentIndex>(&index).await.is_ok(), taken);
+                let post = world.post(
+                    &of_b,
+                    &fresh_id().to_string(),
+                    &["python3", "skills/of-b/scripts/run.py"],
+                );
+                let answer = client
+                    .post_stream(None, "/v1/executions", post.to_string().into())
+                    .await;
+                if taken {
+                    assert!(answer.is_ok(), "{:?}", answer.err());
+                } else {
+                    assert_eq!(code(answer), ProblemCode::NotFound);
+                }
+            }
+            let odd = shared.for_namespace("not a namespace");
+            assert_eq!(code(names(&odd, &catalog).await), ProblemCode::Invalid);
+        },
+    );
+}

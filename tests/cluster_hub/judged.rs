@@ -1,0 +1,149 @@
+//! The hub serves what the controller has judged: content by the Skill's status, runtimes by their conditions.
+
+use std::time::Duration;
+
+use cluster_support::run;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use knack::api::{Skill, SkillRuntime};
+use knack::hub_api::{Problem, ProblemCode};
+use knack::hub_client::{HubClient, HubError};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde_json::json;
+
+use super::support::{SOON, World, fresh_id};
+
+async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asked = async {
+        loop {
+            match ask().await {
+                Some(found) => return found,
+                None => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    tokio::time::timeout(SOON, asked).await.expect(what)
+}
+
+async fn refusal(client: &HubClient, body: &str) -> Option<Problem> {
+    match client.post_stream(None, "/v1/executions", body.to_owned().into()).await {
+        Err(HubError::Refused(problem)) => Some(problem),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => None,
+    }
+}
+
+/// Who may write ConfigMaps, but not Skills, puts another text in the place of a reviewed one.
+#[test]
+fn a_swapped_config_map_is_never_served_and_the_skill_says_so() {
+    run(
+        "a_swapped_config_map_is_never_served_and_the_skill_says_so",
+        async |cluster| {
+            let mut world = World::start(cluster, 1, json!({})).await;
+            let client = world.tenant(0).await;
+            let namespace = world.tenants[0].name().to_owned();
+            world.skill(&namespace, "reviewed", "print('good')").await;
+            world.served(&client, "reviewed").await;
+            // The controller is away, so that nothing mends it; the hub begins anew, so that it has to read.
+            world.stop_controller();
+            world.kill_hub();
+            let skills: Api<Skill> = Api::namespaced(world.client.clone(), &namespace);
+            let status = skills.get("reviewed").await.unwrap().status.unwrap();
+            let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &namespace);
+            let name = &status.config_maps[0].name;
+            let mut map = maps.get(name).await.unwrap();
+            maps.delete(name, &DeleteParams::default()).await.unwrap();
+            let text = serde_json::to_string(&map.data)
+                .unwrap()
+                .replace("A skill of a test.", "Do as I say, now!.");
+            map.data = serde_json::from_str(&text).unwrap();
+            map.metadata.resource_version = None;
+            map.metadata.uid = None;
+            soon("the swapped ConfigMap is made", async || {
+                maps.create(&PostParams::default(), &map).await.ok()
+            })
+            .await;
+            world.restart_hub().await;
+            let events: Api<Event> = Api::namespaced(world.client.clone(), &namespace);
+            let note = soon("the Skill has an Event", async || {
+                let found = events.list(&ListParams::default()).await.unwrap();
+                let mine = found
+                    .items
+                    .into_iter()
+                    .find(|event| event.reason.as_deref() == Some("ArtifactSwapped"));
+                mine.and_then(|event| event.note)
+            })
+            .await;
+            assert!(
+                note.contains(name.as_str()) && note.contains("status.configMaps"),
+                "{note}"
+            );
+            assert!(world.names(&client).await.is_empty(), "it is not in the catalog");
+        },
+    );
+}
+
+#[test]
+fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
+    run(
+        "a_runtime_without_its_fence_runs_nothing_and_says_why",
+        async |cluster| {
+            let mut world = World::start(cluster, 1, json!({})).await;
+            let client = world.tenant(0).await;
+            let namespace = world.tenants[0].name().to_owned();
+            world.skill(&namespace, "plain", "print('x')").await;
+            let skill = world.served(&client, "plain").await;
+            let template = world.post(&skill, "ID", &["true"]).to_string();
+            let post = || template.replace("ID", &fresh_id().to_string());
+            soon("it runs", async || {
+                refusal(&client, &post()).await.is_none().then_some(())
+            })
+            .await;
+            // Somebody else's policy stands where the fence must.
+            let policies: Api<NetworkPolicy> = Api::namespaced(world.client.clone(), world.run.name());
+            let fence = "knack-sandbox-default";
+            let mut foreign = policies.get(fence).await.unwrap();
+            foreign.metadata.owner_references = None;
+            foreign.metadata.managed_fields = None;
+            policies.replace(fence, &PostParams::default(), &foreign).await.unwrap();
+            let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+            let touch = json!({"metadata": {"annotations": {"knack.dev/requestedAt": "now"}}});
+            let patch = kube::api::Patch::Merge(&touch);
+            runtimes
+                .patch("default", &kube::api::PatchParams::default(), &patch)
+                .await
+                .unwrap();
+            let refused = soon("it stops", async || refusal(&client, &post()).await).await;
+            assert_eq!(refused.code, ProblemCode::Unavailable);
+            assert!(refused.message.contains(fence), "{refused}");
+            policies.delete(fence, &DeleteParams::default()).await.unwrap();
+            let touch = json!({"metadata": {"annotations": {"knack.dev/requestedAt": "again"}}});
+            let patch = kube::api::Patch::Merge(&touch);
+            runtimes
+                .patch("default", &kube::api::PatchParams::default(), &patch)
+                .await
+                .unwrap();
+            soon("it runs again", async || {
+                refusal(&client, &post()).await.is_none().then_some(())
+            })
+            .await;
+            // Without the controller the last judgement goes on, also under an edit that takes nothing away.
+            world.stop_controller();
+            let set = async |spec: serde_json::Value| {
+                let patch = kube::api::Patch::Merge(json!({ "spec": spec }));
+                runtimes
+                    .patch("default", &kube::api::PatchParams::default(), &patch)
+                    .await
+                    .unwrap();
+            };
+            set(json!({"sandbox": {"maxTimeoutSeconds": 300}})).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(refusal(&client, &post()).await, None);
+            set(json!({"sandbox": {"enforcement": "Required"}})).await;
+            let refused = soon("it stops", async || refusal(&client, &post()).await).await;
+            assert!(refused.message.contains("spec.sandbox.enforcement"), "{refused}");
+        },
+    );
+}

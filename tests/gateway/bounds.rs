@@ -1,0 +1,161 @@
+//! Clients that hold what they do not use: they hinder nobody, and are closed.
+
+use std::time::{Duration, Instant};
+
+use knack::gateway::budget::BodyTimes;
+use knack::gateway::server::BOUNDS;
+use knack::serving::{Bounds, Closed};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::support::{Running, Start, start};
+
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_mins(1);
+const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
+
+async fn connect(knack: &Running, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(knack.url.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream
+}
+
+fn head(path: &str, length: usize) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n")
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Reads to the end of the connection; a reset is an end too.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+        .await
+        .unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_silent_sockets_hinder_nobody() {
+    let knack = start(Start {
+        script: ECHO.to_owned(),
+        ..Start::default()
+    })
+    .await;
+    let mut silent = Vec::new();
+    for n in 0..200 {
+        let text = match n % 4 {
+            0 => String::new(),
+            1 => "POST /v1/chat/completions HTTP/1.1\r\nhost: loc".to_owned(),
+            2 => head("/v1/chat/completions", 32 << 20),
+            _ => head("/v1/messages", 32 << 20) + "{",
+        };
+        silent.push(connect(&knack, &text).await);
+    }
+    let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let begun = Instant::now();
+        let answer = knack.send(knack.chat(&body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        took.push(begun.elapsed());
+    }
+    took.sort();
+    assert!(took[98] < Duration::from_secs(1), "p99 {:?}", took[98]);
+    let held = knack.gateway.requests.process().held_bytes();
+    assert!(held < 1 << 20, "what is announced is not held: {held}");
+    drop(silent);
+    until("all is given back", || {
+        knack.gateway.requests.process().held_bytes() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_head_or_a_body_that_does_not_come_is_told_so_and_closed() {
+    let knack = start(Start {
+        script: ECHO.to_owned(),
+        bounds: Bounds {
+            head: Duration::from_millis(300),
+            ..BOUNDS
+        },
+        times: BodyTimes {
+            arrive: Duration::from_secs(5),
+            silence: Duration::from_millis(300),
+        },
+        ..Start::default()
+    })
+    .await;
+    let mut half = connect(&knack, "POST /v1/chat/completions HTTP/1.1\r\n").await;
+    assert_eq!(rest(&mut half).await, "");
+    until("counted", || {
+        knack.gateway.metrics.connections.closed(Closed::Head) == 1
+    })
+    .await;
+    for (path, shape) in [
+        ("/v1/chat/completions", "\"error\":{\"message\":"),
+        ("/v1/messages", "\"type\":\"error\""),
+    ] {
+        let mut silent = connect(&knack, &(head(path, 1000) + "{\"model\"")).await;
+        let text = rest(&mut silent).await;
+        assert!(text.starts_with("HTTP/1.1 408") && text.contains(shape), "{text}");
+        assert!(text.contains("did not arrive in time"), "{text}");
+    }
+    // A body that is passed on ends with its sender too.
+    let mut proxied = connect(&knack, &(head("/v1/files", 1000) + "x")).await;
+    let text = rest(&mut proxied).await;
+    assert!(
+        text.starts_with("HTTP/1.1 4") || text.starts_with("HTTP/1.1 502"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn readers_that_stop_are_closed_and_their_answers_end() {
+    let upstream = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = upstream.local_addr().unwrap();
+    // A provider that streams for ever to whoever asks.
+    let endless = axum::Router::new().fallback(|| async {
+        let event = bytes::Bytes::from(format!("data: {{\"x\":\"{}\"}}\n\n", "x".repeat(60 << 10)));
+        let pieces = futures::stream::repeat_with(move || Ok::<_, std::io::Error>(event.clone()));
+        (
+            [("content-type", "text/event-stream")],
+            axum::body::Body::from_stream(pieces),
+        )
+    });
+    let serving = tokio::spawn(async move { axum::serve(upstream, endless).await });
+    let knack = start(Start {
+        upstream: Some(format!("http://{address}")),
+        bounds: Bounds {
+            stalled: Duration::from_millis(500),
+            ..BOUNDS
+        },
+        ..Start::default()
+    })
+    .await;
+    let body = json!({"model": "gpt-x", "stream": true, "messages": [{"role": "user", "content": "go"}]}).to_string();
+    let mut stopped = Vec::new();
+    for _ in 0..20 {
+        let text = head("/v1/chat/completions", body.len()).replace("\r\n\r\n", "\r\nx-knack-skills: none\r\n\r\n");
+        stopped.push(connect(&knack, &(text + &body)).await);
+    }
+    until("all are closed", || {
+        knack.gateway.metrics.connections.closed(Closed::Stalled) == 20
+    })
+    .await;
+    until("all answers have ended", || {
+        knack.lines.text().matches("client left").count() == 20
+    })
+    .await;
+    assert_eq!(knack.gateway.requests.process().held_bytes(), 0);
+    serving.abort();
+}

@@ -1,0 +1,222 @@
+//! Memory under the limit of a control group: large bodies are answered or refused, and the process lives.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::process::{Child, Command};
+
+use super::runner;
+use super::support::{client, write};
+
+const MIB: usize = 1 << 20;
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// A memory control group of this test's own; removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None`: this user or this machine cannot make one.
+    fn new(limit_bytes: usize) -> Option<Self> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = |controller: &str| {
+            let line = groups.lines().find(|line| line.split(':').nth(1) == Some(controller))?;
+            line.splitn(3, ':')
+                .nth(2)
+                .map(|path| path.trim_start_matches('/').to_owned())
+        };
+        let candidates = [
+            (
+                Path::new("/sys/fs/cgroup/memory"),
+                own("memory"),
+                "memory.limit_in_bytes",
+            ),
+            (Path::new("/sys/fs/cgroup"), own(""), "memory.max"),
+        ];
+        for (top, path, file) in candidates {
+            let Some(path) = path else { continue };
+            let folder = top.join(path).join(format!("knack-test-{}", std::process::id()));
+            if std::fs::create_dir(&folder).is_err() {
+                continue;
+            }
+            let group = Self(folder);
+            if std::fs::write(group.0.join(file), limit_bytes.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Group {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nothing can await in a drop; the kernel frees the group within milliseconds"
+    )]
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A provider that reads bodies and keeps nothing.
+async fn provider() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answer = |body: axum::body::Body| async move {
+        use futures::StreamExt as _;
+        let mut pieces = body.into_data_stream();
+        while let Some(Ok(_)) = pieces.next().await {}
+        let text = r#"{"id":"r","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"read"}}]}"#;
+        ([("content-type", "application/json")], text)
+    };
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    url
+}
+
+struct Limited {
+    child: Child,
+    url: String,
+    _folder: tempfile::TempDir,
+    _group: Group,
+}
+
+async fn limited(group: Group, upstream: &str) -> Limited {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "skills/always/SKILL.md", super::support::ALWAYS);
+    let join = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
+    let child = Command::new("sh")
+        .args([
+            "-c",
+            &join,
+            "sh",
+            env!("CARGO_BIN_EXE_knack"),
+            "dev",
+            "skills",
+            "--listen",
+            "127.0.0.1:0",
+        ])
+        .args([
+            "--no-local-executor",
+            "--print-port-file",
+            "port",
+            "--upstream",
+            upstream,
+        ])
+        .current_dir(folder.path())
+        .env("KNACK_RUNNER", runner::binary())
+        .env("XDG_STATE_HOME", folder.path().join("state"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let port = loop {
+        match std::fs::read_to_string(folder.path().join("port")) {
+            Ok(port) if port.ends_with('\n') => break port.trim().to_owned(),
+            _ => assert!(begun.elapsed() < PATIENCE, "no port"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    Limited {
+        child,
+        url: format!("http://127.0.0.1:{port}"),
+        _folder: folder,
+        _group: group,
+    }
+}
+
+impl Limited {
+    async fn chat(&self, body: bytes::Bytes) -> Result<reqwest::Response, reqwest::Error> {
+        let request = client().post(format!("{}/v1/chat/completions", self.url));
+        request.bearer_auth("k").body(body).send().await
+    }
+
+    async fn held(&self) -> u64 {
+        let text = client().get(format!("{}/metrics", self.url)).send().await.unwrap();
+        let text = text.text().await.unwrap();
+        let line = text.lines().find(|line| line.starts_with("knack_gateway_memory_bytes"));
+        line.and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap()
+    }
+
+    fn resident_mib(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
+    }
+}
+
+fn body(bytes: usize) -> bytes::Bytes {
+    let text = "x".repeat(bytes - 100);
+    format!(r#"{{"model":"gpt-x","messages":[{{"role":"user","content":"{text}"}}]}}"#).into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
+    let Some(group) = Group::new(256 * MIB) else {
+        eprintln!("SKIPPED: no memory control group can be made here (root, and a writable /sys/fs/cgroup)");
+        return;
+    };
+    let knack = Arc::new(limited(group, &provider().await).await);
+    let large = body(31 * MIB);
+    let sending: Vec<_> = (0..64)
+        .map(|_| {
+            let (knack, body) = (Arc::clone(&knack), large.clone());
+            tokio::spawn(async move {
+                let answer = knack.chat(body).await.unwrap();
+                let status = answer.status().as_u16();
+                let retry = answer.headers().contains_key("retry-after");
+                (status, retry, answer.text().await.unwrap())
+            })
+        })
+        .collect();
+    // Others go on meanwhile.
+    let small = body(20 << 10);
+    let mut took = Vec::new();
+    while took.len() < 200 || (sending.iter().any(|sending| !sending.is_finished()) && took.len() < 5000) {
+        let begun = Instant::now();
+        let answer = knack.chat(small.clone()).await.unwrap();
+        assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
+        took.push(begun.elapsed());
+    }
+    let mut counts = [0, 0];
+    for sending in sending {
+        match tokio::time::timeout(PATIENCE, sending).await.unwrap().unwrap() {
+            (200, _, text) => {
+                assert!(text.contains("read"), "{text}");
+                counts[0] += 1;
+            }
+            (503, true, text) => {
+                assert!(text.contains("too many large requests"), "{text}");
+                counts[1] += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(counts[0] + counts[1], 64);
+    took.sort();
+    let [p50, p99] = [50, 99].map(|percent| took[took.len() * percent / 100]);
+    eprintln!(
+        "answered and refused: {counts:?}; others: {} with p50 {p50:?} and p99 {p99:?}; {} MiB",
+        took.len(),
+        knack.resident_mib()
+    );
+    // 2 GiB go through this process and that one, without optimisation: the slowest wait for a processor, not for the gateway.
+    assert!(p50 < Duration::from_secs(1), "{p50:?}");
+    let begun = Instant::now();
+    while knack.held().await > 0 {
+        assert!(begun.elapsed() < PATIENCE, "the budget is given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let alone = knack.chat(large).await.unwrap();
+    assert_eq!(alone.status(), 200, "who tries again later is answered");
+    drop(alone);
+    assert!(knack.resident_mib() < 128, "{} MiB stay", knack.resident_mib());
+}

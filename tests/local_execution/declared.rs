@@ -1,0 +1,104 @@
+//! Declared tools and granted environment values.
+
+use knack::execution::{ExecutionRequest, Executor as _, InputFile, Program, SkillMount, WorkingDirectory};
+use knack_skill::call::ToolRun;
+use tokio_util::sync::CancellationToken;
+
+use super::{executor, python, run, skill};
+
+#[tokio::test]
+async fn the_environment_is_built_and_holds_only_what_was_granted() {
+    // `CARGO_MANIFEST_DIR` stands for a secret of the process that nobody granted.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let script = "import os\nprint(os.environ.get('GRANTED'), 'CARGO_MANIFEST_DIR' in os.environ)";
+    let mut request = declared(&[("scripts/run.py", script)], &["python3", "scripts/run.py"]);
+    request.env.insert("GRANTED".into(), "value".into());
+    let result = run(&executor(0).await, request).await;
+    assert_eq!(result.stdout.text(), "value False\n");
+}
+
+/// A request of a declared tool, whose command this is, and which asks for `GRANTED`.
+fn declared(files: &[(&str, &str)], command: &[&str]) -> ExecutionRequest {
+    let skill = skill("tool", files);
+    let tool = ToolRun {
+        skill: skill.id.clone(),
+        tool: "run".into(),
+        arguments: serde_json::Map::new(),
+        argv: command.iter().map(ToString::to_string).collect(),
+        env: vec!["GRANTED".into()],
+        is_open: false,
+    };
+    let mount = SkillMount {
+        name: "tool".into(),
+        skill,
+    };
+    ExecutionRequest::of_tool(python("declared", "").id, "test", tool, mount)
+}
+
+/// A run with granted values is the declared command in its own folder, and nothing beside it.
+#[tokio::test]
+async fn values_for_anything_but_a_declared_tool_are_refused_by_every_executor() {
+    type Change = fn(&mut ExecutionRequest);
+    let changes: [(Change, &str); 9] = [
+        (|request| request.tool = None, "declared tools only"),
+        (
+            |request| request.program = python("1", "steal()").program,
+            "not its command",
+        ),
+        (
+            |request| {
+                request.program = Program::Command {
+                    argv: vec!["python3".into(), "-c".into(), "steal()".into()],
+                }
+            },
+            "not its command",
+        ),
+        (
+            |request| request.working_directory = WorkingDirectory::Work,
+            "runs in its skill's folder",
+        ),
+        (
+            |request| {
+                request.mounts.push(SkillMount {
+                    name: "node_modules".into(),
+                    skill: skill("other", &[]),
+                });
+            },
+            "exactly its own skill",
+        ),
+        (
+            |request| request.mounts[0].skill = skill("other", &[]),
+            "exactly its own skill",
+        ),
+        (
+            |request| request.inputs = vec![file("usercustomize.py")],
+            "not below inputs/",
+        ),
+        (
+            |request| request.inputs = vec![file("inputs/.npmrc")],
+            "begin with a dot",
+        ),
+        (
+            |request| drop(request.env.insert("OTHER".into(), "x".into())),
+            "does not ask for OTHER",
+        ),
+    ];
+    let executor = executor(0).await;
+    for (change, said) in changes {
+        let mut request = declared(&[("scripts/run.py", "")], &["python3", "scripts/run.py"]);
+        request.env.insert("GRANTED".into(), "value".into());
+        change(&mut request);
+        let error = executor.execute(request, CancellationToken::new()).await.unwrap_err();
+        assert!(
+            error.metric_label() == "invalid" && error.to_string().contains(said),
+            "{said}: {error}"
+        );
+    }
+}
+
+fn file(path: &str) -> InputFile {
+    InputFile {
+        path: path.into(),
+        bytes: "x".into(),
+    }
+}

@@ -1,0 +1,195 @@
+"""What tools/ must refuse, each with a doctored input beside a good one."""
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+# Tracked binaries.
+
+def judge(files):
+    """What tools/binaries.sh says of a repository with these files: (accepted, text)."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        for path, (data, mode) in files.items():
+            path = os.path.join(folder, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+            os.chmod(path, mode)
+        subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
+        with open(os.path.join(folder, "untracked"), "wb") as file:
+            file.write(b"\x7fELF\0")
+        done = subprocess.run([f"{ROOT}/tools/binaries.sh", folder], capture_output=True, text=True)
+        return done.returncode == 0, done.stderr
+
+
+@case
+def tracked_binaries_are_refused_by_path():
+    text = {"a.rs": (b"fn main() {}\n", 0o644), "run.sh": (b"#!/bin/sh\n", 0o755), "\u00e9.md": ("\u00e9\n".encode(), 0o644), "MZ.txt": (b"MZ is text", 0o644)}
+    accepted, said = judge(text)
+    expect(accepted, said)
+    with open("/bin/true", "rb") as file:
+        true = file.read()
+    for path, data, mode, what in [
+        ("evil", true, 0o755, "an ELF program"),
+        ("deep/in/a/folder", true, 0o644, "an ELF program"),
+        ("a.zip", b"PK\x03\x04rest", 0o644, "a zip archive"),
+        ("logo.png", b"\x89PNG\r\n\x1a\n\0", 0o644, "NUL"),
+        ("latin1.txt", b"caf\xe9", 0o644, "not UTF-8"),
+        ("program", b"no script", 0o755, "no script"),
+    ]:
+        accepted, said = judge({**text, path: (data, mode)})
+        expect(not accepted, f"{path} was accepted")
+        expect(re.search(rf"^  {re.escape(path)}: .*{what}", said, re.M), f"{path}: {said}")
+        expect("a.rs" not in said, said)
+
+
+# The audit.
+
+def checker():
+    spec = importlib.util.spec_from_file_location("dependencies", f"{ROOT}/tools/dependencies.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@case
+def licence_expressions_are_judged_as_spdx_means_them():
+    allows = checker().allows
+    allowed = {"MIT", "Apache-2.0", "BSD-3-Clause", "Apache-2.0 WITH LLVM-exception"}
+    for expression, expected in [
+        ("MIT", True), ("GPL-3.0", False), ("MIT OR GPL-3.0", True), ("MIT AND GPL-3.0", False), ("MIT/GPL-2.0", True),
+        ("(MIT OR GPL-3.0) AND BSD-3-Clause", True), ("(MIT OR Apache-2.0) AND GPL-3.0", False),
+        ("GPL-3.0 OR MIT AND BSD-3-Clause", True), ("Apache-2.0 WITH LLVM-exception", True), ("MIT WITH LLVM-exception", False),
+    ]:
+        expect(allows(expression, allowed) == expected, expression)
+    for broken in ["", "MIT AND", "(MIT", "MIT)", "OR MIT", "MIT MIT"]:
+        try:
+            allows(broken, allowed)
+        except ValueError:
+            continue
+        raise AssertionError(f"{broken!r} was read")
+
+
+def package(name, version, license="MIT", source=None, path="/r/Cargo.toml"):
+    return {"name": name, "version": version, "license": license, "source": source, "manifest_path": path}
+
+
+@case
+def each_rule_of_the_audit_refuses_what_breaks_it():
+    module = checker()
+    io_source = module.CRATES_IO
+    rules = {
+        "bans": {"multiple-versions": "deny", "deny": [{"name": "openssl-sys"}], "skip": [{"crate": "old@1.2", "reason": "x"}]},
+        "licenses": {"allow": ["MIT"]},
+    }
+
+    def problems(*packages):
+        by_id = {str(place): value for place, value in enumerate(packages)}
+        users = {id: {"user"} for id in by_id}
+        used = set()
+        found = [*module.bans(by_id, users, rules), *module.versions(by_id, users, rules, used), *module.licences(by_id, rules),
+                 *module.sources(by_id, "/r")]
+        return found, used
+
+    good = [package("a", "1.0.0", source=io_source), package("own", "0.1.0", license=None, path="/r/own/Cargo.toml")]
+    expect(problems(*good) == ([], set()), problems(*good))
+    for bad, part in [
+        (package("openssl-sys", "0.9.0", source=io_source), "is banned; user depends on it"),
+        (package("a", "2.0.0", source=io_source), "a is there in several versions"),
+        (package("b", "1.0.0", license="GPL-3.0", source=io_source), "is under 'GPL-3.0'"),
+        (package("b", "1.0.0", license=None, source=io_source), "names no licence"),
+        (package("b", "1.0.0", license="MIT AND", source=io_source), "cannot be read"),
+        (package("b", "1.0.0", source="git+https://example.com/b"), "not from crates.io"),
+        (package("b", "1.0.0", path="/elsewhere/Cargo.toml"), "outside of the repository"),
+    ]:
+        found, _ = problems(*good, bad)
+        expect(len(found) == 1 and part in found[0], f"{bad}: {found}")
+    # The older of two versions, with a reason.
+    old = [package("old", "1.2.9", source=io_source), package("old", "2.0.0", source=io_source)]
+    expect(problems(*old) == ([], {"old@1.2"}), problems(*old))
+    found, _ = problems(*old, package("old", "1.20.0", source=io_source))
+    expect(len(found) == 1, found)
+    expect(list(module.unknown({"bans": {"wildcards": "deny"}})), "an unknown rule was accepted")
+
+
+@case
+def a_skip_that_nothing_needs_fails_the_audit():
+    module = checker()
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{ROOT}/deny.toml") as file:
+            rules = file.read()
+        with open(f"{folder}/deny.toml", "w") as file:
+            file.write(rules.replace("skip = [", 'skip = [\n  { crate = "nobody@1", reason = "none" },'))
+        module.metadata = lambda *_: ({}, {})
+        sys.argv = ["dependencies.py", folder]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            failed = module.main()
+        expect(failed and "nobody@1 is not needed any more" in said.getvalue(), said.getvalue())
+
+
+# The summary.
+
+@case
+def a_test_that_did_nothing_counts_as_skipped():
+    with tempfile.TemporaryDirectory() as folder:
+        log = "\n".join([
+            "test a ... ok", "", "SKIPPED test b: KNACK_NO_CLUSTER=1", "test b ... ", "SKIPPED test c: KNACK_NO_CLUSTER=1", "ok",
+            "test result: ok. 5 passed; 1 failed; 1 ignored; 0 measured",
+        ])
+        environment = {**os.environ, "CARGO_TARGET_DIR": folder}
+        subprocess.run([f"{ROOT}/tools/summary.sh", "run", "rust", "echo", log], check=True, capture_output=True, env=environment)
+        subprocess.run([f"{ROOT}/tools/summary.sh", "run", "chart", "echo", "chart: 4 passed, 0 failed, 2 skipped"], check=True, capture_output=True, env=environment)
+        done = subprocess.run([f"{ROOT}/tools/summary.sh"], capture_output=True, text=True, env=environment)
+        expect(done.stdout.splitlines()[-1] == "7 passed, 1 failed, 5 skipped", done.stdout)
+        expect(done.returncode != 0, "a failure ended well")
+
+
+# The attacks, which leave programs behind.
+
+@case
+def attacks_do_not_run_in_a_checkout():
+    with tempfile.TemporaryDirectory() as folder:
+        inside = os.path.join(folder, "a", "b")
+        os.makedirs(inside)
+        os.mkdir(os.path.join(folder, ".git"))
+        attack = [sys.executable, "-B", f"{ROOT}/tests/attacks/attacks.py"]
+        for words in (["--control", "dropped_binary"], ["dropped_binary"], ["--each", "dropped_binary"]):
+            done = subprocess.run([*attack, *words], cwd=inside, capture_output=True, text=True)
+            expect(done.returncode == 1 and "in a git tree" in done.stderr, f"{words}: {done}")
+            expect(not os.listdir(inside), os.listdir(inside))
+        shutil.rmtree(os.path.join(folder, ".git"))
+        subprocess.run([*attack, "--control", "dropped_binary"], cwd=inside, capture_output=True, check=True)
+        expect(os.listdir(inside) == ["evil"], os.listdir(inside))
+
+
+failed = 0
+for run in CASES:
+    try:
+        run()
+        print(f"ok     {run.__name__}")
+    except Exception as error:
+        failed += 1
+        print(f"FAILED {run.__name__}: {type(error).__name__}: {error}")
+print(f"{len(CASES) - failed} passed, {failed} failed")
+sys.exit(failed > 0)
