@@ -20,6 +20,8 @@ if [ "${1:-}" = run ]; then
   shift 2
   log=$folder/$name.log
   echo "== $name"
+  # A panic's message names its place; the backtrace of an async test is two hundred lines of runtime that hide it.
+  export RUST_BACKTRACE=0
   status=0
   "$@" > >(tee "$log") 2>&1 || status=$?
   # The log is complete once tee has ended.
@@ -28,9 +30,19 @@ if [ "${1:-}" = run ]; then
   exit "$status"
 fi
 
+# What the failed tests of one log said, from cargo's sections "---- NAME stdout ----": their last lines hold the panic.
+failures() {
+  awk -v lines=25 '
+    function show(  i) { for (i = (n > lines ? n - lines : 0); i < n; i++) print "  " kept[i]; n = 0 }
+    /^---- .* stdout ----$/ { show(); inside = 1; print; next }
+    /^failures:$/ { if (inside) show(); inside = 0 }
+    inside && NF { kept[n++] = $0 }' "$1"
+}
+
 passed=0 failed=0 skipped=0
 for file in "$folder"/*.count; do
   read -r p f s <"$file"
+  [ "$f" = 0 ] || failures "${file%.count}.log"
   printf '%-10s %5d passed %3d failed %3d skipped\n' "$(basename "$file" .count)" "$p" "$f" "$s"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done

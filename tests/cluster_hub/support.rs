@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
@@ -24,8 +25,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// How long anything that should come soon may take on a busy machine.
-pub(crate) const SOON: Duration = cluster_support::STILL;
+/// How long anything that should come soon may take on a busy machine. Shorter than the watch over the test's progress, which cannot say
+/// what was waited for.
+pub(crate) const SOON: Duration = cluster_support::STILL.saturating_sub(Duration::from_mins(1));
 
 /// How often a condition without a signal is asked for.
 const POLL: Duration = Duration::from_millis(50);
@@ -59,6 +61,13 @@ impl Process {
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Panics if it has ended, with what it said last.
+    pub(crate) fn assert_runs(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("{}: {status}", self.log.display());
+        }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -203,6 +212,7 @@ impl World {
         };
         world.start_controller();
         world.authorities = world.mount_certificates().await;
+        cluster_support::progress("the certificates are there");
         world
     }
 
@@ -221,8 +231,9 @@ impl World {
 
     /// Starts the hub, or starts it again after it was killed.
     pub(crate) async fn restart_hub(&mut self) {
-        self.hub = Some(self.replica("hub", self.port));
-        self.wait_for_hub().await;
+        let mut hub = self.replica("hub", self.port);
+        self.wait_for_hub(&self.url(), || hub.assert_runs()).await;
+        self.hub = Some(hub);
     }
 
     /// SIGKILL to the hub.
@@ -244,15 +255,16 @@ impl World {
         words
     }
 
-    async fn wait_for_hub(&self) {
-        self.wait_for_hub_at(&self.url()).await;
-    }
-
     /// Waits until a hub answers at a URL.
     pub(crate) async fn wait_for_hub_at(&self, url: &str) {
+        self.wait_for_hub(url, || {}).await;
+    }
+
+    async fn wait_for_hub(&self, url: &str, mut meanwhile: impl FnMut()) {
         let client = self.hub_client_at(url, &self.token(&self.run, "default", "knack").await);
         tokio::time::timeout(SOON, async {
             while client.get::<Version>("/v1/version").await.is_err() {
+                meanwhile();
                 tokio::time::sleep(POLL).await;
             }
         })
@@ -469,12 +481,21 @@ async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace
     api.patch("default", &params, &Patch::Apply(&body)).await.unwrap();
 }
 
+/// Ports of tests: below those that the kernel gives to outgoing connections (32768 and up), so that no connection takes one between
+/// its choice and its use, and none that waits for a server connects to itself. Node ports begin at 30000.
+const PORTS: std::ops::Range<u16> = 21_000..29_000;
+
+/// A port of loopback that nobody has, and that no other test of this process is given.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let ports = PORTS.end - PORTS.start;
+    // Processes of tests that follow each other begin at different places: connections of the last one may still linger.
+    let begin = std::process::id() % u32::from(ports);
+    (0..ports)
+        .map(|_| u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) + begin)
+        .map(|place| PORTS.start + u16::try_from(place % u32::from(ports)).unwrap())
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port")
 }
 
 /// Waits until a port of this machine is served.

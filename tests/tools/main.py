@@ -165,6 +165,19 @@ def a_test_that_did_nothing_counts_as_skipped():
         expect(done.returncode != 0, "a failure ended well")
 
 
+@case
+def what_failed_is_said_again_at_the_end():
+    with tempfile.TemporaryDirectory() as folder:
+        log = "\n".join([
+            "test a ... FAILED", "failures:", "", "---- a stdout ----", "", "panicked at a.rs:1:", "left is not right", "", "failures:", "    a", "",
+            "test result: FAILED. 1 passed; 1 failed",
+        ])
+        environment = {**os.environ, "CARGO_TARGET_DIR": folder}
+        subprocess.run([f"{ROOT}/tools/summary.sh", "run", "rust", "echo", log], check=True, capture_output=True, env=environment)
+        done = subprocess.run([f"{ROOT}/tools/summary.sh"], capture_output=True, text=True, env=environment)
+        expect(done.stdout.splitlines()[:3] == ["---- a stdout ----", "  panicked at a.rs:1:", "  left is not right"], done.stdout)
+
+
 # The attacks, which leave programs behind.
 
 @case
