@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use super::app::router;
 use super::client_auth::{self, ClientAuth};
 use super::state::Gateway;
+pub use crate::serving::Stopping;
 use crate::serving::{self, Bounds, Serving, Stop};
 
 /// Bounds of the listener.
@@ -25,23 +26,6 @@ pub const BOUNDS: Bounds = Bounds {
     stalled: Duration::from_mins(1),
     http2: true,
 };
-
-/// What happens after the stop signal, in this order.
-#[derive(Debug, Clone, Copy)]
-pub struct Stopping {
-    /// How long new connections are still taken, with `/readyz` failing: until load balancers have noticed.
-    pub pause: Duration,
-    /// How long running answers may take then.
-    pub drain: Duration,
-}
-
-impl Stopping {
-    /// Of a program that a person has started and ends: nobody else balances load to it, and nobody waits for minutes.
-    pub const AT_ONCE: Self = Self {
-        pause: Duration::ZERO,
-        drain: Duration::from_secs(25),
-    };
-}
 
 /// How a gateway is served.
 #[derive(Debug, Clone)]
@@ -90,6 +74,7 @@ pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Ou
     let ending = async {
         stop.await;
         gateway.drain();
+        stops.leave.cancel();
         tokio::time::sleep(stopping.pause).await;
         stops.close.cancel();
         tokio::time::sleep(stopping.drain).await;

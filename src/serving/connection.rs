@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use http::{Request, Response, Version};
+use http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,6 +16,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::answer::Answer;
@@ -54,6 +55,7 @@ pub(super) async fn serve(
         router: TowerToHyperService::new(router),
         activity: Arc::clone(&activity),
         peer,
+        leave: stop.leave.clone(),
     };
     let bounds = &serving.bounds;
     match &serving.tls {
@@ -96,6 +98,8 @@ async fn drive(
     let mut checks = tokio::time::interval(check_every(bounds));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut closing = false;
+    // One that is new by then serves on.
+    let is_new = stop.renew.is_cancelled();
     loop {
         tokio::select! {
             biased;
@@ -107,6 +111,10 @@ async fn drive(
             }
             () = stop.cut.cancelled() => return None,
             () = stop.close.cancelled(), if !closing => {
+                closing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = stop.renew.cancelled(), if !closing && !is_new => {
                 closing = true;
                 connection.as_mut().graceful_shutdown();
             }
@@ -149,6 +157,7 @@ struct Tracked {
     router: TowerToHyperService<Router>,
     activity: Arc<Activity>,
     peer: Peer,
+    leave: CancellationToken,
 }
 
 impl Service<Request<Incoming>> for Tracked {
@@ -161,8 +170,14 @@ impl Service<Request<Incoming>> for Tracked {
         let open = self.activity.open(multiplexed);
         request.extensions_mut().insert(self.peer);
         let (answer, activity) = (self.router.call(request), Arc::clone(&self.activity));
+        let leave = self.leave.clone();
         Box::pin(async move {
-            let answer = answer.await?;
+            let mut answer = answer.await?;
+            if leave.is_cancelled() && !multiplexed {
+                answer
+                    .headers_mut()
+                    .insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok(answer.map(|body| Answer::new(body, open, &activity, multiplexed)))
         })
     }

@@ -53,9 +53,30 @@ pub struct Bounds {
     pub http2: bool,
 }
 
+/// What happens after the stop signal, in this order.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopping {
+    /// How long new connections are still taken, with `/readyz` failing: until load balancers have noticed.
+    pub pause: Duration,
+    /// How long what is under way may take then.
+    pub drain: Duration,
+}
+
+impl Stopping {
+    /// Of a program that a person has started and ends: nobody else balances load to it, and nobody waits for minutes.
+    pub const AT_ONCE: Self = Self {
+        pause: Duration::ZERO,
+        drain: Duration::from_secs(25),
+    };
+}
+
 /// When a server ends.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
+    /// Answers over HTTP/1 say that their connection ends with them, so that clients take another one next time.
+    pub leave: CancellationToken,
+    /// Connections that are open end with the answer they are giving; new ones are accepted.
+    pub renew: CancellationToken,
     /// No connection is accepted any more; those that are open end with the answer they are giving.
     pub close: CancellationToken,
     /// Every connection that is still open is dropped.

@@ -234,6 +234,45 @@ async fn a_peer_without_a_place_hears_why_and_another_has_one() {
 }
 
 #[tokio::test]
+async fn who_leaves_says_so_and_still_serves_whoever_comes() {
+    let server = start(Bounds {
+        idle: PATIENCE,
+        ..BOUNDS
+    })
+    .await;
+    let mut kept = server.connect("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut first = [0; 1];
+    kept.read_exact(&mut first).await.unwrap();
+    let mut idle = server.connect("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    idle.read_exact(&mut first).await.unwrap();
+
+    server.stop.leave.cancel();
+    // Only this answer tells it, and its connection ends by that.
+    let mut told = server.connect("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let text = read(&mut told).await;
+    assert!(text.contains("connection: close") && text.ends_with("ok"), "{text}");
+
+    server.stop.renew.cancel();
+    assert!(read(&mut idle).await.ends_with("ok"), "an idle connection is closed");
+    let text = read(&mut kept).await;
+    assert!(
+        text.contains("\r\n4\r\n") && text.ends_with("0\r\n\r\n"),
+        "an answer is given to its end: {text}"
+    );
+    for http2 in [false, true] {
+        let text = client(http2)
+            .get(server.url("/slow"))
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await;
+        assert_eq!(text.unwrap(), "01234", "http2: {http2}");
+    }
+    assert!(!server.serving.is_finished());
+}
+
+#[tokio::test]
 async fn a_stop_lets_answers_end_and_a_cut_does_not() {
     let server = start(Bounds {
         stalled: PATIENCE,

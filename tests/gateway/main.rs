@@ -18,6 +18,7 @@ mod memory;
 mod observed;
 mod operator;
 mod refusals;
+mod rollout;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
