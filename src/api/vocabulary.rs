@@ -115,6 +115,8 @@ pub const CONDITION_ISOLATED: &str = "Isolated";
 
 /// Service of the hub, in the release namespace; also the first label of its certificate's names.
 pub const SERVICE_HUB: &str = "knack-hub";
+/// Kubernetes' label of an EndpointSlice with the name of its Service.
+pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Key of [`CONFIG_MAP_HUB_CA`] with the PEM of every authority that may be met.
 pub const KEY_HUB_CA: &str = "ca.crt";
 /// Audience of the tokens that clients of a shared gateway show to it. It is not the hub's: a gateway must not be able to

@@ -21,7 +21,9 @@ use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
 use crate::hub_client::replica_host;
+use crate::lease::identity_of;
 use crate::probes;
+use crate::serving::Stopping;
 use crate::telemetry::Tracer;
 
 /// Arguments of `knack hub`.
@@ -54,6 +56,18 @@ pub struct HubArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::START_TIMEOUT.as_secs(),
         value_parser = clap::value_parser!(u64).range(10..=1800))]
     start_timeout: u64,
+    /// Seconds after SIGTERM in which /readyz fails and everything is served on, until load balancers have noticed
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "KNACK_SHUTDOWN_PAUSE_SECONDS",
+        default_value_t = 5
+    )]
+    shutdown_pause_seconds: u64,
+    /// Seconds that runs under way may take after that to end where they began; what is left is handed over, and its callers
+    /// hear its end from the next owner
+    #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 60)]
+    drain_seconds: u64,
     /// Where callers of other replicas reach this one, as https://host:port; by default made from --pod-ip
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
@@ -109,7 +123,11 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
         probes_listener,
         ended.clone().cancelled_owned(),
     ));
-    let result = run(hub, certificate, listener, stop).await;
+    let stopping = Stopping {
+        pause: Duration::from_secs(args.shutdown_pause_seconds),
+        drain: Duration::from_secs(args.drain_seconds),
+    };
+    let result = run(hub, certificate, listener, stopping, stop).await;
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
@@ -160,8 +178,6 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         }
         (None, None) => bail!("--advertise: say where callers reach this replica, or set POD_IP"),
     };
-    // A pod's name outlives a restart of its container; what a process owned before its restart is not this one's.
-    let start = uuid::Uuid::new_v4().simple().to_string();
     let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
     Ok(HubSettings {
         namespace: args.installation.namespace.clone(),
@@ -173,7 +189,8 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         allow_image_tags: args.installation.allow_image_tags,
         runner_image: args.runner_image.clone(),
         priority_class: args.installation.sandbox_priority_class.clone(),
-        replica: format!("{}-{}", args.replica, &start[..8]),
+        // A pod's name outlives a restart of its container; what a process owned before its restart is not this one's.
+        replica: identity_of(&args.replica),
         address,
         tracer: Tracer::from_env("knack-hub").map_err(anyhow::Error::msg)?,
     })

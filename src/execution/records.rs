@@ -10,6 +10,7 @@
 //! until then. So "gone" never needs a look-up, and an id never runs twice.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub struct Records {
     /// What all tables of this process may keep together.
     memory: Option<MemoryBudget>,
     table: Mutex<Table>,
+    /// Runs that have not ended.
+    live: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -165,6 +168,7 @@ impl Records {
     pub fn sharing(settings: RecordSettings, memory: Option<MemoryBudget>) -> Arc<Self> {
         Arc::new(Self {
             memory,
+            live: AtomicUsize::new(0),
             table: Mutex::new(Table {
                 settings,
                 entries: HashMap::new(),
@@ -319,7 +323,13 @@ impl Records {
         self.lock().refused.insert(id);
     }
 
+    /// Executions that have not ended.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
     fn open(self: &Arc<Self>, table: &mut Table, key: Key, skill: Option<&str>) -> Claim {
+        self.live.fetch_add(1, Ordering::Relaxed);
         let (sender, outcome) = watch::channel(None);
         let cancel = CancellationToken::new();
         let live = Live {
@@ -513,6 +523,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        self.records.live.fetch_sub(1, Ordering::Relaxed);
         if !self.finished {
             // Only a panic or a runtime shutting down gets here; the id's own time is as good as any for the retention.
             let now = self.key.1.time();

@@ -22,6 +22,8 @@ use crate::hub_api::RuntimeName;
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// Looks after which counts that never stand still are written all the same: half a minute.
 const RESTLESS_LOOKS: u32 = 6;
+/// How often it is looked at whether the last runtime was handed over.
+const HELD_LOOK: Duration = Duration::from_millis(100);
 /// One call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -283,6 +285,17 @@ impl Executors {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("no answer in time".to_owned()),
+        }
+    }
+
+    /// Returns when this replica owns no runtime any more, and is not about to own one.
+    pub async fn handed_over(&self) {
+        let is_any_held = || {
+            let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            running.values().any(|entry| entry.executor.is_held())
+        };
+        while is_any_held() {
+            tokio::time::sleep(HELD_LOOK).await;
         }
     }
 

@@ -18,6 +18,7 @@ pub mod executors;
 pub mod in_service;
 mod judged;
 pub mod metrics;
+mod peers;
 pub mod routes;
 pub mod runtime_line;
 pub mod server;

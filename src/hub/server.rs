@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::net::TcpListener;
+use tokio::sync::watch as channel;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,6 +16,7 @@ use super::auth::{Access, Authenticator};
 use super::body::Bodies;
 use super::executors::Executors;
 use super::metrics::Metrics;
+use super::peers;
 use super::routes::{HubState, router};
 use super::settings::HubSettings;
 use super::tls::Certificate;
@@ -22,9 +24,10 @@ use super::views::Views;
 use super::watch::{self, Shared};
 use crate::api::vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
 use crate::execution::job::{JobClients, JobSettings, ResultMemory};
+use crate::lease::Peers;
 use crate::memory::MemoryBudget;
 use crate::probes::Probes;
-use crate::serving::{Bounds, Serving, Stop, serve};
+use crate::serving::{Bounds, Serving, Stop, Stopping, serve};
 
 /// Bounds of the listener. Each catalog stream and each execution has a connection: a thousand gateways with a few runs each,
 /// which may all come from one address where a mesh or a load balancer stands between.
@@ -38,8 +41,9 @@ const BOUNDS: Bounds = Bounds {
     stalled: Duration::from_mins(1),
     http2: false,
 };
-/// How long running streams may take after the stop signal: runs are handed over to the next owner anyway.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long handing over what is left at the end of the drain may take, and telling its callers: pods that stand idle are
+/// ended, Leases given back, results written.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often artifacts of deleted skills are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_mins(1);
 
@@ -75,6 +79,7 @@ impl Probes for HubProbes {
 pub struct Hub {
     state: Arc<HubState>,
     probes: Arc<HubProbes>,
+    peers: channel::Sender<Peers>,
     watches: tokio::task::JoinSet<()>,
 }
 
@@ -85,12 +90,15 @@ impl Hub {
         let memory = MemoryBudget::of_process();
         job_settings.memory = Some(ResultMemory::of(&memory));
         let (shared, metrics) = (Arc::new(Shared::default()), Arc::new(Metrics::default()));
+        let peers = channel::Sender::<Peers>::default();
+        job_settings.peers = peers.subscribe();
         let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), clients.events.clone(), &memory);
         let on_skill = {
             let artifacts = artifacts.clone();
             move |skill: &crate::api::Skill| artifacts.want(skill)
         };
         let mut watches = watch::spawn(client, &settings, &shared, on_skill);
+        watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
         let pruned = artifacts.clone();
         watches.spawn(async move {
             loop {
@@ -130,6 +138,7 @@ impl Hub {
         Self {
             state: Arc::new(state),
             probes,
+            peers,
             watches,
         }
     }
@@ -140,40 +149,73 @@ impl Hub {
     }
 }
 
-/// Serves until `stop`, then hands runtimes over and lets streams end within [`DRAIN_TIMEOUT`].
+/// Serves until `stop`, and then as [`Stopping`] says:
+///
+/// ```text
+/// stop ── pause ── drain ──────────────────────── end
+/// not ready; everything is served on
+/// each runtime is handed over as soon as nothing of it is under way
+///          catalogs end: their gateways go to another replica
+///                        what is left is handed over: its callers ask the next owner, by id
+/// ```
 pub async fn run(
     hub: Hub,
     certificate: Arc<Certificate>,
     listener: TcpListener,
+    stopping: Stopping,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let Hub { state, probes, watches } = hub;
-    let tasks = TaskTracker::new();
-    tasks.spawn(Arc::clone(&certificate).follow(stop.clone()));
+    let Hub {
+        state,
+        probes,
+        peers,
+        watches,
+    } = hub;
+    let (tasks, ending, catalogs, stops) = (
+        TaskTracker::new(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+        Stop::default(),
+    );
+    tasks.spawn(Arc::clone(&certificate).follow(ending.clone()));
     let executors = tasks.spawn(Arc::clone(&state.executors).follow(
         Arc::clone(&state.shared),
         Arc::clone(&state.metrics),
-        stop.clone(),
+        ending.clone(),
     ));
-    let stopping = Stop::default();
     let serving = Serving {
         bounds: BOUNDS,
         tls: Some(TlsAcceptor::from(Arc::new(certificate.server_config()))),
         metrics: state.metrics.listener.clone(),
     };
-    let router = router(Arc::clone(&state), stop.clone());
-    let connections = tasks.spawn(serve(listener, router, serving, stopping.clone()));
+    let router = router(Arc::clone(&state), catalogs.clone());
+    let connections = tasks.spawn(serve(listener, router, serving, stops.clone()));
     stop.cancelled().await;
     probes.draining.store(true, Ordering::Release);
-    stopping.close.cancel();
-    // The executors hand over first: their callers hear where to go, and their streams end by that.
+    peers.send_modify(Peers::leave);
+    stops.leave.cancel();
+    tokio::time::sleep(stopping.pause).await;
+    catalogs.cancel();
+    stops.renew.cancel();
+    if tokio::time::timeout(stopping.drain, state.executors.handed_over())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "runs still under way after {} s are left to the next owners",
+            stopping.drain.as_secs()
+        );
+    }
+    ending.cancel();
     let ended = async {
+        // The executors hand over first: their callers hear where to go, and their streams end by that.
         let _ = executors.await;
+        stops.close.cancel();
         let _ = connections.await;
     };
-    if tokio::time::timeout(DRAIN_TIMEOUT, ended).await.is_err() {
-        tracing::warn!("streams still open after {} s were cut", DRAIN_TIMEOUT.as_secs());
-        stopping.cut.cancel();
+    if tokio::time::timeout(HAND_OVER_TIMEOUT, ended).await.is_err() {
+        tracing::warn!("streams still open after {} s were cut", HAND_OVER_TIMEOUT.as_secs());
+        stops.cut.cancel();
     }
     drop(watches);
     Ok(())

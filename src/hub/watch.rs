@@ -18,7 +18,7 @@ use super::world::{Change, World, trim};
 use crate::api::{Skill, SkillRuntime};
 
 /// Load balancers drop idle watches, one at 240 s; asking anew after 200 s notices.
-const WATCH_TIMEOUT_SECONDS: u32 = 200;
+pub(super) const WATCH_TIMEOUT_SECONDS: u32 = 200;
 
 /// The world, and a number that grows with every change of it.
 #[derive(Debug)]

@@ -67,6 +67,8 @@ pub enum ProblemCode {
     NotOwner,
     /// 429: the queue is full or the wait was too long.
     TooManyRequests,
+    /// 429: too many callers that nobody knows yet come from one address at this moment. Nothing was judged: ask again soon.
+    Throttled,
     /// 500: the sandbox failed.
     Failed,
     /// 503: cannot be served now.
@@ -89,7 +91,7 @@ impl ProblemCode {
             Self::Gone => 410,
             Self::TooLarge => 413,
             Self::NotOwner => 421,
-            Self::TooManyRequests => 429,
+            Self::TooManyRequests | Self::Throttled => 429,
             Self::Failed | Self::Unknown => 500,
             Self::Unavailable => 503,
         }
@@ -108,6 +110,7 @@ impl ProblemCode {
             Self::TooLarge => "too_large",
             Self::NotOwner => "not_owner",
             Self::TooManyRequests => "too_many_requests",
+            Self::Throttled => "throttled",
             Self::Failed => "failed",
             Self::Unavailable => "unavailable",
             Self::Unknown => "unknown",
@@ -152,6 +155,7 @@ mod tests {
             ProblemCode::Invalid,
             ProblemCode::NotOwner,
             ProblemCode::TooManyRequests,
+            ProblemCode::Throttled,
             ProblemCode::TooSlow,
         ] {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());

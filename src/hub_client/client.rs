@@ -70,7 +70,10 @@ impl HubError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Broken(_) => true,
-            Self::Refused(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooSlow),
+            Self::Refused(problem) => matches!(
+                problem.code,
+                ProblemCode::Unavailable | ProblemCode::TooSlow | ProblemCode::Throttled
+            ),
             Self::Configuration(_) | Self::Protocol(_) => false,
         }
     }

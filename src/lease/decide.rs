@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use tokio::time::Instant;
 
+use super::spread::Turn;
 use crate::api::vocabulary::ANNOTATION_ADDRESS;
 
 /// Who holds a Lease, as far as this process knows.
@@ -33,6 +34,8 @@ pub struct Observed {
     seen: Option<(Option<String>, Option<String>, Instant)>,
     /// How long the foreign Lease holds without a change.
     lasts: Duration,
+    /// Since when it may be taken.
+    free_since: Option<Instant>,
 }
 
 impl Observed {
@@ -40,6 +43,16 @@ impl Observed {
     pub fn expires(&self) -> Option<Instant> {
         let (_, _, since) = self.seen.as_ref()?;
         Some(*since + self.lasts + Duration::from_millis(1))
+    }
+
+    /// The Lease is ours: what was seen before counts no more.
+    pub(super) fn forget(&mut self) {
+        (self.seen, self.free_since) = (None, None);
+    }
+
+    /// Since when the Lease may be taken, as far as it was looked at.
+    pub fn free_since(&self) -> Option<Instant> {
+        self.free_since
     }
 }
 
@@ -92,6 +105,26 @@ pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, no
         Decision::Take
     } else {
         Decision::Wait
+    }
+}
+
+/// Holds a taking back that is another replica's for `patience`.
+pub(super) fn defer(
+    observed: &mut Observed,
+    decision: Decision,
+    turn: Turn,
+    now: Instant,
+    patience: Duration,
+) -> Decision {
+    if !matches!(decision, Decision::Create | Decision::Take) {
+        observed.free_since = None;
+        return decision;
+    }
+    let since = *observed.free_since.get_or_insert(now);
+    match turn {
+        Turn::First => decision,
+        Turn::Later if now.duration_since(since) >= patience => decision,
+        Turn::Later | Turn::Never => Decision::Wait,
     }
 }
 
@@ -167,6 +200,48 @@ mod tests {
         );
         decide(&mut observed, Some(&lease("me", "2")), "me", end);
         assert_eq!(observed.expires(), None);
+    }
+
+    #[test]
+    fn who_is_not_first_waits_for_those_who_are() {
+        let (start, patience) = (Instant::now(), Duration::from_secs(3));
+        for (turn, seconds, expected) in [
+            (Turn::First, &[0][..], &[Decision::Take][..]),
+            (
+                Turn::Later,
+                &[0, 2, 3],
+                &[Decision::Wait, Decision::Wait, Decision::Take],
+            ),
+            (Turn::Never, &[0, 60], &[Decision::Wait, Decision::Wait]),
+        ] {
+            let mut observed = Observed::default();
+            let decided: Vec<Decision> = seconds
+                .iter()
+                .map(|seconds| start + Duration::from_secs(*seconds))
+                .map(|now| defer(&mut observed, Decision::Take, turn, now, patience))
+                .collect();
+            assert_eq!(decided, expected, "{turn:?}");
+        }
+        // Counted anew once somebody has held it in between.
+        let mut observed = Observed::default();
+        for (seconds, decision, expected) in [
+            (0, Decision::Create, Decision::Wait),
+            (2, Decision::Wait, Decision::Wait),
+            (4, Decision::Take, Decision::Wait),
+            (7, Decision::Take, Decision::Take),
+        ] {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(
+                defer(&mut observed, decision, Turn::Later, now, patience),
+                expected,
+                "{seconds}"
+            );
+        }
+        assert_eq!(
+            defer(&mut observed, Decision::Renew, Turn::Never, start, patience),
+            Decision::Renew,
+            "what is held is held"
+        );
     }
 
     #[test]

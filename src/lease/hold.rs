@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::decide::{Claim, Decision, Observed, decide, foreign_claim};
+use super::decide::{Claim, Decision, Observed, decide, defer, foreign_claim};
+use super::spread::{Spread, Turn};
 use crate::api::vocabulary::ANNOTATION_ADDRESS;
 
 /// Which Lease, who we are, and how fast a dead holder is followed.
@@ -40,6 +41,10 @@ pub struct LeaseSettings {
     pub standby: Duration,
     /// By which a standby is asked to look now.
     pub nudge: Nudge,
+    /// Which of the replicas should have it; absent: whoever comes first.
+    pub spread: Option<Spread>,
+    /// Whether it is wanted at this moment: a holder who wants it no more gives it back. Absent: always.
+    pub wanted: Option<watch::Receiver<bool>>,
 }
 
 impl LeaseSettings {
@@ -56,12 +61,26 @@ impl LeaseSettings {
             interval: Duration::from_secs(3),
             standby: Duration::from_secs(3),
             nudge: Nudge::default(),
+            spread: None,
+            wanted: None,
         }
+    }
+
+    /// How long a Lease that is free is left to a replica that should have it: until that one has looked for sure.
+    fn patience(&self) -> Duration {
+        self.standby + LOOK_MARGIN
+    }
+
+    fn turn(&self, gone: Option<&str>) -> Turn {
+        self.spread.as_ref().map_or(Turn::First, |spread| spread.turn(gone))
     }
 }
 
 /// Shortest pause between two looks at a foreign Lease, however many ask for it.
 const NUDGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a look at a Lease and its taking may last at a loaded API server, before another replica takes it.
+const LOOK_MARGIN: Duration = Duration::from_secs(5);
 
 /// Makes a standby look at its Lease soon: somebody needs the holder now, and it may be gone.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +90,18 @@ impl Nudge {
     /// Asks for a look within a second.
     pub fn look(&self) {
         self.0.notify_one();
+    }
+}
+
+/// Returns when the Lease is wanted, or when it is not.
+async fn is_wanted(wanted: Option<&mut watch::Receiver<bool>>, expected: bool) {
+    let is_so = match wanted {
+        Some(wanted) => wanted.wait_for(|wanted| *wanted == expected).await.is_ok(),
+        None => expected,
+    };
+    if !is_so {
+        // It is always wanted; or whoever wanted it is gone, and the shutdown is on its way.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -117,6 +148,11 @@ impl Lease {
         }
         let current = self.call(self.api.get_opt(&self.settings.name)).await?;
         let decision = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
+        let holder = current
+            .as_ref()
+            .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
+        let (turn, patience) = (self.settings.turn(holder), self.settings.patience());
+        let decision = defer(&mut self.observed, decision, turn, started, patience);
         let written = match decision {
             Decision::Wait => None,
             Decision::Create => {
@@ -147,6 +183,7 @@ impl Lease {
             ..foreign_claim(&written)
         };
         self.written = Some(written);
+        self.observed.forget();
         self.tell(claim);
     }
 
@@ -169,14 +206,37 @@ impl Lease {
             now + self.settings.standby,
             now + NUDGE_PAUSE.min(self.settings.standby),
         );
-        let due = self.observed.expires().map_or(due, |end| due.min(end.max(soonest)));
+        let free = self.observed.free_since();
+        let ends = [
+            self.observed.expires(),
+            free.map(|since| since + self.settings.patience()),
+        ];
+        let due = ends
+            .into_iter()
+            .flatten()
+            .fold(due, |due, end| due.min(end.max(soonest)));
         tokio::select! {
             () = sleep_until(due) => {}
             () = async {
-                self.settings.nudge.0.notified().await;
+                tokio::select! {
+                    () = self.settings.nudge.0.notified() => {}
+                    // It may be this one's turn now.
+                    () = self.peers_change(), if free.is_some() => {}
+                }
                 sleep_until(soonest).await;
             } => {}
         }
+    }
+
+    async fn peers_change(&self) {
+        if let Some(spread) = &self.settings.spread {
+            let mut peers = spread.peers.clone();
+            peers.mark_unchanged();
+            if peers.changed().await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Renews until the claim is lost, which is when this returns.
@@ -203,12 +263,21 @@ impl Lease {
 
     /// Acquires and renews until told to stop; then releases, so that another one need not wait.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        let mut wanted = self.settings.wanted.clone();
         let forever = async {
             loop {
+                is_wanted(wanted.as_mut(), true).await;
                 let claim = self.acquire().await;
                 info!(lease = %self.settings.name, namespace = %self.settings.namespace, transitions = claim.transitions, "lease acquired");
-                self.renew().await;
-                warn!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease lost");
+                tokio::select! {
+                    () = self.renew() => {
+                        warn!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease lost");
+                        continue;
+                    }
+                    () = is_wanted(wanted.as_mut(), false) => {}
+                }
+                self.release().await;
+                info!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease given back");
             }
         };
         tokio::select! {

@@ -9,8 +9,10 @@
 
 mod decide;
 mod hold;
+mod spread;
 #[cfg(test)]
 mod tests;
 
 pub use decide::{Claim, Decision, Observed, decide};
 pub use hold::{Lease, LeaseSettings, Nudge};
+pub use spread::{Peers, Spread, Turn, identity_of, preferred, replica_of};

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -150,6 +151,105 @@ async fn who_lost_the_lease_learns_it_by_the_refusal_and_a_nudge_finds_the_next_
         .await
         .unwrap()
         .unwrap();
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// Replicas of one Service, of which `ready` get traffic.
+fn peers(ready: &[&str]) -> watch::Sender<Peers> {
+    let peers = watch::Sender::<Peers>::default();
+    peers.send_modify(|peers| {
+        peers.see(
+            ready.iter().map(|name| (*name).to_owned()).collect(),
+            tokio::time::Instant::now(),
+        );
+    });
+    peers
+}
+
+#[tokio::test]
+async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_gives_it_back() {
+    let (client, _server) = start().await;
+    let best = preferred("n/r", ["a", "b"]).unwrap();
+    let other = if best == "a" { "b" } else { "a" };
+    let stop = CancellationToken::new();
+    let spread = |replica: &str, peers: &watch::Sender<Peers>| Spread {
+        replica: replica.to_owned(),
+        lease: "n/r".to_owned(),
+        peers: peers.subscribe(),
+    };
+    // Alone, it takes what it should not have.
+    let seen_by_other = peers(&[other]);
+    let (wanted, is_wanted) = watch::channel(true);
+    let (lease, mut held) = Lease::new(
+        client.clone(),
+        LeaseSettings {
+            spread: Some(spread(other, &seen_by_other)),
+            wanted: Some(is_wanted),
+            ..settings(&identity_of(other))
+        },
+    );
+    let mut running = vec![tokio::spawn(lease.run(stop.clone()))];
+    let mine = |claim: &Claim| claim.mine_until.is_some();
+    let patience = Duration::from_secs(60);
+    tokio::time::timeout(patience, held.wait_for(mine))
+        .await
+        .unwrap()
+        .unwrap();
+
+    let seen_by_best = peers(&["a", "b"]);
+    let (lease, mut taken) = Lease::new(
+        client.clone(),
+        LeaseSettings {
+            spread: Some(spread(best, &seen_by_best)),
+            ..settings(&identity_of(best))
+        },
+    );
+    running.push(tokio::spawn(lease.run(stop.clone())));
+    seen_by_other.send_modify(|peers| {
+        peers.see(["a", "b"].map(str::to_owned).into(), tokio::time::Instant::now());
+    });
+    // What is held is held, whoever should have it.
+    tokio::time::timeout(patience, taken.wait_for(|claim| claim.holder.is_some()))
+        .await
+        .unwrap()
+        .unwrap();
+    // Longer than a replica whose turn comes later waits: what was seen before it had the Lease must not count afterwards.
+    tokio::time::sleep(settings("x").standby + Duration::from_secs(6)).await;
+    assert!(held.borrow().mine_until.is_some());
+
+    wanted.send_replace(false);
+    tokio::time::timeout(patience, held.wait_for(|claim| !mine(claim)))
+        .await
+        .unwrap()
+        .unwrap();
+    // From now on it competes again, and lets the other go first.
+    wanted.send_replace(true);
+    tokio::time::timeout(patience, taken.wait_for(mine))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(held.borrow().mine_until.is_none());
+    assert_eq!(taken.borrow().transitions, 2, "nobody has had it in between");
+
+    stop.cancel();
+    for running in running {
+        running.await.unwrap();
+    }
+    // One that ends takes nothing, though nobody else is left.
+    let alone = peers(&[other]);
+    alone.send_modify(Peers::leave);
+    let (leaving, mut none) = Lease::new(
+        client,
+        LeaseSettings {
+            spread: Some(spread(other, &alone)),
+            ..settings(&identity_of(other))
+        },
+    );
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(leaving.run(stop.clone()));
+    let never = tokio::time::timeout(settings("x").duration, none.wait_for(mine)).await;
+    assert!(never.is_err());
     stop.cancel();
     running.await.unwrap();
 }

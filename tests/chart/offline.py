@@ -169,6 +169,19 @@ def a_mirror_takes_the_place_of_our_registry():
             raise AssertionError(word)
 
 
+def pods_are_given_the_time_that_they_take_to_end():
+    """The kubelet kills a component after its grace period: it covers the pause, the drain, and what follows them."""
+    for values in ({}, {"hub": {"shutdownPauseSeconds": 20, "drainSeconds": 300}, "gateway": {"shutdownPauseSeconds": 0, "drainSeconds": 1}}):
+        made = {d["metadata"]["name"]: d["spec"]["template"]["spec"] for d in documents(render(values)) if d["kind"] == "Deployment"}
+        for name, after in (("hub", 30), ("gateway", 10)):
+            pod = made["knack-" + name]
+            words = dict(word.lstrip("-").split("=", 1) for word in pod["containers"][0]["args"] if "=" in word)
+            told = int(words["shutdown-pause-seconds"]) + int(words["drain-seconds"])
+            set_to = {"shutdownPauseSeconds": 5, "drainSeconds": {"hub": 60, "gateway": 600}[name], **values.get(name, {})}
+            assert_equal(told, set_to["shutdownPauseSeconds"] + set_to["drainSeconds"], name + ": pause and drain")
+            assert_equal(pod["terminationGracePeriodSeconds"], told + after, name + ": grace period")
+
+
 def the_default_runtime_declares_its_languages():
     """It names its image itself, so the hub's default does not reach it: what the chart's image holds stands in its spec."""
     def declared(values):
@@ -329,6 +342,7 @@ def tests(report):
     report.check("alerts ask for metrics that exist", alerts_ask_for_metrics_that_exist)
     report.check("notes", notes_tell_what_to_do)
     report.check("a mirror takes the place of our registry", a_mirror_takes_the_place_of_our_registry)
+    report.check("pods are given the time that they take to end", pods_are_given_the_time_that_they_take_to_end)
     report.check("the default runtime declares its languages", the_default_runtime_declares_its_languages)
     report.check("notes warn of images by tag", notes_warn_of_images_by_tag)
     report.check("generated files are fresh", generated_files_are_fresh)

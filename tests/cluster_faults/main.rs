@@ -29,6 +29,8 @@ mod recovery;
 mod replicas;
 mod rotation;
 mod service;
+mod skill_run;
+mod spread;
 #[path = "../cluster_hub/support.rs"]
 #[expect(dead_code, reason = "some of it is for the hub's other tests")]
 mod support;

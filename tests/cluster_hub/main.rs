@@ -13,6 +13,7 @@ mod chat;
 #[path = "../otel/collector.rs"]
 #[expect(dead_code, reason = "some of it is for tests/otel")]
 mod collector;
+mod drain;
 mod gateway_auth;
 mod gateway_tenants;
 mod judged;

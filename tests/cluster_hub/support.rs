@@ -76,11 +76,21 @@ impl Process {
 
     /// Asks it to stop, and waits.
     pub(crate) fn stop(&mut self) {
+        self.terminate();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
         let pid = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let _ = self.child.wait();
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Stops and waits, as a crash would.

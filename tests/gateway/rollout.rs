@@ -101,6 +101,7 @@ async fn a_gateway_that_ends_cuts_no_answer() {
     std::fs::write(folder.path().join("ca.crt"), "").unwrap();
     let ((upstream, end), serves, probes) = (provider().await, port(), port());
     let child = Command::new(env!("CARGO_BIN_EXE_knack"))
+        .env("KNACK_LOG", "error")
         .args([
             "gateway",
             "--hub=https://127.0.0.1:1",

@@ -11,16 +11,15 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
-use super::recovery::recover;
+use super::ownership::Ownership;
 use super::settings::{JobClients, JobSettings};
-use super::term::{Foundation, Term};
+use super::term::Term;
 use super::view::{PodResources, RuntimeView};
-use crate::api::vocabulary::LEASE_RUNTIME_PREFIX;
 use crate::execution::check::check;
 use crate::execution::{
     Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, Missing,
 };
-use crate::lease::{Claim, Lease, LeaseSettings, Nudge};
+use crate::lease::Nudge;
 use crate::memory::MemoryShare;
 
 /// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds.
@@ -82,7 +81,7 @@ pub struct JobExecutor {
 
 /// Whether this replica serves the runtime.
 #[derive(Debug, Clone, Default)]
-enum State {
+pub(super) enum State {
     /// Nobody is known to.
     #[default]
     Unknown,
@@ -155,6 +154,12 @@ impl JobExecutor {
     #[must_use]
     pub fn is_owner(&self) -> bool {
         matches!(*self.state.borrow(), State::Serving(_))
+    }
+
+    /// Whether this replica owns the runtime, or is about to: then its end is not free of a gap.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(*self.state.borrow(), State::Serving(_) | State::TakingOver)
     }
 
     /// `Some` if another replica owns the runtime: where it answers, if it says so.
@@ -287,130 +292,6 @@ impl Executor for JobExecutor {
             missing: None,
             notes: Vec::new(),
             concurrency: view.max_runs,
-        }
-    }
-}
-
-/// The task that keeps the Lease and serves while it is held.
-struct Ownership {
-    nudge: Nudge,
-    clients: JobClients,
-    view: Arc<ArcSwap<RuntimeView>>,
-    settings: JobSettings,
-    state: watch::Sender<State>,
-    shutdown: CancellationToken,
-    /// The runtime is deleted.
-    retired: Arc<AtomicBool>,
-}
-
-impl Ownership {
-    async fn keep(self) {
-        let view = self.view.load_full();
-        let lease = LeaseSettings {
-            address: Some(self.settings.address.clone()),
-            // It goes with its runtime.
-            owner: Some(super::spec::owner(&view)),
-            duration: self.settings.lease_duration,
-            // Of 15 s: a runtime that does nothing costs one write in 5 s, and each standby one read in 7.5 s.
-            interval: self.settings.lease_duration / 3,
-            standby: self.settings.lease_duration / 2,
-            nudge: self.nudge.clone(),
-            ..LeaseSettings::new(
-                &view.namespace,
-                format!("{LEASE_RUNTIME_PREFIX}{}", view.name),
-                &self.settings.replica,
-            )
-        };
-        let (lease, mut claim) = Lease::new(self.clients.api.clone(), lease);
-        let release = CancellationToken::new();
-        let renewing = tokio::spawn(lease.run(release.clone()));
-        loop {
-            tokio::select! {
-                () = self.shutdown.cancelled() => break,
-                () = self.wait_for_lease(&mut claim) => {}
-            }
-            self.serve(claim.clone()).await;
-            if self.shutdown.is_cancelled() {
-                break;
-            }
-        }
-        self.state.send_replace(State::Standby { owner: None });
-        release.cancel();
-        // It only fails if it panicked; the Lease then runs out by itself.
-        let _ = renewing.await;
-    }
-
-    /// Waits until the Lease is ours and tells meanwhile whose it is.
-    async fn wait_for_lease(&self, claim: &mut watch::Receiver<Claim>) {
-        loop {
-            let now = claim.borrow_and_update().clone();
-            if now.is_mine(tokio::time::Instant::now()) {
-                return;
-            }
-            if now.holder.is_some() {
-                self.state.send_replace(State::Standby { owner: now.address });
-            }
-            if claim.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
-    async fn serve(&self, claim: watch::Receiver<Claim>) {
-        self.state.send_replace(State::TakingOver);
-        let over = CancellationToken::new();
-        let _ended = over.clone().drop_guard();
-        let view = self.view.load_full();
-        let begin = async {
-            let foundation = Foundation::lay(&self.clients, &view, &self.settings).await;
-            recover(&foundation, &view, &self.settings, &over).await;
-            Term::begin(
-                foundation,
-                Arc::clone(&self.view),
-                &self.settings,
-                claim.clone(),
-                over.clone(),
-            )
-        };
-        let term = tokio::select! {
-            term = begin => term,
-            () = lost(claim.clone()) => return,
-            () = self.shutdown.cancelled() => return,
-        };
-        tracing::info!(runtime = %view.reference(), "serves the runtime");
-        self.state.send_replace(State::Serving(Arc::clone(&term)));
-        tokio::select! {
-            () = lost(claim) => {
-                tracing::warn!(runtime = %view.reference(), "lost the runtime");
-                self.state.send_replace(State::Standby { owner: None });
-                over.cancel();
-                term.pool.abandon();
-            }
-            () = self.shutdown.cancelled() => {
-                self.state.send_replace(State::Standby { owner: None });
-                over.cancel();
-                term.pool.close().await;
-                if self.retired.load(Ordering::Relaxed) {
-                    term.end_pods().await;
-                }
-            }
-        }
-    }
-}
-
-/// Returns when the Lease is not ours any more, by its own clock.
-async fn lost(mut claim: watch::Receiver<Claim>) {
-    loop {
-        let until = claim.borrow_and_update().mine_until;
-        let Some(until) = until else { return };
-        tokio::select! {
-            changed = claim.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep_until(until) => {
-                if !claim.borrow().is_mine(tokio::time::Instant::now()) {
-                    return;
-                }
-            }
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::facts::PodFacts;
 use super::failure::trouble;
 use super::launch::{Launcher, Patience, Plan, Sandbox};
+use super::pods::PodState;
 use super::quiet::{Active, Quiet};
 use super::spec::pool_key;
 use super::view::RuntimeView;
@@ -30,6 +31,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often standing pods are looked at.
 const CHECK: Duration = Duration::from_secs(5);
+/// How long pods of a pool that is closed may take to end; an idle runner ends at once when told.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// What a pod must have left beyond the run's time limit (design.md section 7, "Job").
 pub(super) const SPARE: Duration = Duration::from_secs(30);
 
@@ -125,7 +128,7 @@ impl Pool {
         self.quiet.tell();
     }
 
-    /// Lets every pod go.
+    /// Lets every pod go, and waits until they have ended.
     pub(super) async fn close(&self) {
         let idle: Vec<Idle> = self
             .lock()
@@ -135,12 +138,16 @@ impl Pool {
                 std::mem::take(&mut slot.ready)
             })
             .collect();
-        for idle in idle {
+        let ended = idle.into_iter().map(|idle| async {
             let _ = idle.take.send(());
-            if let Ok(Some(sandbox)) = idle.held.await {
+            if let Ok(Some(mut sandbox)) = idle.held.await {
                 self.launcher.cluster.delete_job(&sandbox.job).await;
+                // A next owner that meets it on its way out may not learn that nothing has run in it.
+                let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, sandbox.state.wait_for(is_over)).await;
             }
-        }
+        });
+        futures::future::join_all(ended).await;
     }
 
     /// Lets go of every stream and touches no pod: another replica owns them now.

@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
 
 use crate::api::vocabulary::FIELD_MANAGER_HUB;
 use crate::events::Events;
 use crate::execution::records::RecordSettings;
+use crate::lease::Peers;
 use crate::memory::MemoryBudget;
 
 /// How long an attach connection may be silent: the client pings every 60 s, so 15 s more without an answer is a dead
@@ -57,7 +61,7 @@ impl fmt::Debug for JobClients {
 /// Settings of an executor that are the process's, not the runtime's.
 #[derive(Clone)]
 pub struct JobSettings {
-    /// This replica, unique among replicas and over restarts; the holder of the Leases.
+    /// This replica, unique among replicas and over restarts ([`crate::lease::identity_of`]); the holder of the Leases.
     pub replica: String,
     /// Where other replicas' callers reach this one: `https://host:port`. Written into the Lease.
     pub address: String,
@@ -78,6 +82,10 @@ pub struct JobSettings {
     pub memory: Option<ResultMemory>,
     /// A TCP listener of this process, as pods reach it, that the isolation probe dials; absent: no probe.
     pub probe: Option<SocketAddr>,
+    /// The replicas over which runtimes are spread; by default nobody knows them, and who has a runtime keeps it.
+    pub peers: watch::Receiver<Peers>,
+    /// Held while a runtime moves to the replica that should have it: one at a time, of all runtimes of this process.
+    pub(super) moves: Arc<Mutex<()>>,
 }
 
 impl JobSettings {
@@ -105,6 +113,8 @@ impl JobSettings {
             max_finished: Self::MAX_FINISHED,
             memory: None,
             probe: None,
+            peers: watch::channel(Peers::default()).1,
+            moves: Arc::default(),
         }
     }
 }

@@ -53,6 +53,10 @@ pub(super) struct Term {
     pub(super) over: CancellationToken,
     claim: watch::Receiver<LeaseClaim>,
     running: std::sync::atomic::AtomicUsize,
+    /// Callers that are being answered.
+    attended: std::sync::atomic::AtomicUsize,
+    /// Executions that were asked for, in all.
+    asked: std::sync::atomic::AtomicUsize,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -139,6 +143,8 @@ impl Term {
             over,
             claim,
             running: std::sync::atomic::AtomicUsize::new(0),
+            attended: std::sync::atomic::AtomicUsize::new(0),
+            asked: std::sync::atomic::AtomicUsize::new(0),
             _tasks: tasks,
         })
     }
@@ -165,6 +171,18 @@ impl Term {
         }
     }
 
+    /// Executions that wait, run, or whose callers are still being told.
+    pub(super) fn in_flight(&self) -> usize {
+        self.records
+            .live()
+            .max(self.attended.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// How many executions were asked for in this term.
+    pub(super) fn asked(&self) -> usize {
+        self.asked.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Claims and runs, or joins the run of the same id.
     pub(super) async fn execute(
         self: &Arc<Self>,
@@ -172,6 +190,7 @@ impl Term {
         cancel: &CancellationToken,
         events: mpsc::Sender<Event>,
     ) -> Outcome {
+        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let is_required = self.view.load().requires_isolation;
         if let Some(missing) = self.isolation.load().refusal(is_required) {
             return Err(ExecutionError::Unavailable(missing));
@@ -203,6 +222,7 @@ impl Term {
         cancel: &CancellationToken,
         events: &mpsc::Sender<Event>,
     ) -> Outcome {
+        let _attended = Running::one(&self.attended);
         // Whoever goes away without a word leaves the run going for a while.
         let mut patient = Patient {
             waiter: Some(waiter),

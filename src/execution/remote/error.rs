@@ -57,7 +57,7 @@ pub fn error_of_problem(problem: Problem) -> ExecutionError {
             format!("the hub refuses this gateway: {}", problem.message),
             "an administrator can allow it on the SkillRuntime (allowedCallers) or by RBAC (verb use)",
         )),
-        ProblemCode::Unavailable | ProblemCode::TooSlow => match problem.failure {
+        ProblemCode::Unavailable | ProblemCode::TooSlow | ProblemCode::Throttled => match problem.failure {
             Some(failure) => of_failure(*failure, problem.message),
             None => ExecutionError::Unavailable(Missing::new(problem.message, "try again later")),
         },

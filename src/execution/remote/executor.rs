@@ -199,7 +199,8 @@ impl RemoteExecutor {
                         Next::Over(error_of_problem(problem))
                     }
                 }
-                ProblemCode::TooSlow => Next::Wait("the hub is busy".to_owned()),
+                // Who asks was not looked at: after a hub was replaced, many ask at once.
+                ProblemCode::TooSlow | ProblemCode::Throttled => Next::Wait("the hub is busy".to_owned()),
                 // Unavailable with a failure of the cluster is an answer; without, a replica that cannot answer now.
                 ProblemCode::Unavailable if problem.failure.is_none() => {
                     tries.unavailable += 1;

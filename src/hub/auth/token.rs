@@ -73,7 +73,7 @@ impl Authenticator {
 
     /// Who the token belongs to. `source` is who shows it: an address, or the gateway that asks about a client.
     ///
-    /// Errors: [`ProblemCode::Unauthenticated`] with the reason, [`ProblemCode::TooManyRequests`] for a source that shows
+    /// Errors: [`ProblemCode::Unauthenticated`] with the reason, [`ProblemCode::Throttled`] for a source that shows
     /// many unknown tokens, [`ProblemCode::Unavailable`] if the API server does not answer.
     pub async fn authenticate(&self, token: &str, source: &str) -> Result<Caller, Problem> {
         let refused = |error: CallerError| Problem::new(ProblemCode::Unauthenticated, error.to_string());
@@ -133,7 +133,7 @@ impl Authenticator {
 
 fn too_many() -> Problem {
     let text = "many unknown tokens came from your address lately; try again";
-    Problem::new(ProblemCode::TooManyRequests, text).retry_after(1)
+    Problem::new(ProblemCode::Throttled, text).retry_after(1)
 }
 
 fn unavailable() -> Problem {

@@ -36,7 +36,7 @@ pub(super) async fn check(
     let gateway = state.access.check(&caller, &check.runtime).await.map_err(refused)?;
     let client = match state.clients.authenticate(&check.token, &caller.key()).await {
         Ok(client) => client,
-        Err(problem) if matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooManyRequests) => {
+        Err(problem) if matches!(problem.code, ProblemCode::Unavailable | ProblemCode::Throttled) => {
             return Err(refused(problem));
         }
         Err(problem) => return Ok(verdict(None, false, Some(problem.message))),

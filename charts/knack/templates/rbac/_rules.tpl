@@ -112,6 +112,13 @@ name; one by server-side apply can, since it carries the name.
   verbs: [list]
 {{- end }}
 
+{{- /* Hub, in its own namespace: which replicas there are. Runtimes are spread over them. */}}
+{{- define "knack.rules.hubRelease" -}}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch]
+{{- end }}
+
 {{- define "knack.rules.hubCluster" -}}
 # Who calls, and whether the caller may use a runtime.
 - apiGroups: [authentication.k8s.io]

@@ -1,0 +1,147 @@
+//! Which of several replicas a Lease should go to, as a function of the replicas that are there.
+//!
+//! Rendezvous hashing: each replica has a weight for each Lease, made of both names, and the highest wins. Every replica finds
+//! the same winner without asking, and a replica that comes or goes moves only what it wins or held.
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How the weight of a replica for a Lease is found: the first bytes of a hash over both.
+fn weight(replica: &str, lease: &str) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(b"knack rendezvous v1\n");
+    hash.update(replica.as_bytes());
+    hash.update(b"\n");
+    hash.update(lease.as_bytes());
+    let digest = hash.finalize();
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |weight, byte| weight << 8 | u64::from(*byte))
+}
+
+/// The replica that a Lease should go to; `None` if there is none.
+pub fn preferred<'r>(lease: &str, replicas: impl IntoIterator<Item = &'r str>) -> Option<&'r str> {
+    // Of two equal weights the name decides, so that all see the same winner.
+    replicas
+        .into_iter()
+        .max_by_key(|replica| (weight(replica, lease), *replica))
+}
+
+/// An identity of one process of a replica: what a replica held before its restart is not held by what it is afterwards.
+pub fn identity_of(replica: &str) -> String {
+    let start = uuid::Uuid::new_v4().simple().to_string();
+    format!("{replica}-{}", &start[..8])
+}
+
+/// The replica that an identity of [`identity_of`] belongs to.
+pub fn replica_of(identity: &str) -> &str {
+    identity.rsplit_once('-').map_or(identity, |(replica, _)| replica)
+}
+
+/// The replicas, as one of them sees them.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    /// Names of those that get traffic; `None`: nobody knows, so each takes what it finds and keeps it.
+    ready: Option<BTreeSet<String>>,
+    /// Since when they are these.
+    since: Instant,
+    /// This one is about to end.
+    leaving: bool,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self {
+            ready: None,
+            since: Instant::now(),
+            leaving: false,
+        }
+    }
+}
+
+/// When a replica may take a Lease that nobody holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// At once.
+    First,
+    /// When those that should have taken it have not.
+    Later,
+    /// Not at all.
+    Never,
+}
+
+impl Peers {
+    /// Takes the replicas that get traffic now. True: they are others than before.
+    pub fn see(&mut self, ready: BTreeSet<String>, now: Instant) -> bool {
+        if self.ready.as_ref() == Some(&ready) {
+            return false;
+        }
+        self.ready = Some(ready);
+        self.since = now;
+        true
+    }
+
+    /// This replica ends soon: it takes nothing more, and gives away what it holds.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// Whether this replica ends soon.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Since when the replicas are these.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// When `me` may take a Lease whose last holder was `gone`.
+    pub fn turn(&self, me: &str, lease: &str, gone: Option<&str>) -> Turn {
+        if self.leaving {
+            return Turn::Never;
+        }
+        let Some(ready) = &self.ready else {
+            return Turn::First;
+        };
+        let gone = gone.filter(|gone| *gone != me);
+        let there = ready.iter().map(String::as_str).filter(|name| Some(*name) != gone);
+        match preferred(lease, there) {
+            Some(best) if best != me => Turn::Later,
+            Some(_) | None => Turn::First,
+        }
+    }
+
+    /// The replica that should hold a Lease rather than `me`.
+    pub fn better_than(&self, me: &str, lease: &str) -> Option<&str> {
+        let best = preferred(lease, self.ready.as_ref()?.iter().map(String::as_str))?;
+        (best != me).then_some(best)
+    }
+}
+
+/// Makes a Lease one of many that are spread over replicas.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    /// Name of this replica, as its peers know it.
+    pub replica: String,
+    /// What stands for the Lease, the same at all replicas.
+    pub lease: String,
+    /// The replicas.
+    pub peers: watch::Receiver<Peers>,
+}
+
+impl Spread {
+    /// When this replica may take the Lease after a holder.
+    pub(super) fn turn(&self, gone: Option<&str>) -> Turn {
+        let gone = gone.map(replica_of);
+        self.peers.borrow().turn(&self.replica, &self.lease, gone)
+    }
+}
+
+#[cfg(test)]
+#[path = "spread_tests.rs"]
+mod tests;

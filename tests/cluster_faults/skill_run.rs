@@ -1,0 +1,263 @@
+//! `knack skill run --runtime` while pods of the hub are killed.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster_support::progress;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use knack::lease::replica_of;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::alone;
+use super::journals::Journals;
+use super::support::{Plan, SOON, World};
+
+/// Runs, of 3 to 6 s.
+const RUNS: usize = 40;
+/// Pods of the hub that are killed; each is the owner.
+const KILLS: usize = 4;
+/// Runs that have ended from one kill to the next.
+const ENDED_BETWEEN: usize = 8;
+/// Programs at once.
+const PROGRAMS: usize = 10;
+/// Runs under way at any kill, at least.
+const IN_FLIGHT: usize = 3;
+
+/// The hub as the chart installs it, with the program of this build: two pods behind the Service.
+fn hub(world: &World) -> Value {
+    let (system, labels) = (
+        world.system.name(),
+        json!({"app.kubernetes.io/name": "knack", "app.kubernetes.io/component": "hub"}),
+    );
+    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let words = [
+        "hub".to_owned(),
+        format!("--namespace={system}"),
+        format!("--runtime-namespaces={}", world.run.name()),
+        format!("--default-runtime={}/default", world.run.name()),
+        format!("--watch-namespace={}", world.run.name()),
+        format!("--watch-namespace={}", world.tenants[0].name()),
+        "--allow-image-tags".to_owned(),
+        "--tls-dir=/etc/knack/tls".to_owned(),
+        "--journal-key=/etc/knack/journal/journal.key".to_owned(),
+        "--metrics-listen=0.0.0.0:9090".to_owned(),
+    ];
+    let pod = json!({
+        "containers": [{
+            "name": "hub", "image": world.cluster.image("sandbox-python"), "command": ["/program/knack"], "args": words,
+            "env": [field("POD_NAME", "metadata.name"), field("POD_IP", "status.podIP")],
+            "ports": [{"name": "https", "containerPort": 8443}],
+            "readinessProbe": {"httpGet": {"path": "/readyz", "port": 9090}, "periodSeconds": 1, "timeoutSeconds": 5},
+            "volumeMounts": [
+                {"name": "program", "mountPath": "/program/knack", "readOnly": true},
+                {"name": "tls", "mountPath": "/etc/knack/tls", "readOnly": true},
+                {"name": "journal", "mountPath": "/etc/knack/journal", "readOnly": true},
+            ],
+        }],
+        "volumes": [
+            {"name": "program", "hostPath": {"path": env!("CARGO_BIN_EXE_knack"), "type": "File"}},
+            {"name": "tls", "secret": {"secretName": "knack-hub-tls"}},
+            {"name": "journal", "secret": {"secretName": "knack-hub-journal"}},
+        ],
+    });
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": system},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": system}]},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "knack-hub", "namespace": system},
+            "spec": {"selector": labels, "ports": [{"name": "https", "port": 8443, "targetPort": "https"}]}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "knack-hub", "namespace": system},
+            "spec": {"replicas": 2, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod}}},
+    ]})
+}
+
+/// Deletes what no namespace takes with it.
+struct Binding<'w>(&'w World);
+
+impl Drop for Binding<'_> {
+    fn drop(&mut self) {
+        let words = ["delete", "clusterrolebinding", self.0.system.name(), "--wait=false"];
+        let _ = self.0.cluster.try_kubectl(&words);
+    }
+}
+
+/// Waits until both pods of the hub are ready.
+async fn ready(pods: &Api<Pod>) {
+    let is_ready = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .into_iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let both = async {
+        while pods
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .filter(|pod| is_ready(pod))
+            .count()
+            < 2
+        {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(SOON, both)
+        .await
+        .expect("both pods of the hub are ready");
+    progress("both pods of the hub are ready");
+}
+
+/// The process that holds the runtime's Lease: its pod's name, and some letters.
+async fn holder(world: &World) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+    let lease = leases.get_opt("knack-runtime-default").await.ok()??;
+    lease.spec?.holder_identity
+}
+
+/// SIGKILL to the program in a pod, which is a process of this machine.
+fn kill(pod: &str) {
+    let mark = format!("POD_NAME={pod}");
+    let is_its = |id: &u32| {
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == mark.as_bytes())
+    };
+    let names = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let found: Vec<u32> = ids.filter(is_its).collect();
+    assert!(!found.is_empty(), "{pod} has a process");
+    for id in found {
+        let id = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+    }
+}
+
+/// One run of the program; what it printed.
+async fn skill_run(
+    words: Vec<String>,
+    kubeconfig: std::path::PathBuf,
+    folder: std::path::PathBuf,
+) -> (bool, String, String) {
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_knack"))
+        .args(words)
+        .env("KUBECONFIG", kubeconfig)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn skill_runs_of_the_command_line_outlive_killed_hubs() {
+    alone("skill_runs_of_the_command_line_outlive_killed_hubs", async |cluster| {
+        let plan = Plan {
+            tenants: 1,
+            spec: json!({
+                "warmPool": {"replicas": 2}, "concurrency": {"maxRuns": 8, "maxQueued": 100, "queueTimeoutSeconds": 300},
+                "sandbox": {"ttlSecondsAfterFinished": 3600, "maxTimeoutSeconds": 60},
+            }),
+            hub_names: Vec::new(),
+            hub_words: Vec::new(),
+        };
+        let world = World::install(cluster, plan).await;
+        let mut journals = Journals::keep(cluster, &world.run);
+        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
+        let file = world.folder.path().join("hub.json");
+        std::fs::write(&file, hub(&world).to_string()).unwrap();
+        let _binding = Binding(&world);
+        cluster.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+        let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.system);
+        ready(&pods).await;
+
+        let (places, ended) = (Arc::new(Semaphore::new(PROGRAMS)), Arc::new(AtomicUsize::new(0)));
+        let (mut running, begun) = (JoinSet::new(), Instant::now());
+        for index in 0..RUNS {
+            let source = format!("import time; time.sleep({}); print('done {index}')", 3 + index % 4);
+            let words = [
+                "skill",
+                "run",
+                &format!("{}/steady", world.tenants[0].name()),
+                &format!("--runtime={}", world.runtime()),
+                &format!("--service-account={}/default", world.tenants[0].name()),
+                &format!("--hub-namespace={}", world.system.name()),
+                "--timeout=30",
+                "--",
+                "python3",
+                "-c",
+                &source,
+            ]
+            .map(str::to_owned);
+            let (places, ended) = (Arc::clone(&places), Arc::clone(&ended));
+            let (kubeconfig, folder) = (cluster.kubeconfig().to_owned(), world.folder.path().to_owned());
+            running.spawn(async move {
+                let _place = places.acquire_owned().await.unwrap();
+                let outcome = skill_run(words.to_vec(), kubeconfig, folder).await;
+                progress(format!(
+                    "{} of {RUNS} runs have ended",
+                    ended.fetch_add(1, Ordering::Relaxed) + 1
+                ));
+                (index, outcome)
+            });
+        }
+        let mut killed = None;
+        for kill_index in 0..KILLS {
+            let victim = loop {
+                journals.look();
+                let done = ended.load(Ordering::Relaxed);
+                assert!(done < RUNS, "all have ended before kill {kill_index}");
+                let under_way = journals.started().count().saturating_sub(done);
+                if done >= kill_index * ENDED_BETWEEN
+                    && under_way >= IN_FLIGHT
+                    && let Some(holder) = holder(&world).await
+                    && killed.as_ref() != Some(&holder)
+                {
+                    println!(
+                        "{:>5.1} s: kill {kill_index} of {holder}, {under_way} under way, {done} ended",
+                        begun.elapsed().as_secs_f64()
+                    );
+                    break holder;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            };
+            kill(replica_of(&victim));
+            killed = Some(victim);
+            progress(format!("kill {kill_index} of {KILLS}"));
+            // The next one is another process, also where the same pod has the Lease again.
+            ready(&pods).await;
+        }
+        let mut again = 0;
+        while let Some(joined) = running.join_next().await {
+            let (index, (success, stdout, stderr)) = joined.unwrap();
+            assert!(success, "run {index}: {stderr}");
+            assert_eq!(
+                stdout.matches(&format!("done {index}\n")).count(),
+                1,
+                "run {index}: {stdout} {stderr}"
+            );
+            again += usize::from(stderr.contains("asking again"));
+        }
+        let starts = journals.starts();
+        println!(
+            "{RUNS} runs, {KILLS} kills, {again} asked again, all ended after {:?}",
+            begun.elapsed()
+        );
+        assert_eq!(starts.len(), RUNS, "{starts:?}");
+        assert!(starts.values().all(|starts| *starts == 1), "{starts:?}");
+        assert!(again > 0, "no run has met a kill");
+    });
+}

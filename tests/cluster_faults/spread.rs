@@ -1,0 +1,236 @@
+//! Many runtimes, spread over replicas of the hub that come and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster_support::progress;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use knack::api::SkillRuntime;
+use knack::hub_api::RuntimeName;
+use knack::lease::{preferred, replica_of};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::alone;
+use super::calls::Calls;
+use super::replicas::install;
+use super::service::Service;
+use super::support::{Process, SOON, World, free_port};
+
+/// Runtimes beside the default one.
+const RUNTIMES: usize = 8;
+/// How long everything must stand, once each runtime is where it should be: several looks of every owner.
+const STANDS_FOR: Duration = Duration::from_secs(10);
+
+/// Replicas by name, and their Service.
+struct Hubs<'w> {
+    world: &'w World,
+    service: Service,
+    alive: BTreeMap<String, (String, Process)>,
+}
+
+impl Hubs<'_> {
+    async fn add(&mut self, name: &str) {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut words = self.world.hub_words(&address);
+        words.push(format!("--replica={name}"));
+        let process = Process::start(self.world.cluster, self.world.folder.path(), name, &words);
+        self.alive.insert(name.to_owned(), (address.clone(), process));
+        self.world.wait_for_hub_at(&format!("https://{address}")).await;
+        self.tell().await;
+    }
+
+    async fn kill(&mut self, name: &str) {
+        let (_, mut process) = self.alive.remove(name).unwrap();
+        process.kill();
+        self.tell().await;
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.alive.keys().map(String::as_str).collect()
+    }
+
+    /// What Kubernetes does for a Service: those who answer are in its EndpointSlice. Loopback is not allowed there, and
+    /// nobody reads the addresses.
+    async fn tell(&self) {
+        self.service
+            .point_to(self.alive.values().map(|(address, _)| address.clone()));
+        let endpoint = |(index, name): (usize, &String)| {
+            json!({"addresses": [format!("192.0.2.{}", index + 1)], "conditions": {"ready": true},
+                "targetRef": {"kind": "Pod", "name": name}})
+        };
+        let endpoints: Vec<_> = self.alive.keys().enumerate().map(endpoint).collect();
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
+            "metadata": {"name": "knack-hub-test", "labels": {"kubernetes.io/service-name": "knack-hub"}}, "ports": [],
+        });
+        let api: Api<EndpointSlice> = Api::namespaced(self.world.client.clone(), &self.world.system);
+        let params = PatchParams::apply("hub-test").force();
+        api.patch("knack-hub-test", &params, &Patch::Apply(&slice))
+            .await
+            .unwrap();
+    }
+
+    /// Who holds each runtime's Lease, and how often it has changed hands.
+    async fn holders(&self) -> BTreeMap<String, (String, i32)> {
+        let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), &self.world.run);
+        let list = leases.list(&kube::api::ListParams::default()).await.unwrap();
+        let held = list.items.into_iter().filter_map(|lease| {
+            let runtime = lease.metadata.name?.strip_prefix("knack-runtime-")?.to_owned();
+            let spec = lease.spec?;
+            let holder = spec.holder_identity.unwrap_or_default();
+            Some((
+                runtime,
+                (
+                    replica_of(&holder).to_owned(),
+                    spec.lease_transitions.unwrap_or_default(),
+                ),
+            ))
+        });
+        held.collect()
+    }
+
+    /// The replica that should have a runtime.
+    fn should_have(&self, runtime: &str) -> String {
+        let key = format!("{}/{runtime}", self.world.run.name());
+        preferred(&key, self.names()).unwrap().to_owned()
+    }
+
+    /// Waits until each runtime is where it should be, and stays there; how long the first took.
+    async fn settled(&self) -> (Duration, BTreeMap<String, (String, i32)>) {
+        let since = Instant::now();
+        let mut right_since: Option<(Instant, BTreeMap<String, (String, i32)>)> = None;
+        let settled = async {
+            loop {
+                let holders = self.holders().await;
+                let is_right = holders.len() == RUNTIMES + 1
+                    && holders
+                        .iter()
+                        .all(|(runtime, (holder, _))| *holder == self.should_have(runtime));
+                match &right_since {
+                    Some((at, known)) if *known == holders && at.elapsed() >= STANDS_FOR => return (*at, holders),
+                    Some((_, known)) if *known == holders => {}
+                    _ => right_since = is_right.then(|| (Instant::now(), holders)),
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let (at, holders) = tokio::time::timeout(SOON, settled)
+            .await
+            .expect("each runtime is where it should be");
+        progress("each runtime is where it should be");
+        (at - since, holders)
+    }
+}
+
+async fn apply_runtimes(world: &World) {
+    let api: Api<SkillRuntime> = Api::namespaced(world.client.clone(), &world.run);
+    let default = api.get("default").await.unwrap();
+    for index in 0..RUNTIMES {
+        let name = format!("runtime-{index}");
+        let body = json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"name": name}, "spec": default.spec,
+        });
+        let params = PatchParams::apply("hub-test").force();
+        api.patch(&name, &params, &Patch::Apply(&body)).await.unwrap();
+    }
+}
+
+/// Runtimes whose holder is another one.
+fn moved(before: &BTreeMap<String, (String, i32)>, after: &BTreeMap<String, (String, i32)>) -> Vec<String> {
+    let moved = before
+        .iter()
+        .filter(|(runtime, (holder, _))| after[*runtime].0 != *holder);
+    moved.map(|(runtime, _)| runtime.clone()).collect()
+}
+
+/// What changed hands did so once, and what did not was never let go of.
+fn assert_moved_once(
+    before: &BTreeMap<String, (String, i32)>,
+    after: &BTreeMap<String, (String, i32)>,
+    moved: &[String],
+) {
+    for (runtime, (_, transitions)) in before {
+        let hands = after[runtime].1 - transitions;
+        assert_eq!(
+            hands,
+            i32::from(moved.contains(runtime)),
+            "{runtime}: {before:?} {after:?}"
+        );
+    }
+}
+
+/// Each runtime has the owner that the replicas' names say. A replica that dies leaves its own to the others, and nothing
+/// else moves; when it is back it gets exactly those again, one after another, and calls go on meanwhile.
+#[test]
+fn runtimes_are_spread_over_replicas_and_follow_them() {
+    alone("runtimes_are_spread_over_replicas_and_follow_them", async |cluster| {
+        let world = install(cluster, json!({"concurrency": {"maxRuns": 4}})).await;
+        let mut hubs = Hubs {
+            world: &world,
+            service: Service::start().await,
+            alive: BTreeMap::new(),
+        };
+        let names = ["hub-a", "hub-b", "hub-c"];
+        for name in names {
+            hubs.add(name).await;
+        }
+        apply_runtimes(&world).await;
+        let (took, spread) = hubs.settled().await;
+        println!("9 runtimes at 3 replicas are spread after {took:?}: {spread:?}");
+
+        let token = world.token(&world.tenants[0], "default", "knack").await;
+        let client = world.hub_client_at(&hubs.service.url, &token);
+        // The replica with most runtimes goes, so that some do move.
+        let count = |name: &str| spread.values().filter(|(holder, _)| holder == name).count();
+        let victim = names.into_iter().max_by_key(|name| count(name)).unwrap();
+        assert!(count(victim) >= 3, "{spread:?}");
+        let restless = spread
+            .iter()
+            .find(|(_, (holder, _))| holder == victim)
+            .unwrap()
+            .0
+            .clone();
+        let calls = Calls::at(&world, client, RuntimeName::new(world.run.name(), &*restless)).await;
+        let (ended, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let calling = tokio::spawn({
+            let (ended, answered, calls) = (Arc::clone(&ended), Arc::clone(&answered), calls.clone());
+            async move {
+                while !ended.load(Ordering::Relaxed) {
+                    let word = format!("call {}", answered.load(Ordering::Relaxed));
+                    assert_eq!(calls.text(calls.sleeper(0.2, &word)).await, Ok(format!("{word}\n")));
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    // Longer than a runtime must be quiet before it moves.
+                    tokio::time::sleep(Duration::from_secs(7)).await;
+                }
+            }
+        });
+
+        hubs.kill(victim).await;
+        let (took, without) = hubs.settled().await;
+        let orphans = moved(&spread, &without);
+        println!(
+            "{} runtimes of a killed replica are where they should be after {took:?}",
+            orphans.len()
+        );
+        assert_eq!(orphans.len(), count(victim));
+        assert_moved_once(&spread, &without, &orphans);
+
+        hubs.add(victim).await;
+        let (took, again) = hubs.settled().await;
+        let returned = moved(&without, &again);
+        println!(
+            "{} runtimes moved to the replica that came after {took:?}",
+            returned.len()
+        );
+        assert_eq!(returned, orphans);
+        assert_moved_once(&without, &again, &returned);
+        ended.store(true, Ordering::Relaxed);
+        calling.await.unwrap();
+        println!("{} calls meanwhile, all answered", answered.load(Ordering::Relaxed));
+    });
+}

@@ -1,0 +1,142 @@
+//! A hub that is told to end while it is in use.
+
+use std::time::{Duration, Instant};
+
+use cluster_support::{progress, run};
+use k8s_openapi::api::coordination::v1::Lease;
+use knack::hub_api::{CatalogLine, ExecutionFrame, StreamName};
+use knack::hub_client::Lines;
+use kube::Api;
+use serde_json::json;
+
+use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
+
+/// How long the hub is given before it ends its catalogs, seconds: long enough for what the test does meanwhile.
+const PAUSE_SECONDS: u64 = 10;
+/// How long the run takes, seconds: it outlives the pause.
+const RUN_SECONDS: u64 = 20;
+
+/// Reads an execution's answer up to its end; what it printed. Panics if it ends otherwise.
+async fn printed(lines: &mut Lines) -> String {
+    while let Some(frame) = lines.next_value::<ExecutionFrame>().await.unwrap() {
+        match frame {
+            ExecutionFrame::Result(result) => return String::from_utf8_lossy(&result.stdout.0).into_owned(),
+            ExecutionFrame::Error(problem) => panic!("{problem}"),
+            _ => {}
+        }
+    }
+    panic!("the answer ended before the result");
+}
+
+/// After SIGTERM: not ready, and serving on; the run under way ends on the stream where it began; the catalog ends so that
+/// its reader goes elsewhere; the Lease is free at once, and the process ends well.
+#[test]
+fn a_hub_that_ends_cuts_no_stream() {
+    run("a_hub_that_ends_cuts_no_stream", async |cluster| {
+        let plan = Plan {
+            tenants: 1,
+            spec: json!({"sandbox": {"timeoutSeconds": 60}}),
+            hub_names: vec!["127.0.0.1".to_owned()],
+            hub_words: Vec::new(),
+        };
+        let world = World::install(cluster, plan).await;
+        let (port, probes) = (free_port(), free_port());
+        let mut words = world.hub_words(&format!("127.0.0.1:{port}"));
+        words.retain(|word| !word.starts_with("--metrics-listen="));
+        words.extend([
+            format!("--metrics-listen=127.0.0.1:{probes}"),
+            format!("--shutdown-pause-seconds={PAUSE_SECONDS}"),
+            "--drain-seconds=120".to_owned(),
+        ]);
+        let mut hub = Process::start(cluster, world.folder.path(), "hub", &words);
+        let url = format!("https://127.0.0.1:{port}");
+        world.wait_for_hub_at(&url).await;
+        let client = world.hub_client_at(&url, &world.token(&world.tenants[0], "default", "knack").await);
+        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
+        let skill = world.served(&client, "steady").await;
+        let post = |source: &str| {
+            let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", source]);
+            post["live"] = json!(true);
+            post["limits"] = json!({"timeout_ms": 60_000});
+            post.to_string()
+        };
+        let mut catalog = client.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
+        let long = post(&format!(
+            "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
+        ));
+        let mut running = client.post_stream(None, "/v1/executions", long.into()).await.unwrap();
+        loop {
+            match running.next_value::<ExecutionFrame>().await.unwrap() {
+                Some(ExecutionFrame::Output(output)) if output.stream == StreamName::Stdout => break,
+                Some(ExecutionFrame::Error(problem)) => panic!("{problem}"),
+                Some(_) => {}
+                None => panic!("the answer ended before the run began"),
+            }
+        }
+        progress("a run is under way");
+
+        hub.terminate();
+        let told = Instant::now();
+        let http = reqwest::Client::new();
+        let not_ready = async {
+            loop {
+                let answer = http
+                    .get(format!("http://127.0.0.1:{probes}/readyz"))
+                    .send()
+                    .await
+                    .unwrap();
+                if answer.status().as_u16() == 503 {
+                    return answer.text().await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let why = tokio::time::timeout(SOON, not_ready)
+            .await
+            .expect("it is not ready any more");
+        assert_eq!(why, "draining\n");
+        // Whoever still comes is served: a new run, and a catalog.
+        let mut short = client
+            .post_stream(None, "/v1/executions", post("print('as usual')").into())
+            .await
+            .unwrap();
+        assert_eq!(printed(&mut short).await, "as usual\n");
+        assert_eq!(world.names(&client).await.len(), 1);
+        progress("a hub that ends serves on");
+
+        while catalog
+            .next_value::<CatalogLine>()
+            .await
+            .expect("the catalog ends at the end of a line")
+            .is_some()
+        {}
+        assert!(
+            told.elapsed() >= Duration::from_secs(PAUSE_SECONDS - 1),
+            "{:?}",
+            told.elapsed()
+        );
+        assert!(hub.ended().is_none(), "the run is still under way");
+        assert_eq!(printed(&mut running).await, "begun\nwhole\n");
+        let status = tokio::time::timeout(SOON, async {
+            loop {
+                if let Some(status) = hub.ended() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let status = status.await.expect("it ends");
+        assert!(status.success(), "{status}");
+        println!(
+            "a run of {RUN_SECONDS} s was told to its end, the hub ended after {:?}",
+            told.elapsed()
+        );
+        let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+        let lease = leases.get("knack-runtime-default").await.unwrap();
+        assert_eq!(
+            lease.spec.unwrap().holder_identity,
+            None,
+            "the next owner need not wait"
+        );
+    });
+}
