@@ -33,7 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const CHECK: Duration = Duration::from_secs(5);
 /// How long pods of a pool that is closed may take to end; an idle runner ends at once when told.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-/// What a pod must have left beyond the run's time limit (design.md section 7, "Job").
+/// What a pod must have left beyond the run's time limit (docs/design/decisions.md#life-of-a-sandbox-pod).
 pub(super) const SPARE: Duration = Duration::from_secs(30);
 
 /// The pool; see the module.
