@@ -8,7 +8,6 @@ use knack::execution::remote::RemoteExecutor;
 use knack::execution::{
     ExecutionError, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, SkillMount,
 };
-use knack::hub_api::RuntimeName;
 use knack::hub_client::HubClient;
 use knack_skill::model::SkillRef;
 use tokio_util::sync::CancellationToken;
@@ -29,11 +28,6 @@ pub(crate) struct Calls {
 impl Calls {
     /// Of the first tenant, for a skill that prints `steady ran`.
     pub(crate) async fn new(world: &World, client: HubClient) -> Self {
-        Self::at(world, client, world.runtime()).await
-    }
-
-    /// The same at another runtime.
-    pub(crate) async fn at(world: &World, client: HubClient, runtime: RuntimeName) -> Self {
         let namespace = world.tenants[0].name();
         world.skill(namespace, SKILL, "print('steady ran')").await;
         world.served(&client, SKILL).await;
@@ -43,7 +37,7 @@ impl Calls {
         };
         let (skill, _) = fetch_skill(&client, &world.runtime(), &id).await.unwrap();
         Self {
-            executor: RemoteExecutor::new(client, runtime),
+            executor: RemoteExecutor::new(client, world.runtime()),
             mount: Arc::new(SkillMount {
                 name: SKILL.to_owned(),
                 skill,
