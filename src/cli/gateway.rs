@@ -226,7 +226,7 @@ const fn key_scope(args: &GatewayArgs) -> KeyScope {
     }
 }
 
-/// Keys of the operator are for known callers only (design.md section 5).
+/// Keys of the operator are for known callers only (docs/design/decisions.md#keys-of-the-operator).
 fn check_exposure(args: &GatewayArgs, bases: &BTreeMap<Api, Base>) -> anyhow::Result<()> {
     let keyed: Vec<&str> = bases
         .iter()

@@ -274,7 +274,7 @@ impl Exchange {
         }
         let mut headers = self.target.headers.clone();
         if round > 1 {
-            // A second, different body under the same key is a conflict (wire.md 0.4).
+            // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
             headers.remove("idempotency-key");
         }
         let server = || self.gateway.upstreams.server(self.target.api);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::records::Key;
 
-/// How long a generated file is kept (conversation.md, section 1, "Files").
+/// How long a generated file is kept (docs/design/conversation.md#files).
 pub const FILES_KEPT: Duration = Duration::from_hours(1);
 /// Disk quota of all kept files, bytes; the oldest response's files go first.
 pub const FILES_QUOTA_BYTES: u64 = 512 << 20;

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use super::observe::RequestLog;
 use crate::serving::ConnectionMetrics;
 
-/// Seconds; the buckets of the OpenTelemetry GenAI conventions (wire.md section 10).
+/// Seconds; the buckets of the OpenTelemetry GenAI conventions (docs/design/wire-formats.md#telemetry-names).
 const SECONDS: [f64; 14] = [
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ];
