@@ -15,6 +15,7 @@ use super::artifacts::Artifacts;
 use super::auth::{Access, Authenticator};
 use super::body::Bodies;
 use super::executors::Executors;
+use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::peers;
 use super::routes::{HubState, router};
@@ -44,7 +45,7 @@ const BOUNDS: Bounds = Bounds {
 /// How long handing over what is left at the end of the drain may take, and telling its callers: pods that stand idle are
 /// ended, Leases given back, results written.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often artifacts of deleted skills are forgotten.
+/// How often artifacts of deleted skills, and what is kept for gateways and was not asked for in its time, are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_mins(1);
 
 /// What the process's other ports tell of it.
@@ -53,6 +54,7 @@ pub struct HubProbes {
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     memory: MemoryBudget,
+    kept: Arc<KeptStore>,
     lists: usize,
     draining: AtomicBool,
 }
@@ -70,6 +72,8 @@ impl Probes for HubProbes {
 
     fn metrics(&self) -> String {
         self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
+        let (values, bytes) = self.kept.usage();
+        self.metrics.kept(values, bytes);
         self.metrics.text()
     }
 }
@@ -87,6 +91,7 @@ impl Hub {
     /// Starts the watches. Must be called inside a tokio runtime.
     pub fn start(client: &Client, clients: JobClients, mut job_settings: JobSettings, settings: HubSettings) -> Self {
         let settings = Arc::new(settings);
+        let kept_secrets = KeptSecrets::new(job_settings.secret);
         let memory = MemoryBudget::of_process();
         job_settings.memory = Some(ResultMemory::of(&memory));
         let (shared, metrics) = (Arc::new(Shared::default()), Arc::new(Metrics::default()));
@@ -99,17 +104,20 @@ impl Hub {
         };
         let mut watches = watch::spawn(client, &settings, &shared, on_skill);
         watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
-        let pruned = artifacts.clone();
+        let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
+        let pruned = (artifacts.clone(), Arc::clone(&kept));
         watches.spawn(async move {
             loop {
                 tokio::time::sleep(PRUNE_EVERY).await;
-                pruned.prune();
+                pruned.0.prune();
+                pruned.1.prune();
             }
         });
         let probes = Arc::new(HubProbes {
             shared: Arc::clone(&shared),
             metrics: Arc::clone(&metrics),
             memory: memory.clone(),
+            kept: Arc::clone(&kept),
             lists: watch::lists(&settings),
             draining: AtomicBool::new(false),
         });
@@ -130,6 +138,8 @@ impl Hub {
             ),
             executors: Executors::new(clients, job_settings, Arc::clone(&settings)),
             bodies: Bodies::of(&memory),
+            kept,
+            kept_secrets,
             artifacts,
             shared,
             metrics,

@@ -15,6 +15,7 @@ mod chat;
 mod collector;
 mod drain;
 mod gateway_auth;
+mod gateway_replicas;
 mod gateway_tenants;
 mod judged;
 mod outage;
