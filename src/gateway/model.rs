@@ -61,10 +61,15 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let snapshot = served.catalog.snapshot().await;
     trace.catalog(&snapshot.revision);
     let size = held.bytes.len();
-    let prepared = aside(size, || {
-        knack_wire::Request::parse(route, held.bytes.clone())
-            .and_then(|request| prepare(request, &parts.headers, &snapshot, &gateway.materials))
-    });
+    let prepared = aside(size, {
+        let (bytes, header) = (held.bytes.clone(), skills_header(&parts.headers));
+        let (gateway, snapshot) = (Arc::clone(&gateway), Arc::clone(&snapshot));
+        move || {
+            knack_wire::Request::parse(route, bytes)
+                .and_then(|request| prepare(request, header, &snapshot, &gateway.materials))
+        }
+    })
+    .await;
     let Prepared {
         request,
         view,
@@ -90,7 +95,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Arc::new(runner)
     });
     let knack_header = knack_header(&snapshot, &plan);
-    let drive = match aside(size, || Drive::with_view(request, view, injection, settings)) {
+    let drive = match aside(size, move || Drive::with_view(request, view, injection, settings)).await {
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -161,13 +166,12 @@ struct Prepared {
 
 fn prepare(
     request: knack_wire::Request,
-    headers: &HeaderMap,
+    header: Result<Option<String>, Fault>,
     snapshot: &Snapshot,
     materials: &Materials,
 ) -> Result<Prepared, Fault> {
     let view = request.view()?;
-    let header = skills_header(headers)?;
-    let mut plan = inject::make_plan(&request, &view, header.as_deref(), snapshot)?;
+    let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot)?;
     let mut injection = inject::injection(&plan, &view, materials);
     if snapshot.runtime.suspend {
         injection = Injection::default();

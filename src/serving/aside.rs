@@ -1,21 +1,37 @@
-//! Long computations on the threads that serve everybody.
+//! Long computations, beside the threads that serve everybody.
 
-use tokio::runtime::{Handle, RuntimeFlavor};
+use std::sync::LazyLock;
+
+use tokio::sync::Semaphore;
 
 /// From this size on an input is computed with aside: reading a MiB of JSON takes a few milliseconds, which is what others
 /// of the same thread may be made to wait.
 const ASIDE_BYTES: usize = 1 << 20;
 
-/// Computes with an input of `bytes` bytes. If it is large, other tasks of this thread move to another thread meanwhile,
-/// so that the system's scheduler shares the processors between them and this.
-///
-/// Inside a tokio runtime of one thread, as tests have, nobody can move.
-pub fn aside<T>(bytes: usize, compute: impl FnOnce() -> T) -> T {
-    let can_move = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes >= ASIDE_BYTES && can_move() {
-        tokio::task::block_in_place(compute)
-    } else {
-        compute()
+/// Such computations at once: half of the processors, so that small requests always have the other half.
+static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Semaphore::new((processors / 2).max(1))
+});
+
+/// Computes with an input of `bytes` bytes. If it is large, on a thread that serves nobody, in its turn.
+pub async fn aside<T, F>(bytes: usize, compute: F) -> T
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if bytes < ASIDE_BYTES {
+        return compute();
+    }
+    // An error means that the semaphore is closed, which it never is.
+    let _turn = TURNS.acquire().await;
+    match tokio::task::spawn_blocking(compute).await {
+        Ok(computed) => computed,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Cancelled: the process ends.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 
@@ -26,26 +42,24 @@ mod tests {
 
     use super::*;
 
-    /// A computation that ends once another task of the only thread has run.
+    /// A computation that ends well once another task of the only thread has run.
     async fn waits_for_another(bytes: usize) -> bool {
         let (sender, receiver) = mpsc::channel();
-        let work = async move {
-            aside(bytes, || {
-                tokio::spawn(async move { sender.send(()) });
-                receiver.recv_timeout(Duration::from_secs(2)).is_ok()
-            })
-        };
-        tokio::spawn(work).await.unwrap()
+        let other = tokio::spawn(async move { sender.send(()) });
+        let ended = aside(bytes, move || receiver.recv_timeout(Duration::from_secs(1)).is_ok()).await;
+        other.abort();
+        ended
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    #[tokio::test]
     async fn others_of_the_thread_go_on_beside_a_large_input_only() {
         assert!(waits_for_another(ASIDE_BYTES).await);
         assert!(!waits_for_another(ASIDE_BYTES - 1).await, "the control");
     }
 
     #[tokio::test]
-    async fn a_runtime_of_one_thread_computes_in_place() {
-        assert_eq!(aside(usize::MAX, || 7), 7);
+    #[should_panic(expected = "of the computation")]
+    async fn a_panic_is_the_callers() {
+        aside(ASIDE_BYTES, || panic!("of the computation")).await;
     }
 }

@@ -105,8 +105,7 @@ struct Asked {
 /// From a body to what is asked for, or why it is refused.
 async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
     let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
-    let (post, program_bytes) = aside(bytes.len(), || parse(&bytes))?;
-    drop(bytes);
+    let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
     // What was made of the body keeps its share until the run has ended, however long it waits.
     let inputs = post.inputs.iter().map(|input| input.path.len() + input.data.0.len());
     holding.shrink_to(inputs.sum::<usize>() + program_bytes);
