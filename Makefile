@@ -49,7 +49,7 @@ test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 
 every-test: build lint audit test-tools vectors test-rust test-examples test-sdk test-chart test-dist
 
-lint: setup ## Formatting, clippy, file sizes, tracked binaries
+lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations
 	@tools/lint.sh
 
 vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)

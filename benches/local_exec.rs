@@ -24,7 +24,7 @@ const PACED: usize = 40;
 /// Back-to-back calls.
 const BACK_TO_BACK: usize = 60;
 
-/// The budget of design.md section 9 for a call at this machine, ms.
+/// The budget for a call at this machine, ms (docs/design/decisions.md#budgets).
 const LIMIT_MS: f64 = 3.0;
 
 /// A spread (p90 - p50 over p50) above this says more about the machine than about the code.

@@ -17,7 +17,7 @@ const REFILL: Duration = Duration::from_secs(30);
 /// Objects and reasons remembered, at about 100 bytes each. What has a full bucket is forgotten first.
 const REMEMBERED: usize = 4096;
 /// Longest note that the API takes.
-pub const NOTE_MAX_CHARS: usize = 1_000;
+pub(crate) const NOTE_MAX_CHARS: usize = 1_000;
 /// One write; nobody waits for it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 

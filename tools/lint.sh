@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, file sizes, tracked binaries. Each check says what to do.
+# Formatting, clippy, file sizes, tracked binaries, citations. Each check says what to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,7 @@ else
 fi
 
 tools/binaries.sh
+python3 -B tools/citations.py
 
 # No source file over 600 lines: a file near the limit hides a second noun.
 # attacks.py is one program that is handed to the sandbox as source: a list of a hundred small attacks, better whole.

@@ -13,7 +13,7 @@ use crate::statistics::{measured, median_and_spread, of_sorted};
 const POOL: usize = 4;
 /// Time to live of Jobs here, the chart's: longer than a part, so that deletions fall into no call.
 const TTL_SECONDS: u32 = 300;
-/// Between two warm calls (design.md section 9).
+/// Between two warm calls (docs/design/decisions.md#budgets).
 const APART: Duration = Duration::from_millis(400);
 /// Between two cold calls.
 const COLD_APART: Duration = Duration::from_millis(700);

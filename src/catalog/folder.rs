@@ -9,7 +9,7 @@ use knack_skill::model::SkillFile;
 use super::discover::Search;
 use super::source::Report;
 
-/// Files above this are not read: the skill is over its bound anyway (8 MiB in all, design.md section 5).
+/// Files above this are not read: the skill is over its bound anyway (8 MiB in all, docs/design/decisions.md#size-of-a-skill).
 const FOLDER_READ_BYTES: u64 = 9 << 20;
 /// Files of one skill. The largest public skill seen has 83; a folder with thousands is not a skill.
 const FOLDER_MAX_FILES: usize = 1_000;

@@ -17,7 +17,7 @@ pub struct RuntimeSettings {
     pub name: SkillRef,
     /// The master switch.
     pub suspend: bool,
-    /// Cap of activation: `Always` without a manifest (design.md section 5), else `Listed` unless set.
+    /// Cap of activation: `Always` without a manifest (docs/design/decisions.md#laptop-and-cluster), else `Listed` unless set.
     pub max_activation: ActivationMode,
     /// Labels that skills must have.
     pub match_labels: BTreeMap<String, String>,

@@ -124,7 +124,7 @@ pub(super) fn transition(before: &[Condition], after: &[Condition]) -> bool {
 mod tests {
     use super::*;
 
-    /// Status as `kstatus` computes it, for conditions whose generation is current (kubernetes.md, rule 1).
+    /// Status as `kstatus` computes it, for conditions whose generation is current (docs/design/decisions.md#status-and-conditions).
     fn kstatus(conditions: &[Condition]) -> &'static str {
         for condition in conditions {
             match (condition.type_.as_str(), condition.status.as_str()) {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// UUIDv7 whose time is the gateway request's start and whose random bits are a hash of (gateway request, round,
-/// call id) (design.md section 7, "Identity"). The same call of the same request always has the same id.
+/// call id) (docs/design/decisions.md#identity-and-at-most-once). The same call of the same request always has the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExecutionId(Uuid);
 

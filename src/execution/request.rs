@@ -171,11 +171,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Input bytes of one run (conversation.md section 1, "Files"): 64 MiB.
+    /// Input bytes of one run (docs/design/conversation.md#files): 64 MiB.
     pub const MAX_INPUT_BYTES: u64 = 64 << 20;
-    /// Input files of one run (conversation.md section 1, "Files").
+    /// Input files of one run (docs/design/conversation.md#files).
     pub const MAX_INPUT_FILES: usize = 200;
-    /// Default cap of result files together (conversation.md section 1, "Files"): 4 MiB.
+    /// Default cap of result files together (docs/design/conversation.md#files): 4 MiB.
     pub const DEFAULT_FILES_BYTES: u64 = 4 << 20;
     /// Default count of result files: as many as may be staged into the next run.
     pub const DEFAULT_FILES: u32 = 200;

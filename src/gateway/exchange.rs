@@ -274,7 +274,7 @@ impl Exchange {
         }
         let mut headers = self.target.headers.clone();
         if round > 1 {
-            // A second, different body under the same key is a conflict (wire.md 0.4).
+            // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
             headers.remove("idempotency-key");
         }
         let server = || self.gateway.upstreams.server(self.target.api);
@@ -392,6 +392,9 @@ impl Exchange {
             self.log
                 .notes
                 .push("generated files could not be kept on disk".to_owned());
+        }
+        if let Some(replicas) = &self.gateway.replicas {
+            replicas.keep_files(&self.hidden.caller, response_id, &files);
         }
         if let Some(folder) = &self.gateway.files_folder {
             match super::files::write_folder(folder, response_id, &files).await {

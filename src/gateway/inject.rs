@@ -162,7 +162,7 @@ fn auto_context(request: &Request, view: &View) -> AutoContext {
     }
 }
 
-/// The format's word in AUTO's context, as OmniRoute spells it (`seeds/5`).
+/// The format's word in AUTO's context, as OmniRoute spells it (docs/design/dialects.md#auto-scoring).
 const fn format_word(format: Format) -> &'static str {
     match format {
         Format::Chat => "openai",

@@ -41,7 +41,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let (parts, body) = request.into_parts();
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
-    let caller = caller::identify(&gateway.secret, &parts.headers, &parts.uri);
+    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let held = match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
         Ok(held) => held,
         Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),
@@ -149,7 +149,7 @@ fn hidden(caller: Caller, snapshot: &Arc<Snapshot>, view: &View, plan: &Arc<Plan
 }
 
 /// Whether hidden turns come back into this request. A choice of no tools injects nothing, and still needs its history
-/// (conversation.md, section 1), unless the format refuses calls in a history without any declared tool.
+/// (docs/design/conversation.md#when-nothing-is-injected), unless the format refuses calls in a history without any declared tool.
 fn expands(view: &View, plan: &Plan, format: Format) -> bool {
     use knack_wire::request::ToolChoice;
     let closed_by_choice = view.closed.is_some() || matches!(view.tool_choice, ToolChoice::None | ToolChoice::Allowed);

@@ -18,7 +18,7 @@ use crate::api::{SkillRuntime, SkillRuntimeSpec};
 use crate::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RunnerSource, RuntimeView};
 use crate::hub_api::RuntimeName;
 
-/// How often counts are written to a status, at most (design.md section 5).
+/// How often counts are written to a status, at most (docs/design/decisions.md#status-and-conditions).
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// Looks after which counts that never stand still are written all the same: half a minute.
 const RESTLESS_LOOKS: u32 = 6;

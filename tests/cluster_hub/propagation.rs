@@ -13,7 +13,7 @@ use super::support::{SOON, World, apply_skill};
 
 /// Changes measured: p99 of 100 is the second worst.
 const CHANGES: usize = 100;
-/// design.md section 9: a Skill applied is active in every gateway.
+/// A Skill applied is active in every gateway (docs/design/decisions.md#budgets).
 const BUDGET: Duration = Duration::from_millis(500);
 
 #[test]

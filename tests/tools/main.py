@@ -63,6 +63,60 @@ def tracked_binaries_are_refused_by_path():
         expect("a.rs" not in said, said)
 
 
+# Citations.
+
+GOOD = {
+    "docs/design/README.md": "# Design\n\n[pages](pages.md), [one](pages.md#one-place), [code](../../src), `src/a.rs`\n",
+    "docs/design/pages.md": "# Pages\n\n## One `place`\n\n## Calls, and *results*\n\n## Twice\n\n## Twice\n\n```\n## In a fence\n[no](link.md)\n```\n",
+    "docs/other.md": "# Other\n\n[above](../README.md) [here](#other) [web](https://example.com/x.md#y) `[code](nowhere.md)`\n",
+    "README.md": "# Readme\n\n[design](docs/design/README.md) docs/other.md\n",
+    "src/a.rs": "// docs/design/pages.md#one-place, docs/design/pages.md#calls-and-results, docs/design/pages.md#twice-1, docs/other.md\n// a.md and README.md are names of files\n",
+}
+
+
+def cite(files):
+    """What tools/citations.py says of a repository with these files: (accepted, text)."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        for path, text in files.items():
+            path = os.path.join(folder, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        done = subprocess.run([sys.executable, "-B", f"{ROOT}/tools/citations.py", folder], capture_output=True, text=True)
+        return done.returncode == 0, done.stderr
+
+
+@case
+def citations_that_lead_nowhere_are_refused_by_file_and_line():
+    accepted, said = cite(GOOD)
+    expect(accepted, said)
+    pages = "docs/design/pages.md"
+    for path, text, line, what in [
+        ("src/a.rs", f"fn a() {{}}\n// {pages}#no-such-place\n", 2, f"{pages} has no heading #no-such-place"),
+        ("src/a.rs", f"// {pages}#in-a-fence\n", 1, "has no heading #in-a-fence"),
+        ("src/a.rs", f"// {pages}#twice-2\n", 1, "has no heading #twice-2"),
+        ("src/a.rs", f"// {pages}\n", 1, "is cited without a heading"),
+        ("src/a.rs", "// docs/design/gone.md#x\n", 1, "there is no page docs/design/gone.md"),
+        ("charts/values.yaml", "a: 1\n\n# see docs/page.md\n", 3, "there is no page docs/page.md"),
+        ("tests/a.json", '{"reason": "see README.md#nowhere"}\n', 1, "README.md has no heading #nowhere"),
+        ("src/a.rs", "/// As said (page.md section 3).\n", 1, "page.md is named without its path: there is no such page"),
+        ("src/a.rs", "/// As said (page.md 3.1).\n", 1, "page.md is named without its path"),
+        ("src/a.rs", "/// As said (other.md, rule 1).\n", 1, "write its path from the root"),
+        ("src/a.rs", "/// Source: `seeds/4`.\n", 1, "is no page of this repository"),
+        ("README.md", "# Readme\n\n[x](docs/page.md)\n", 3, "there is no page docs/page.md"),
+        ("README.md", "# Readme\n[x](docs/other.md#x)\n", 2, "docs/other.md has no heading #x"),
+        ("docs/other.md", "# Other\n[x](#elsewhere)\n", 2, "docs/other.md has no heading #elsewhere"),
+        ("docs/other.md", "# Other\n[x](../src/b.rs)\n", 2, "the link leads to src/b.rs, which is not there"),
+        (pages, "# One place\n\n`src/b.rs`\n", 3, "`src/b.rs` does not exist"),
+    ]:
+        accepted, said = cite({**GOOD, path: text})
+        expect(not accepted, f"{text!r} was accepted")
+        expect(f"  {path}:{line}: " in said and what in said, f"{text!r}: {said}")
+    accepted, said = cite({**GOOD, "docs/design/lonely.md": "# Lonely\n"})
+    expect(not accepted and "docs/design/README.md: does not list lonely.md" in said, said)
+
+
 # The audit.
 
 def checker():

@@ -1,6 +1,6 @@
 //! From a tool declaration and the model's arguments to an argv, without a shell.
 //!
-//! Source: `seeds/4`. The first declared parameter is positional if it is required, every other one becomes `--name value`,
+//! HUSK's rules (docs/design/dialects.md#command-lines-of-tools): the first declared parameter is positional if it is required, every other one becomes `--name value`,
 //! in declared order. A value that begins with `-` is refused, so a model cannot pass a flag. What is not declared is dropped.
 
 use serde_json::Value;

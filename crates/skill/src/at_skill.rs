@@ -1,4 +1,4 @@
-//! `@name text` at the start of a user message, and the mapping of texts to a skill's inputs (Agent Flow Lite, `seeds/2` section 7).
+//! `@name text` at the start of a user message, and the mapping of texts to a skill's inputs (Agent Flow Lite, docs/design/dialects.md#mentions).
 
 mod workflow;
 

@@ -1,4 +1,4 @@
-//! Template inputs as declared in frontmatter. Source: `seeds/2` section 3.3.
+//! Template inputs as declared in frontmatter. See docs/design/dialects.md#inputs.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Skills in the LiteLLM dialect (`seeds/1`): how a `litellm:` id is disclosed, and how its archives are read.
+//! Skills in the LiteLLM dialect (docs/design/dialects.md#litellm): how a `litellm:` id is disclosed, and how its archives are read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Records of a skill registry: which are valid, and their defaults. Source: the registry of `seeds/5`.
+//! Records of a skill registry: which are valid, and their defaults. OmniRoute's rules (docs/design/dialects.md#registry-records-and-versions).
 
 use serde_json::{Map, Value};
 

@@ -2,7 +2,7 @@
 //!
 //! Three shapes are repaired at every depth: a bare map of properties without `type: object`, a type word in place of a schema
 //! (`"topic": "string"`), and a boolean `required` on a property. Everything else stays as written.
-//! Source: the later OmniRoute releases' behaviour, `vectors/injection.json` op `normalize_tool_schema`.
+//! Source: the later OmniRoute releases' behaviour, `tests/vectors/cases/injection.json` op `normalize_tool_schema`.
 
 use serde_json::{Map, Value};
 

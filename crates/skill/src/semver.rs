@@ -1,7 +1,7 @@
 //! Versions `major.minor.patch` and constraints on them.
 //!
 //! Constraints: `^ ~ > >= < <= ==` before a base, or an exact version. A missing part of a base is 0. `0.x` is not special.
-//! Source: the skill registry of `seeds/5`.
+//! OmniRoute's rules (docs/design/dialects.md#registry-records-and-versions).
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Which environment names reach a tool. Source: `seeds/4`: an allow-list, plus exact names that the skill asks for.
+//! Which environment names reach a tool. HUSK's rules (docs/design/dialects.md#environment-of-tools): an allow-list, plus exact names that the skill asks for.
 //!
 //! In Knack a name that a skill asks for is a request; the value comes from a grant or not at all.
 
@@ -72,7 +72,7 @@ pub fn is_operational(name: &str) -> bool {
     ALLOWED.contains(&name) || name.starts_with(ALLOWED_PREFIX)
 }
 
-/// Whether a name is no provider's key. Source: `seeds/4`; what Knack grants is narrower, see [`grantable`].
+/// Whether a name is no provider's key. HUSK's rule; what Knack grants is narrower, see [`grantable`].
 pub fn may_request(name: &str) -> bool {
     !PROVIDER_KEYS.contains(&name)
 }

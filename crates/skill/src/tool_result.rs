@@ -1,4 +1,4 @@
-//! What a model reads after a declared tool was run, or was not. Source: `seeds/4`.
+//! What a model reads after a declared tool was run, or was not. HUSK's words (docs/design/dialects.md#results-of-tools).
 
 /// How a call of a declared tool ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

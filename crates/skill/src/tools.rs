@@ -1,4 +1,4 @@
-//! Tool declarations: the `tools` list of a HUSK frontmatter or of a Skill manifest. Source: `seeds/4`.
+//! Tool declarations: the `tools` list of a HUSK frontmatter or of a Skill manifest. See docs/design/dialects.md#husk.
 
 use std::collections::HashSet;
 

@@ -40,12 +40,12 @@ impl Fault {
         }
     }
 
-    /// The whole response body in the format's error shape (wire.md 1.6, 2.8, 3.8, 4.7).
+    /// The whole response body in the format's error shape (docs/design/wire-formats.md#errors).
     pub fn body(&self, format: Format) -> Vec<u8> {
         dialect(format).error_body(self)
     }
 
-    /// The stream error frame of the format, ready to be sent (wire.md 0.6).
+    /// The stream error frame of the format, ready to be sent (docs/design/wire-formats.md#errors).
     pub fn frame(&self, format: Format) -> Vec<u8> {
         dialect(format).error_frame(self)
     }

@@ -46,7 +46,7 @@ pub struct ModelRoute {
     pub stream: bool,
 }
 
-/// Finds the format of a request by method and path (wire.md 0.2). The path may have any prefix and a query.
+/// Finds the format of a request by method and path (docs/design/wire-formats.md#routes). The path may have any prefix and a query.
 pub fn route(method: &str, path: &str) -> Route {
     let (path, _query) = path.split_once('?').unwrap_or((path, ""));
     let path = path.trim_end_matches('/');

@@ -5,7 +5,7 @@
 
 use crate::json::{self, Kind, Span};
 
-/// A JSON value that grows by deltas (wire.md 1.5): strings are joined, objects merge by key, lists of objects with
+/// A JSON value that grows by deltas (docs/design/wire-formats.md#turns-from-deltas): strings are joined, objects merge by key, lists of objects with
 /// `index` merge by it, anything else is replaced by the newer value. `null` never replaces a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Gathered {

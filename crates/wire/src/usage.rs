@@ -1,4 +1,4 @@
-//! Usage objects: summed over rounds, every numeric leaf by key (wire.md 9.4).
+//! Usage objects: summed over rounds, every numeric leaf by key (docs/design/wire-formats.md#usage).
 
 use crate::json::{self, Kind, Span};
 

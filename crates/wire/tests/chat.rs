@@ -1,4 +1,4 @@
-//! Chat Completions: whole exchanges (wire.md 1, conversation.md sections 1 and 3).
+//! Chat Completions: whole exchanges (docs/design/wire-formats.md#chat-completions, docs/design/conversation.md#what-is-streamed-when).
 
 #![expect(
     clippy::format_collect,

@@ -1,4 +1,4 @@
-//! The loop's clock and bounds: keep-alives, silence, deadline, sizes, odd inputs (conversation.md section 3).
+//! The loop's clock and bounds: keep-alives, silence, deadline, sizes, odd inputs (docs/design/conversation.md#what-is-streamed-when).
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -1,4 +1,4 @@
-//! Hidden turns between requests (conversation.md section 2), through the whole loop: a client that sends back what it
+//! Hidden turns between requests (docs/design/conversation.md#hidden-turns), through the whole loop: a client that sends back what it
 //! saw, a strict upstream, and a store that may lose everything at any time.
 
 #[cfg(test)]

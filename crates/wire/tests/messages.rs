@@ -1,4 +1,4 @@
-//! Anthropic Messages: whole exchanges (wire.md 3, conversation.md sections 1 and 3).
+//! Anthropic Messages: whole exchanges (docs/design/wire-formats.md#anthropic-messages, docs/design/conversation.md#what-is-streamed-when).
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

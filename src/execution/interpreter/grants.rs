@@ -33,7 +33,7 @@ impl Grants {
     }
 }
 
-/// What every program needs (sandbox.md section 5): the system's programs and libraries, the loader's cache, the time
+/// What every program needs (docs/sandbox.md#what-a-run-may-read): the system's programs and libraries, the loader's cache, the time
 /// zone, the three harmless devices. `/etc/ssl` is cut to what OpenSSL reads at its start: no private keys.
 #[must_use]
 pub fn base_grants() -> Grants {

@@ -38,6 +38,8 @@ pub(super) struct PodFacts {
     pub(super) disruption: Option<Cause>,
     /// Its container.
     pub(super) container: ContainerFacts,
+    /// The container runs, or has run. One that never did ends as terminated too, with its pod, but has no time of its start.
+    pub(super) has_begun: bool,
     /// It was deleted and is on its way out.
     pub(super) is_deleting: bool,
 }
@@ -111,9 +113,11 @@ impl PodFacts {
             .unwrap_or_default()
             .into_iter()
             .find(|container| container.name == CONTAINER)
-            .and_then(|container| container.state)
-            .map(container_facts)
-            .unwrap_or_default();
+            .and_then(|container| container.state);
+        let has_begun = container.as_ref().is_some_and(|state| {
+            let ended = state.terminated.as_ref();
+            state.running.is_some() || ended.is_some_and(|ended| ended.started_at.is_some())
+        });
         Some(Self {
             name: pod.metadata.name.clone()?,
             uid: pod.metadata.uid.clone()?,
@@ -141,7 +145,8 @@ impl PodFacts {
             message: status.message,
             unscheduled: condition("PodScheduled", "False"),
             disruption: condition("DisruptionTarget", "True"),
-            container,
+            container: container.map(container_facts).unwrap_or_default(),
+            has_begun,
             is_deleting: pod.metadata.deletion_timestamp.is_some(),
         })
     }
@@ -172,4 +177,39 @@ fn container_facts(state: ContainerState) -> ContainerFacts {
             message: waiting.message.unwrap_or_default(),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_container_has_begun_if_it_runs_or_its_end_has_a_start() {
+        let never = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null}});
+        for (state, expected) in [
+            (json!({"waiting": {"reason": "ContainerCreating"}}), false),
+            (json!({"running": {"startedAt": "2026-11-01T00:00:00Z"}}), true),
+            (
+                json!({"terminated": {"exitCode": 0, "startedAt": "2026-11-01T00:00:00Z"}}),
+                true,
+            ),
+            (never, false),
+            (Value::Null, false),
+        ] {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": "p", "uid": "u", "labels": {},
+                    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}],
+                },
+                "status": {"containerStatuses": [{
+                    "name": CONTAINER, "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": state,
+                }]},
+            });
+            let facts = PodFacts::of(&serde_json::from_value(pod).unwrap()).unwrap();
+            assert_eq!(facts.has_begun, expected, "{state}");
+        }
+    }
 }

@@ -114,6 +114,18 @@ pub(super) async fn read(
     until: Until,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
+    read_opened(api, pod, key, until, &|| {}, observe).await
+}
+
+/// The same; `opened` is called when the kubelet has answered: from then on the log is read to its end, also of a pod that is deleted.
+pub(super) async fn read_opened(
+    api: &Api<Pod>,
+    pod: &str,
+    key: &Key,
+    until: Until,
+    opened: &(dyn Fn() + Sync),
+    observe: &mut (dyn FnMut(&FromRunner) + Send),
+) -> kube::Result<Journal> {
     let parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
         follow: until != Until::Now,
@@ -122,6 +134,7 @@ pub(super) async fn read(
     let mut journal = Journal::new(key);
     let reading = async {
         let mut stream = Box::pin(api.log_stream(pod, &parameters).await?);
+        opened();
         let mut decoder = Decoder::new();
         let mut scratch = vec![0; READ_BYTES];
         loop {

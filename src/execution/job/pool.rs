@@ -30,7 +30,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often standing pods are looked at.
 const CHECK: Duration = Duration::from_secs(5);
-/// What a pod must have left beyond the run's time limit (design.md section 7, "Job").
+/// What a pod must have left beyond the run's time limit (docs/design/decisions.md#life-of-a-sandbox-pod).
 pub(super) const SPARE: Duration = Duration::from_secs(30);
 
 /// The pool; see the module.

@@ -83,7 +83,7 @@ pub struct JobSettings {
 impl JobSettings {
     /// Lease duration: an owner whose network is cut for 10 s keeps the runtime.
     pub const LEASE_DURATION: Duration = Duration::from_secs(15);
-    /// How long an execution goes on without a waiter (design.md section 7, "Identity").
+    /// How long an execution goes on without a waiter (docs/design/decisions.md#identity-and-at-most-once).
     pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
     /// How long a cold pod may take: a pull of a few hundred MB at 10 MB/s; a pod that says why it cannot start fails
     /// at once.

@@ -81,7 +81,7 @@ pub struct RuntimeView {
 
 impl RuntimeView {
     /// The deadline of every Job of this runtime: `maxIdleSeconds` + `maxTimeoutSeconds` + 60 s, for cold and warm alike
-    /// (design.md section 7, "Job").
+    /// (docs/design/decisions.md#life-of-a-sandbox-pod).
     #[must_use]
     pub fn active_deadline(&self) -> Duration {
         self.max_idle + self.max_timeout + DEADLINE_SLACK
@@ -216,7 +216,7 @@ pub struct UidRange {
 }
 
 impl Default for UidRange {
-    /// `runAsUserRange` of a SkillRuntime that names none (design.md section 5).
+    /// `runAsUserRange` of a SkillRuntime that names none (docs/design/decisions.md#user-ids-of-sandboxes).
     fn default() -> Self {
         Self {
             first: 200_000,

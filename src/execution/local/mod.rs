@@ -6,7 +6,7 @@
 //!                                  └──────── refilled off the hot path ◀── retired ◀────────┘
 //! ```
 //!
-//! A laptop is not a pod (design.md section 7, "Laptop"): code runs only if seccomp and Landlock both hold; started as
+//! A laptop is not a pod (docs/design/decisions.md#laptop-and-cluster): code runs only if seccomp and Landlock both hold; started as
 //! root it runs under a uid that nothing else uses. Nothing here blocks the runtime: files are handled on blocking
 //! threads, processes by the reactor.
 

@@ -1,4 +1,4 @@
-//! Runs the behaviour vectors: every case through the adapter of its op, compared as the cases' README says.
+//! Runs the behaviour vectors: every case through the adapter of its op, compared as docs/design/dialects.md#behaviour-vectors says.
 //!
 //! `cargo run -p vectors` reads the checked-in copies in `tests/vectors/cases`, or the folder that the environment
 //! variable `KNACK_VECTORS` names. Ids that are not among the copies are handled by the same adapters.

@@ -1,5 +1,5 @@
 //! The Agent Flow Lite dialect: one SKILL.md as a prompt template with inputs and model settings, and the decisions of its
-//! create, read, update and list operations. Source: `seeds/2`.
+//! create, read, update and list operations. See docs/design/dialects.md#agent-flow-lite.
 
 mod document;
 mod operations;

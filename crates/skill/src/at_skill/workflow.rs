@@ -1,4 +1,4 @@
-//! Input mappings of a workflow's skill node (`seeds/2` section 7.3).
+//! Input mappings of a workflow's skill node (docs/design/dialects.md#workflow-mappings).
 
 use std::collections::BTreeMap;
 

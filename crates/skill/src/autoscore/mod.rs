@@ -1,4 +1,4 @@
-//! AUTO: scores skills against one request, exactly as OmniRoute does (`seeds/5`, its table, threshold and ties).
+//! AUTO: scores skills against one request, exactly as OmniRoute does (docs/design/dialects.md#auto-scoring: its table, threshold and ties).
 //!
 //! | signal | points |
 //! |---|---|

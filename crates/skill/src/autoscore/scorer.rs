@@ -142,7 +142,7 @@ impl ScoreIndex {
     }
 
     /// Selects by replay: once for every prefix of the conversation that ends in a user message. Earlier winners stay where they are, free places
-    /// go by the score at that point, so a later message appends to the system text and never reorders it (conversation.md section 1).
+    /// go by the score at that point, so a later message appends to the system text and never reorders it (docs/design/conversation.md#activation).
     pub fn replay(&self, provider: &str, context: &AutoContext) -> Vec<usize> {
         let mut scorer = Scorer::new(self, provider, context);
         let mut winners = Vec::new();

@@ -7,7 +7,7 @@ use crate::texts;
 
 /// Reads and checks arguments. The error is the result for the model, which repeats the schema; nothing runs then.
 ///
-/// Text that is not JSON, or not an object, counts as `{}` if the schema requires nothing (checklist section 6, row 15).
+/// Text that is not JSON, or not an object, counts as `{}` if the schema requires nothing (docs/design/dialects.md#where-they-contradict-each-other).
 pub(super) fn read(
     tool: &str,
     arguments: &str,

@@ -15,7 +15,7 @@ use crate::model::{SandboxRequest, SkillRef, Tool};
 use crate::plan::Why;
 use crate::texts;
 
-/// LiteLLM's own limit for one run (`seeds/1`); a runtime may only tighten it.
+/// LiteLLM's own limit for one run (docs/design/dialects.md#litellm); a runtime may only tighten it.
 pub const LITELLM_TIMEOUT_SECONDS: u64 = 120;
 
 /// `run_skill_tool`.

@@ -201,7 +201,7 @@ fn list(entries: &[Entry], max_tokens: usize) -> listing::Listing {
     listing::fit(&lines, max_tokens)
 }
 
-/// Which generic tools there are: by catalog and runtime only, never by the request (conversation.md section 1), so that they never move in a
+/// Which generic tools there are: by catalog and runtime only, never by the request (docs/design/conversation.md#generic-tools), so that they never move in a
 /// provider's prompt cache. A request without any listed or active skill still gets none.
 fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
     let served = || entries.iter().filter(|entry| entry.mode != ActivationMode::Never);

@@ -54,8 +54,8 @@ pub struct CatalogSettings {
     pub pins: Vec<Pin>,
 }
 
-/// 4,000 tokens hold about 60 skills with descriptions of 200 bytes and cost about one page of context (conversation.md section 1).
+/// 4,000 tokens hold about 60 skills with descriptions of 200 bytes and cost about one page of context (docs/design/conversation.md#listing-budget).
 pub const DEFAULT_LISTING_TOKENS: usize = 4_000;
 
-/// Requests for fewer tokens are titles, labels and probes, in which a skill cannot be used (conversation.md section 1).
+/// Requests for fewer tokens are titles, labels and probes, in which a skill cannot be used (docs/design/conversation.md#when-nothing-is-injected).
 pub const DEFAULT_MIN_MAX_TOKENS: u64 = 64;

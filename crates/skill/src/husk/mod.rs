@@ -1,4 +1,4 @@
-//! The HUSK dialect: a SKILL.md as a manifest of a served skill. Source: `seeds/4`.
+//! The HUSK dialect: a SKILL.md as a manifest of a served skill. See docs/design/dialects.md#husk.
 
 mod folder;
 mod manifest;

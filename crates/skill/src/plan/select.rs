@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, Entry};
 use crate::ids::PREFIX;
 use crate::model::ActivationMode;
 
-/// Ids with these beginnings are ours by form, so an unknown one is an error and not a native skill (`seeds/1`, checklist section 1).
+/// Ids with these beginnings are ours by form, so an unknown one is an error and not a native skill (docs/design/dialects.md#litellm).
 /// LiteLLM wrote `litellm_<uuid>` before it wrote `litellm_skill_<uuid>`.
 const OURS: [&str; 2] = [PREFIX, "litellm_"];
 

@@ -14,7 +14,7 @@ pub const LOAD_SKILL: &str = "load_skill";
 pub const RUN_SKILL_TOOL: &str = "run_skill_tool";
 /// Wire name of the code runner.
 pub const RUN_CODE: &str = "run_code";
-/// Wire name of LiteLLM's code tool (`seeds/1`).
+/// Wire name of LiteLLM's code tool (docs/design/dialects.md#litellm).
 pub const LITELLM_CODE_TOOL: &str = "litellm_code_execution";
 
 /// Files named in one line; a skill with more says how many are left (a folder of dependencies must not fill the context).
@@ -110,7 +110,7 @@ pub fn call_with_inputs(tool: &str) -> String {
     format!("call {tool} with these arguments")
 }
 
-/// Makes the section of a `litellm:` skill, which is `seeds/1` exactly: no file line.
+/// Makes the section of a `litellm:` skill, which is LiteLLM's own text (docs/design/dialects.md#litellm): no file line.
 pub fn litellm_section(title: &str, body: &str) -> String {
     body_section(title, body, "")
 }

@@ -1,4 +1,4 @@
-//! Every text of Knack's that a model reads, and nothing else (conversation.md section 1).
+//! Every text of Knack's that a model reads, and nothing else (docs/design/conversation.md#system-text).
 //!
 //! A change here voids users' prompt caches, so each text has a golden in `texts/tests.rs` and a changed one gets a CHANGELOG line.
 //! `declared` holds what stands in requests, `results` what answers calls.

@@ -8,7 +8,7 @@ use crate::call::{End, Outcome, OutputFile, is_stageable};
 use crate::model::Input;
 use crate::tool_result::{self, ToolOutcome};
 
-/// A result longer than this is cut in the middle (conversation.md section 1): about 8,000 tokens.
+/// A result longer than this is cut in the middle (docs/design/conversation.md#results-of-calls): about 8,000 tokens.
 pub const MAX_RESULT_BYTES: usize = 32 * 1024;
 /// What stays of the end, where errors and file lists stand.
 const TAIL_BYTES: usize = 8 * 1024;
@@ -210,7 +210,7 @@ fn file(file: &OutputFile) -> String {
     }
 }
 
-/// Tells what became of a declared tool, in HUSK's words (`seeds/4`, [`tool_result::text`]). Files, which HUSK does not have, follow as for `run_code`.
+/// Tells what became of a declared tool, in HUSK's words (docs/design/dialects.md#results-of-tools, [`tool_result::text`]). Files, which HUSK does not have, follow as for `run_code`.
 pub fn declared_result(outcome: &Outcome) -> String {
     let (stdout, stderr) = (outcome.stdout.as_str(), outcome.stderr.as_str());
     let signal;
@@ -239,7 +239,7 @@ pub fn declared_result(outcome: &Outcome) -> String {
     cut(text.trim_start_matches('\n'))
 }
 
-/// Tells what became of `litellm_code_execution`, in LiteLLM's words (`seeds/1`).
+/// Tells what became of `litellm_code_execution`, in LiteLLM's words (docs/design/dialects.md#litellm).
 pub fn litellm_result(outcome: &Outcome) -> String {
     let mut parts: Vec<String> = Vec::new();
     if !outcome.stdout.is_empty() {

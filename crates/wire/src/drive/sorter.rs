@@ -1,4 +1,4 @@
-//! Which units of a turn the client sees, and which frames must wait until that is known (conversation.md section 3).
+//! Which units of a turn the client sees, and which frames must wait until that is known (docs/design/conversation.md#what-is-streamed-when).
 
 use crate::format::{Codec, Decoded, Part, UnitKind};
 

@@ -1,4 +1,4 @@
-//! The error shape that Chat Completions and Responses share (wire.md 1.6).
+//! The error shape that Chat Completions and Responses share (docs/design/wire-formats.md#errors).
 
 use crate::fault::Fault;
 use crate::frame::push_line;

@@ -165,7 +165,7 @@ pub(crate) fn base64_bytes(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(text).ok()
 }
 
-/// The value of `_litellm_generated_files` (wire.md 7.3).
+/// The value of `_litellm_generated_files` (docs/design/wire-formats.md#generated-files).
 pub(crate) fn litellm_files(files: &[crate::drive::GeneratedFile]) -> Vec<u8> {
     use base64::Engine as _;
     let mut out = vec![b'['];

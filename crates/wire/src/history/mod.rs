@@ -1,4 +1,4 @@
-//! Hidden turns between requests (conversation.md section 2).
+//! Hidden turns between requests (docs/design/conversation.md#hidden-turns).
 //!
 //! A client sends back only what it saw. What it did not see, the calls and results of ours, is kept as
 //! a record under keyed hashes of the visible conversation, and put back when the same conversation

@@ -66,7 +66,7 @@ impl Layout {
         })
     }
 
-    /// A body whose calls stand at its root, where a choice would have them (`seeds/5`).
+    /// A body whose calls stand at its root, where a choice would have them (docs/design/dialects.md#calls-at-the-root-of-a-body).
     fn at_root(raw: &[u8], top: &[Member]) -> Option<Choice> {
         let calls = json::member(raw, top, "tool_calls")?;
         let any = !json::elements(raw, calls.value).ok()?.is_empty();

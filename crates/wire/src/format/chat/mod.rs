@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions (wire.md 1).
+//! OpenAI Chat Completions (docs/design/wire-formats.md#chat-completions).
 
 mod codec;
 mod layout;

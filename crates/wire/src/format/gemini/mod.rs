@@ -1,4 +1,4 @@
-//! Gemini generateContent (wire.md 4).
+//! Gemini generateContent (docs/design/wire-formats.md#gemini).
 
 mod codec;
 mod partial;
@@ -94,7 +94,7 @@ fn error_object(body: &[u8]) -> Option<Span> {
     json::get(body, span, "error").map(|_| span)
 }
 
-/// The canonical name of a status (wire.md 4.7).
+/// The canonical name of a status (docs/design/errors.md#words-of-the-formats).
 fn status_name(status: u16) -> &'static str {
     match status {
         401 => "UNAUTHENTICATED",

@@ -1,4 +1,4 @@
-//! Function calls whose arguments are streamed in pieces (wire.md 4.4).
+//! Function calls whose arguments are streamed in pieces (docs/design/wire-formats.md#calls-in-pieces).
 //!
 //! A part with the call's name and `willContinue` opens a call; parts with `partialArgs` fill it; the first part whose
 //! `functionCall` has no `willContinue` closes it. The assembled part has the opening part's members and whole `args`.

@@ -1,4 +1,4 @@
-//! Anthropic Messages (wire.md 3).
+//! Anthropic Messages (docs/design/wire-formats.md#anthropic-messages).
 
 mod block;
 mod codec;
@@ -73,7 +73,7 @@ impl AnswerDialect for Messages {
     }
 }
 
-/// An error body (wire.md 3.8). The gateway adds its request id as a header.
+/// An error body (docs/design/errors.md#words-of-the-formats). The gateway adds its request id as a header.
 fn error(status: u16, message: &str) -> Vec<u8> {
     let kind = match status {
         401 => "authentication_error",

@@ -10,7 +10,7 @@ use crate::request::Request;
 const MAX_MARKERS: usize = 4;
 const MARKER: &[u8] = b"\"cache_control\"";
 
-/// Adds system text, as written in JSON: absent, null, a string, or blocks (conversation.md section 1, "Prompt caches").
+/// Adds system text, as written in JSON: absent, null, a string, or blocks (docs/design/conversation.md#prompt-caches).
 pub(super) fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     let src = request.raw();
     match request.present("system") {

@@ -203,7 +203,7 @@ impl ResponsesCodec {
         }
         if ending == Ending::Limit {
             set("status", b"\"incomplete\"");
-            // The nearest value of the enum (wire.md 9.3).
+            // The nearest value of the enum (docs/design/wire-formats.md#limit-of-rounds).
             set("incomplete_details", br#"{"reason":"max_messages"}"#);
         }
         edits.apply(src)

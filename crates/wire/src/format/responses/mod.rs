@@ -1,4 +1,4 @@
-//! OpenAI Responses (wire.md 2).
+//! OpenAI Responses (docs/design/wire-formats.md#responses).
 
 mod codec;
 mod item;
