@@ -17,6 +17,7 @@ mod drain;
 mod gateway_auth;
 mod gateway_replicas;
 mod gateway_tenants;
+mod idle;
 mod judged;
 mod outage;
 mod propagation;

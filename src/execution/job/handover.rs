@@ -12,7 +12,8 @@ const QUIET: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(20);
 /// How long an owner has served, before a runtime moves.
 const TERM_MIN: Duration = Duration::from_secs(30);
-/// How long after an owner gave a runtime away it does so again: the replica that should have it did not keep it.
+/// How long after an owner gave a runtime away it does so again, with the same replicas: the one that should have it did not
+/// keep it.
 const AGAIN: Duration = Duration::from_mins(10);
 
 /// What an owner sees of its runtime.
@@ -56,7 +57,9 @@ pub(super) fn wish(peers: &Peers, me: &str, lease: &str, moment: &Moment) -> Wis
         && long_ago(moment.busy_at, QUIET)
         && long_ago(peers.since(), SETTLED)
         && long_ago(moment.begun, TERM_MIN)
-        && moment.given_at.is_none_or(|given| long_ago(given, AGAIN));
+        && moment
+            .given_at
+            .is_none_or(|given| peers.since() > given || long_ago(given, AGAIN));
     if is_calm && peers.better_than(me, lease).is_some() {
         Wish::Move
     } else {
@@ -135,16 +138,26 @@ mod tests {
                 "it came back",
                 other,
                 Moment {
-                    given_at: Some(at(401)),
+                    given_at: Some(at(950)),
                     ..calm
                 },
                 Wish::Keep,
             ),
             (
+                "it came back, and the replicas are others since",
+                other,
+                Moment {
+                    given_at: Some(at(899)),
+                    ..calm
+                },
+                Wish::Move,
+            ),
+            (
                 "it came back long ago",
                 other,
                 Moment {
-                    given_at: Some(at(400)),
+                    now: at(1550),
+                    given_at: Some(at(950)),
                     ..calm
                 },
                 Wish::Move,
