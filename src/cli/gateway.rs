@@ -26,6 +26,7 @@ use crate::gateway::metrics::Metrics;
 use crate::gateway::observe::Silent;
 use crate::gateway::operator_key::KeyScope;
 use crate::gateway::records::RecordStore;
+use crate::gateway::replicas::Replicas;
 use crate::gateway::server::{self, Stopping};
 use crate::gateway::tenants::Tenants;
 use crate::gateway::upstream::{Api, Base, Upstreams};
@@ -39,6 +40,9 @@ use crate::telemetry::Tracer;
 /// How long the start waits for the first snapshot: a pod that is rolled out should know its skills before it gets traffic,
 /// and traffic must flow all the same while the hub is away.
 const FIRST_SNAPSHOT_WAIT: Duration = Duration::from_secs(10);
+
+/// How long the start waits for the secret that all replicas share: it comes with the first answer of the runtime's owner.
+const FIRST_LINK_WAIT: Duration = Duration::from_secs(2);
 
 /// Arguments of `knack gateway`.
 #[derive(Debug, Args)]
@@ -113,25 +117,10 @@ enum ClientAuthMode {
 pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
-    let client = HubClient::new(HubClientSettings {
-        url: args.hub.clone(),
-        authorities: Authorities::File(args.hub_ca.clone()),
-        token: Token::File(args.token_file.clone()),
-        address: None,
-    })
-    .map_err(|error| anyhow::anyhow!("--hub: {error}"))?;
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("--listen {}", args.listen))?;
-    let probes_listener = TcpListener::bind(args.metrics_listen)
-        .await
-        .with_context(|| format!("--metrics-listen {}", args.metrics_listen))?;
-    let scope = if args.provider_keys_whole_account {
-        KeyScope::Account
-    } else {
-        KeyScope::Models
-    };
-    let upstreams = Upstreams::new(&bases)?.with_key_scope(scope);
+    let client = hub_client(&args)?;
+    let listener = bind("--listen", args.listen).await?;
+    let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
+    let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
     let rekeying = args
         .provider_keys_dir
         .clone()
@@ -142,6 +131,15 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
     let blobs = remote::Blobs::new(requests.content());
     let (catalog, mut following) = remote::follow(client.clone(), args.runtime.clone(), blobs.clone(), on_change);
+    let secret = Arc::new(super::dev::random_secret().into());
+    let (replicas, mut linking) = Replicas::link(
+        client.clone(),
+        args.runtime.clone(),
+        Arc::clone(&secret),
+        requests.process(),
+        metrics.replicas.clone(),
+    )
+    .context("a folder for files of other replicas cannot be made")?;
     let gateway = Arc::new(Gateway {
         catalog,
         upstreams,
@@ -150,7 +148,8 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: None,
         records: RecordStore::new(args.record_store_mib << 20),
-        secret: super::dev::random_secret(),
+        secret,
+        replicas: Some(replicas),
         requests,
         metrics,
         tracer: tracer.clone(),
@@ -174,6 +173,9 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     {
         tracing::warn!("no catalog yet: requests are passed on without skills until the hub answers");
     }
+    if tokio::time::timeout(FIRST_LINK_WAIT, linking.first()).await.is_err() {
+        tracing::warn!("no link to other replicas of this gateway yet: each keeps hidden turns and files for itself");
+    }
     let auth = match args.client_auth {
         ClientAuthMode::None => None,
         ClientAuthMode::TokenReview => {
@@ -192,11 +194,36 @@ pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         ..server::Service::open(gateway)
     };
     server::serve(service, listener, signals::stop()).await;
+    linking.close().await;
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
     drop((following, rekeying));
     Ok(ExitCode::SUCCESS)
+}
+
+fn hub_client(args: &GatewayArgs) -> anyhow::Result<HubClient> {
+    HubClient::new(HubClientSettings {
+        url: args.hub.clone(),
+        authorities: Authorities::File(args.hub_ca.clone()),
+        token: Token::File(args.token_file.clone()),
+        address: None,
+    })
+    .map_err(|error| anyhow::anyhow!("--hub: {error}"))
+}
+
+async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{flag} {address}"))
+}
+
+const fn key_scope(args: &GatewayArgs) -> KeyScope {
+    if args.provider_keys_whole_account {
+        KeyScope::Account
+    } else {
+        KeyScope::Models
+    }
 }
 
 /// Keys of the operator are for known callers only (docs/design/decisions.md#keys-of-the-operator).

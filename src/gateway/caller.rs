@@ -1,10 +1,35 @@
 //! Who is calling: a keyed hash of the credential, so that nothing of ours ever stores one.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use http::{HeaderMap, Uri};
 use knack_wire::history::{Caller, HistorySecret};
 
 use super::upstream::CREDENTIAL_HEADERS;
 use crate::api::vocabulary::HEADER_CLIENT;
+
+/// The secret of callers' identities: of this process, or of all replicas of a gateway once a hub has told it.
+#[derive(Debug)]
+pub struct CallerSecret(ArcSwap<HistorySecret>);
+
+impl From<HistorySecret> for CallerSecret {
+    fn from(secret: HistorySecret) -> Self {
+        Self(ArcSwap::from_pointee(secret))
+    }
+}
+
+impl CallerSecret {
+    /// The secret in use.
+    pub fn current(&self) -> Arc<HistorySecret> {
+        self.0.load_full()
+    }
+
+    /// Uses another one: what was kept under the last is not found any more.
+    pub fn replace(&self, secret: HistorySecret) {
+        self.0.store(Arc::new(secret));
+    }
+}
 
 /// The caller of a request: every credential header it has, and the `key` query parameter of raw Gemini callers.
 /// Requests without any credential share one identity.

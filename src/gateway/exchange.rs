@@ -393,6 +393,9 @@ impl Exchange {
                 .notes
                 .push("generated files could not be kept on disk".to_owned());
         }
+        if let Some(replicas) = &self.gateway.replicas {
+            replicas.keep_files(&self.hidden.caller, response_id, &files);
+        }
         if let Some(folder) = &self.gateway.files_folder {
             match super::files::write_folder(folder, response_id, &files).await {
                 Ok(target) => self.log.notes.push(format!("files in {}", target.display())),

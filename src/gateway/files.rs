@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::records::Key;
@@ -20,7 +20,7 @@ pub const FILES_QUOTA_BYTES: u64 = 512 << 20;
 pub const FILE_ID_PREFIX: &str = "file_knack_";
 
 /// One file of a response, as the list endpoint shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     /// Path relative to the run's working directory.
     pub name: String,
@@ -96,13 +96,32 @@ impl FileStore {
         response: &str,
         files: Vec<(FileEntry, Bytes)>,
     ) -> std::io::Result<()> {
+        self.put_aged(caller, response, files, Duration::ZERO).await
+    }
+
+    /// [`FileStore::put`] of files that were made some time ago, which they have behind them here too.
+    pub async fn put_aged(
+        self: &Arc<Self>,
+        caller: Key,
+        response: &str,
+        files: Vec<(FileEntry, Bytes)>,
+        age: Duration,
+    ) -> std::io::Result<()> {
         let (store, response) = (Arc::clone(self), response.to_owned());
-        tokio::task::spawn_blocking(move || store.put_blocking(caller, response, files))
+        // A clock that began later than the file was made: it is as old as the clock.
+        let made = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
+        tokio::task::spawn_blocking(move || store.put_blocking(caller, response, files, made))
             .await
             .map_err(std::io::Error::other)?
     }
 
-    fn put_blocking(&self, caller: Key, response: String, files: Vec<(FileEntry, Bytes)>) -> std::io::Result<()> {
+    fn put_blocking(
+        &self,
+        caller: Key,
+        response: String,
+        files: Vec<(FileEntry, Bytes)>,
+        at: Instant,
+    ) -> std::io::Result<()> {
         let mut made: Vec<Kept> = Vec::with_capacity(files.len());
         for (entry, bytes) in files {
             let path = self.root.path().join(self.next_name());
@@ -123,7 +142,7 @@ impl FileStore {
         entries.append(&mut made);
         inner.bytes += size(&entries);
         let kept = Response {
-            made: Instant::now(),
+            made: at,
             files: entries,
         };
         inner.responses.insert((caller, response), kept);

@@ -4,12 +4,15 @@ use bytes::Bytes;
 use knack_skill::call::LoadRecord;
 use knack_skill::plan::Plan;
 use knack_wire::drive::GeneratedFile;
-use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Mode, Record};
-use knack_wire::{In, Request};
+use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record};
+use knack_wire::{Format, In, Request};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::time::Instant;
 
+use super::files::FileEntry;
 use super::records::Key;
+use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
 use super::tools::entries;
@@ -50,27 +53,52 @@ impl Hidden {
     /// of a busy caller belong to conversations without hidden turns.
     fn may_have_records(&self, gateway: &Gateway, request: &Request) -> bool {
         let (records, bucket) = (&gateway.records, self.bucket());
-        let begins_so = |link| records.has_opening(&bucket, &self.caller.opening_key(&link));
-        records.has_caller(&bucket)
-            && (history::may_hold_calls(request) || history::opening(request).is_some_and(begins_so))
+        let replicas = gateway.replicas.as_ref();
+        let begins_so = |link| {
+            let opening = self.caller.opening_key(&link);
+            records.has_opening(&bucket, &opening)
+                || replicas.is_some_and(|replicas| replicas.knows_opening(&bucket, &opening))
+        };
+        self.is_known(gateway) && (history::may_hold_calls(request) || history::opening(request).is_some_and(begins_so))
+    }
+
+    /// Whether there is any record of this caller, here or where other replicas keep theirs.
+    fn is_known(&self, gateway: &Gateway) -> bool {
+        let bucket = self.bucket();
+        let replicas = gateway.replicas.as_ref();
+        gateway.records.has_caller(&bucket) || replicas.is_some_and(|replicas| replicas.knows_client(&bucket))
+    }
+
+    /// The records of a conversation: those that are here, and those that other replicas wrote.
+    async fn hits(&self, gateway: &Gateway, format: Format, lookups: Vec<Lookup>) -> Vec<Hit> {
+        let bucket = self.bucket();
+        let (mut hits, mut missing) = (Vec::new(), Vec::new());
+        for lookup in lookups {
+            match lookup.keys.iter().find_map(|key| gateway.records.get(&bucket, key)) {
+                Some(bytes) => hits.extend(hit(lookup.turn, &bytes, format)),
+                None => missing.push(lookup),
+            }
+        }
+        if let Some(replicas) = &gateway.replicas
+            && !missing.is_empty()
+        {
+            for found in replicas.records(&self.caller, &missing).await {
+                hits.extend(hit(found.turn, &found.record, format));
+                gateway.records.put(bucket, found.opening, found.keys, found.record);
+            }
+            hits.sort_by_key(|hit| hit.turn);
+        }
+        hits
     }
 
     /// What the loop is told of the conversation, and the files that the found turns made and that are still kept.
     pub async fn expand(&self, gateway: &Gateway, request: &Request) -> (In, Vec<StagedFile>) {
         let scan = history::scan(request);
-        let (bucket, format) = (self.bucket(), request.format());
-        let mut hits = Vec::new();
-        if self.injecting && gateway.records.has_caller(&bucket) {
-            for lookup in scan.lookups(&self.caller) {
-                let found = lookup.keys.iter().find_map(|key| gateway.records.get(&bucket, key));
-                if let Some(record) = found.and_then(|bytes| Record::decode(&bytes, format)) {
-                    hits.push(Hit {
-                        turn: lookup.turn,
-                        record,
-                    });
-                }
-            }
-        }
+        let hits = if self.injecting && self.is_known(gateway) {
+            self.hits(gateway, request.format(), scan.lookups(&self.caller)).await
+        } else {
+            Vec::new()
+        };
         let mode = if self.injecting {
             Mode::Injecting {
                 run_tool: self.run_tool.as_deref(),
@@ -98,11 +126,12 @@ impl Hidden {
     async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
         let mut files: BTreeMap<&str, Bytes> = BTreeMap::new();
         let mut held = 0;
+        let until = Instant::now() + STAGED_TIMEOUT;
         for note in notes.iter().rev() {
             if files.len() >= MADE_MAX_FILES || files.contains_key(&*note.name) {
                 continue;
             }
-            if let Some((entry, bytes)) = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await
+            if let Some((entry, bytes)) = self.kept_file(gateway, note, until).await
                 && entry.sha256 == note.sha256
                 && held + bytes.len() <= STAGED_MAX_BYTES
             {
@@ -114,6 +143,15 @@ impl Hidden {
             .into_iter()
             .map(|(name, bytes)| (name.to_owned(), bytes))
             .collect()
+    }
+
+    /// A file of an earlier turn, made here or by another replica.
+    async fn kept_file(&self, gateway: &Gateway, note: &FileNote, until: Instant) -> Option<(FileEntry, Bytes)> {
+        let here = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await;
+        match (here, &gateway.replicas) {
+            (None, Some(replicas)) => replicas.staged(&self.caller, note, until).await,
+            (here, _) => here,
+        }
     }
 
     /// Stores a finished loop under its keys.
@@ -129,7 +167,11 @@ impl Hidden {
             self.render(reference)
         });
         if let Some(record) = sealed {
-            gateway.records.put(self.bucket(), opening, keys, Bytes::from(record));
+            let record = Bytes::from(record);
+            if let Some(replicas) = &gateway.replicas {
+                replicas.keep_record(&self.caller, opening, &keys, &record);
+            }
+            gateway.records.put(self.bucket(), opening, keys, record);
         } else {
             tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it");
         }
@@ -139,4 +181,9 @@ impl Hidden {
         let record: LoadRecord = serde_json::from_str(reference).ok()?;
         Some(knack_skill::call::reload(&record, &self.plan, &self.snapshot.catalog))
     }
+}
+
+/// What a record says of a turn; `None`: it cannot be read.
+fn hit(turn: usize, bytes: &[u8], format: Format) -> Option<Hit> {
+    Record::decode(bytes, format).map(|record| Hit { turn, record })
 }

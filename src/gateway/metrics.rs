@@ -37,6 +37,125 @@ struct RunLabels {
     start: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadLabels {
+    what: &'static str,
+    outcome: &'static str,
+}
+
+/// What came of a value that other replicas should find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// The hub keeps it.
+    Written,
+    /// There was no link to the hub.
+    Away,
+    /// Too much was waiting.
+    Dropped,
+    /// Larger than what a hub keeps.
+    TooLarge,
+    /// The hub did not take it.
+    Refused,
+}
+
+/// What was read of what other replicas wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadWhat {
+    /// A hidden turn.
+    Record,
+    /// A file, or a list of them.
+    File,
+}
+
+/// What came of reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// It was there.
+    Found,
+    /// It was there no more.
+    Gone,
+    /// It did not come in time.
+    Late,
+    /// The hub did not answer, or with what cannot be opened.
+    Failed,
+}
+
+/// What the replicas of a gateway do for each other.
+#[derive(Debug, Clone, Default)]
+pub struct ReplicaMetrics {
+    writes: Family<WriteLabels, Counter>,
+    reads: Family<ReadLabels, Counter>,
+    known: Gauge,
+    linked: Gauge,
+}
+
+impl ReplicaMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "gateway_kept_writes",
+            "Hidden turns and files for other replicas, by what came of them",
+            self.writes.clone(),
+        );
+        registry.register(
+            "gateway_kept_reads",
+            "Hidden turns and files asked of the hub, by what came of it",
+            self.reads.clone(),
+        );
+        registry.register(
+            "gateway_kept_known",
+            "Hidden turns and files that the hub keeps for this gateway's replicas",
+            self.known.clone(),
+        );
+        registry.register(
+            "gateway_kept_linked",
+            "1 while the hub tells this replica what others keep there",
+            self.linked.clone(),
+        );
+    }
+
+    /// Counts a value that other replicas should find.
+    pub fn wrote(&self, outcome: WriteOutcome) {
+        let outcome = match outcome {
+            WriteOutcome::Written => "written",
+            WriteOutcome::Away => "away",
+            WriteOutcome::Dropped => "dropped",
+            WriteOutcome::TooLarge => "too_large",
+            WriteOutcome::Refused => "refused",
+        };
+        self.writes.get_or_create(&WriteLabels { outcome }).inc();
+    }
+
+    /// Counts a value that was asked for.
+    pub fn read(&self, what: ReadWhat, outcome: ReadOutcome) {
+        let what = match what {
+            ReadWhat::Record => "record",
+            ReadWhat::File => "file",
+        };
+        let outcome = match outcome {
+            ReadOutcome::Found => "found",
+            ReadOutcome::Gone => "gone",
+            ReadOutcome::Late => "late",
+            ReadOutcome::Failed => "failed",
+        };
+        self.reads.get_or_create(&ReadLabels { what, outcome }).inc();
+    }
+
+    /// Sets whether the hub tells what there is.
+    pub fn linked(&self, linked: bool) {
+        self.linked.set(i64::from(linked));
+    }
+
+    /// Sets how many values are known.
+    pub fn known(&self, values: usize) {
+        self.known.set(i64::try_from(values).unwrap_or(i64::MAX));
+    }
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All metrics.
@@ -59,6 +178,8 @@ pub struct Metrics {
     pub memory_bytes: Gauge,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
+    /// What the replicas of this gateway do for each other.
+    pub replicas: ReplicaMetrics,
 }
 
 impl Default for Metrics {
@@ -116,6 +237,8 @@ impl Default for Metrics {
         );
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");
+        let replicas = ReplicaMetrics::default();
+        replicas.register(&mut registry);
         Self {
             registry: Mutex::new(registry),
             requests,
@@ -129,6 +252,7 @@ impl Default for Metrics {
             record_bytes,
             memory_bytes,
             connections,
+            replicas,
         }
     }
 }

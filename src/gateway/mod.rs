@@ -7,6 +7,7 @@
 //!                                 └─▶ files, health, metrics         upstream    tools ─▶ Executor
 //! ```
 //!
+//! The replicas of one gateway find each other's hidden turns and files by way of the hub ([`replicas`]).
 //! It never talks to the Kubernetes API, and stores no credential.
 
 pub mod app;
@@ -27,6 +28,7 @@ pub mod own_routes;
 pub mod proxy;
 pub mod recorder;
 pub mod records;
+pub mod replicas;
 pub mod request_files;
 pub mod server;
 pub mod state;

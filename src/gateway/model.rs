@@ -39,7 +39,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let (parts, body) = request.into_parts();
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
-    let caller = caller::identify(&gateway.secret, &parts.headers, &parts.uri);
+    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let held = match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
         Ok(held) => held,
         Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),

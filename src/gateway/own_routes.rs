@@ -5,13 +5,15 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use knack_wire::Fault;
+use knack_wire::history::Caller;
 use serde_json::json;
 
 use super::app::{error_format, fault};
 use super::caller;
-use super::files::{FILE_ID_PREFIX, FileEntry, file_id};
+use super::files::{FILE_ID_PREFIX, FileEntry};
 use super::state::Gateway;
 
 /// Alive: the process answers.
@@ -47,8 +49,12 @@ pub async fn list_files(
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
-    let caller = caller::identify(&gateway.secret, &headers, &uri).bucket();
-    match gateway.files.list(&caller, &response) {
+    let caller = caller::identify(&gateway.secret.current(), &headers, &uri);
+    let mut files = gateway.files.list(&caller.bucket(), &response);
+    if let (None, Some(replicas)) = (&files, &gateway.replicas) {
+        files = replicas.list(&caller, &response).await;
+    }
+    match files {
         Some(files) => Json(json!({ "files": files })).into_response(),
         None => not_found(&format!("no files of response {response}")),
     }
@@ -61,8 +67,12 @@ pub async fn read_file(
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
-    let caller = caller::identify(&gateway.secret, &headers, &uri).bucket();
-    match gateway.files.read(&caller, &response, &name).await {
+    let caller = caller::identify(&gateway.secret.current(), &headers, &uri);
+    let mut file = gateway.files.read(&caller.bucket(), &response, &name).await;
+    if let (None, Some(replicas)) = (&file, &gateway.replicas) {
+        file = replicas.named_file(&caller, &response, &name).await;
+    }
+    match file {
         Some((entry, bytes)) => content(&entry, bytes),
         None => not_found(&format!("no file {name} of response {response}")),
     }
@@ -109,17 +119,13 @@ pub async fn files_api(gateway: Arc<Gateway>, request: Request) -> Response {
             format,
         );
     }
-    let caller = caller::identify(&gateway.secret, request.headers(), request.uri()).bucket();
-    let Some((response, name)) = gateway.files.find(&caller, id) else {
-        return missing(id);
-    };
-    let Some((entry, bytes)) = gateway.files.read(&caller, &response, &name).await else {
+    let caller = caller::identify(&gateway.secret.current(), request.headers(), request.uri());
+    let Some((entry, bytes)) = file_by_id(&gateway, &caller, id).await else {
         return missing(id);
     };
     if wants_content {
         return content(&entry, bytes);
     }
-    let id = file_id(&response, &name);
     let metadata = if request.headers().contains_key("anthropic-version") {
         json!({"type": "file", "id": id, "filename": entry.name, "mime_type": entry.mime_type, "size_bytes": entry.size_bytes, "downloadable": true})
     } else {
@@ -128,7 +134,17 @@ pub async fn files_api(gateway: Arc<Gateway>, request: Request) -> Response {
     Json(metadata).into_response()
 }
 
-fn content(entry: &FileEntry, bytes: bytes::Bytes) -> Response {
+/// A file made here, or by another replica of this gateway.
+async fn file_by_id(gateway: &Gateway, caller: &Caller, id: &str) -> Option<(FileEntry, Bytes)> {
+    let bucket = caller.bucket();
+    if let Some((response, name)) = gateway.files.find(&bucket, id) {
+        return gateway.files.read(&bucket, &response, &name).await;
+    }
+    let replicas = gateway.replicas.as_ref()?;
+    replicas.file(caller, id).await
+}
+
+fn content(entry: &FileEntry, bytes: Bytes) -> Response {
     let mut response = bytes.into_response();
     let headers = response.headers_mut();
     headers.insert(

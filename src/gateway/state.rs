@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use knack_wire::history::HistorySecret;
-
 use super::budget::Requests;
+use super::caller::CallerSecret;
 use super::files::FileStore;
 use super::grants::Grants;
 use super::inject::Materials;
@@ -13,6 +12,7 @@ use super::metrics::Metrics;
 use super::observe::Console;
 use super::recorder::Recorder;
 use super::records::RecordStore;
+use super::replicas::Replicas;
 use super::tenants::Served;
 use super::upstream::Upstreams;
 use crate::catalog::LiveCatalog;
@@ -46,7 +46,9 @@ pub struct Gateway {
     /// Hidden turns.
     pub records: RecordStore,
     /// Secret of callers' identities.
-    pub secret: HistorySecret,
+    pub secret: Arc<CallerSecret>,
+    /// The other replicas of this gateway, if it has any.
+    pub replicas: Option<Arc<Replicas>>,
     /// What is injected, as it stands on the wire.
     pub materials: Materials,
     /// What requests may hold.

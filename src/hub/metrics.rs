@@ -52,6 +52,10 @@ pub struct Metrics {
     pub views: ViewCounts,
     /// Connections of the listener.
     pub listener: ConnectionMetrics,
+    /// Values kept for gateways that made room for others.
+    pub kept_evicted: Counter,
+    kept_values: Gauge,
+    kept_bytes: Gauge,
     memory_held: Gauge,
     memory_total: Gauge,
 }
@@ -87,6 +91,20 @@ impl Default for Metrics {
         registry.register("views_patched", "Views made from another one and what changed", patched);
         let listener = ConnectionMetrics::default();
         listener.register(&mut registry, "listener");
+        let kept_evicted = Counter::default();
+        registry.register(
+            "kept_evicted",
+            "Hidden turns and files of gateways that made room for others",
+            kept_evicted.clone(),
+        );
+        let kept_values = Gauge::default();
+        registry.register(
+            "kept_values",
+            "Hidden turns and files that replicas of gateways keep here for each other",
+            kept_values.clone(),
+        );
+        let kept_bytes = Gauge::default();
+        registry.register("kept_bytes", "Bytes of them", kept_bytes.clone());
         let memory_held = Gauge::default();
         registry.register(
             "memory_held_bytes",
@@ -110,6 +128,9 @@ impl Default for Metrics {
             streams,
             views,
             listener,
+            kept_evicted,
+            kept_values,
+            kept_bytes,
             memory_held,
             memory_total,
         }
@@ -145,6 +166,12 @@ impl Metrics {
         set(&self.warm, ready);
         set(&self.running, running);
         set(&self.queued, queued);
+    }
+
+    /// Sets what is kept for gateways.
+    pub fn kept(&self, values: usize, bytes: usize) {
+        self.kept_values.set(i64::try_from(values).unwrap_or(i64::MAX));
+        self.kept_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Sets what is held of the memory budget.

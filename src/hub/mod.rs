@@ -4,6 +4,7 @@
 //! watch ─▶ world (skills, runtimes, namespaces) ─▶ view (one runtime, one kind of caller) ─▶ routes::catalog ─▶ gateway
 //!            └▶ artifacts (ConfigMaps, verified, bounded cache) ────────────┘                routes::content
 //! gateway ─▶ server (TLS) ─▶ auth::token (who) ─▶ auth::access (may) ─▶ routes::executions ─▶ executors ─▶ JobExecutor
+//!                                                                     └▶ routes::kept ─▶ kept (what replicas of a gateway share)
 //! ```
 //!
 //! The port that parses tenants' bodies does not hold the reconciler's rights: it reads Skills and artifacts, asks the API
@@ -17,6 +18,7 @@ mod body;
 pub mod executors;
 pub mod in_service;
 mod judged;
+pub mod kept;
 pub mod metrics;
 pub mod routes;
 pub mod runtime_line;

@@ -14,6 +14,7 @@ use super::artifacts::Artifacts;
 use super::auth::{Access, Authenticator};
 use super::body::Bodies;
 use super::executors::Executors;
+use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::routes::{HubState, router};
 use super::settings::HubSettings;
@@ -40,7 +41,7 @@ const BOUNDS: Bounds = Bounds {
 };
 /// How long running streams may take after the stop signal: runs are handed over to the next owner anyway.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often artifacts of deleted skills are forgotten.
+/// How often artifacts of deleted skills, and what is kept for gateways and was not asked for in its time, are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_mins(1);
 
 /// What the process's other ports tell of it.
@@ -49,6 +50,7 @@ pub struct HubProbes {
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     memory: MemoryBudget,
+    kept: Arc<KeptStore>,
     lists: usize,
     draining: AtomicBool,
 }
@@ -66,6 +68,8 @@ impl Probes for HubProbes {
 
     fn metrics(&self) -> String {
         self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
+        let (values, bytes) = self.kept.usage();
+        self.metrics.kept(values, bytes);
         self.metrics.text()
     }
 }
@@ -84,6 +88,7 @@ impl Hub {
     /// Starts the watches. Must be called inside a tokio runtime.
     pub fn start(client: &Client, clients: JobClients, mut job_settings: JobSettings, settings: HubSettings) -> Self {
         let settings = Arc::new(settings);
+        let kept_secrets = KeptSecrets::new(job_settings.secret);
         let memory = MemoryBudget::of_process();
         let beacon = job_settings.probe.as_ref().map(|probe| probe.beacon.clone());
         job_settings.memory = Some(ResultMemory::of(&memory));
@@ -94,17 +99,20 @@ impl Hub {
             move |skill: &crate::api::Skill| artifacts.want(skill)
         };
         let mut watches = watch::spawn(client, &settings, &shared, on_skill);
-        let pruned = artifacts.clone();
+        let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
+        let pruned = (artifacts.clone(), Arc::clone(&kept));
         watches.spawn(async move {
             loop {
                 tokio::time::sleep(PRUNE_EVERY).await;
-                pruned.prune();
+                pruned.0.prune();
+                pruned.1.prune();
             }
         });
         let probes = Arc::new(HubProbes {
             shared: Arc::clone(&shared),
             metrics: Arc::clone(&metrics),
             memory: memory.clone(),
+            kept: Arc::clone(&kept),
             lists: watch::lists(&settings),
             draining: AtomicBool::new(false),
         });
@@ -125,6 +133,8 @@ impl Hub {
             ),
             executors: Executors::new(clients, job_settings, Arc::clone(&settings)),
             bodies: Bodies::of(&memory),
+            kept,
+            kept_secrets,
             artifacts,
             shared,
             metrics,

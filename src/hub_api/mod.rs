@@ -9,6 +9,9 @@
 //! GET    /v1/executions/{id}?runtime=ns/name     ExecutionView
 //! DELETE /v1/executions/{id}?runtime=ns/name     204
 //! POST   /v1/clients                             ClientCheck in, ClientVerdict out
+//! GET    /v1/kept?runtime=ns/name                NDJSON of KeptLine, for ever
+//! PUT    /v1/kept/{client}/{key},..?runtime=..   bytes in, 204
+//! GET    /v1/kept/{client}/{key}?runtime=..      the bytes
 //! ```
 //!
 //! Every request carries `Authorization: Bearer <token>` with the audience [`crate::api::vocabulary::TOKEN_AUDIENCE`].
@@ -22,6 +25,7 @@ mod content;
 mod data;
 mod execution;
 mod identity;
+mod kept;
 mod problem;
 mod protocol;
 
@@ -37,6 +41,9 @@ pub use execution::{
     WorkingDirectoryLine,
 };
 pub use identity::{ClientCheck, ClientVerdict, ReadRuntimeNameError, RuntimeName, Version, is_label};
+pub use kept::{
+    KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
+};
 pub use problem::{FailureLine, Problem, ProblemCode};
 pub use protocol::ProtocolRange;
 

@@ -192,7 +192,17 @@ impl HubClient {
 
     /// `GET` of bytes, at most `max_bytes` of them.
     pub async fn get_bytes(&self, path_and_query: &str, max_bytes: usize) -> Result<Bytes, HubError> {
-        let request = self.request(Method::GET, None, path_and_query).await?;
+        self.get_bytes_at(None, path_and_query, max_bytes).await
+    }
+
+    /// [`HubClient::get_bytes`], at `at` or at this hub.
+    pub async fn get_bytes_at(
+        &self,
+        at: Option<&str>,
+        path_and_query: &str,
+        max_bytes: usize,
+    ) -> Result<Bytes, HubError> {
+        let request = self.request(Method::GET, at, path_and_query).await?;
         let answer = async {
             let response = check(send(request).await?).await?;
             read_bounded(response, max_bytes).await
@@ -202,7 +212,12 @@ impl HubClient {
 
     /// `GET` of a stream.
     pub async fn watch(&self, path_and_query: &str) -> Result<Lines, HubError> {
-        let request = self.request(Method::GET, None, path_and_query).await?;
+        self.watch_at(None, path_and_query).await
+    }
+
+    /// [`HubClient::watch`], at `at` or at this hub.
+    pub async fn watch_at(&self, at: Option<&str>, path_and_query: &str) -> Result<Lines, HubError> {
+        let request = self.request(Method::GET, at, path_and_query).await?;
         open_stream(request).await
     }
 
@@ -230,6 +245,14 @@ impl HubClient {
             request = request.header(TRACEPARENT, trace.text());
         }
         open_stream(request).await
+    }
+
+    /// `PUT` of bytes, at `at` or at this hub.
+    pub async fn put_bytes_at(&self, at: Option<&str>, path_and_query: &str, body: Bytes) -> Result<(), HubError> {
+        let request = self.request(Method::PUT, at, path_and_query).await?;
+        let octets = HeaderValue::from_static("application/octet-stream");
+        let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
+        timed(async { check(send(request.body(body)).await?).await.map(drop) }).await
     }
 
     /// `DELETE`, at `at` or at this hub.

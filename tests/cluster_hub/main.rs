@@ -14,6 +14,7 @@ mod chat;
 #[expect(dead_code, reason = "some of it is for tests/otel")]
 mod collector;
 mod gateway_auth;
+mod gateway_replicas;
 mod gateway_tenants;
 mod judged;
 mod outage;

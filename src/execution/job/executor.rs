@@ -179,6 +179,13 @@ impl JobExecutor {
         }
     }
 
+    /// Waits until this replica does not serve the runtime any more; returns at once if it does not now.
+    pub async fn wait_until_not_owner(&self) {
+        let mut state = self.state.clone();
+        // Without a sender nobody serves any more.
+        let _ = state.wait_for(|state| !matches!(state, State::Serving(_))).await;
+    }
+
     /// Counts for status and metrics; all zero while another replica owns the runtime.
     #[must_use]
     pub fn counts(&self) -> PoolCounts {

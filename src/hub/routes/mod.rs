@@ -4,6 +4,7 @@ mod catalog;
 mod clients;
 mod content;
 mod executions;
+mod kept;
 mod problem;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use super::artifacts::Artifacts;
 use super::auth::{Access, Authenticator, Caller, Granted};
 use super::body::Bodies;
 use super::executors::Executors;
+use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::views::Views;
@@ -46,6 +48,10 @@ pub struct HubState {
     pub artifacts: Artifacts,
     /// Where code runs.
     pub executors: Arc<Executors>,
+    /// What replicas of gateways keep for each other.
+    pub kept: Arc<KeptStore>,
+    /// The secrets that they make their keys from.
+    pub kept_secrets: KeptSecrets,
     /// Bound of request bodies.
     pub bodies: Bodies,
     /// The cluster as it is known.
@@ -66,6 +72,8 @@ pub fn router(state: Arc<HubState>, stop: CancellationToken) -> Router {
         .route("/v1/executions", post(executions::run))
         .route("/v1/executions/{id}", get(executions::read).delete(executions::cancel))
         .route("/v1/clients", post(clients::check))
+        .route("/v1/kept", get(kept::follow))
+        .route("/v1/kept/{client}/{keys}", get(kept::read).put(kept::write))
         .fallback(async || {
             Refused::new(
                 "unknown",

@@ -19,7 +19,7 @@ use super::canon::Link;
 /// such turns are found by the chain alone.
 const MIN_RANDOM_ID_BYTES: usize = 8;
 
-/// The gateway's secret for history keys, 32 random bytes made at start and never sent anywhere.
+/// The gateway's secret for history keys: 32 random bytes of its process, or those that a hub gives all of its replicas.
 #[derive(Clone)]
 pub struct HistorySecret([u8; 32]);
 
@@ -92,6 +92,11 @@ impl Caller {
         self.finish(b"opening", &[link.as_bytes()])
     }
 
+    /// A key for another purpose, of this caller alone: where something else of his is kept under a name, or what seals it.
+    pub fn derived_key(&self, purpose: &str, name: &[u8]) -> RecordKey {
+        self.finish(b"derived", &[purpose.as_bytes(), name])
+    }
+
     fn finish(&self, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
         let mut mac = self.mac.clone();
         feed(&mut mac, kind);
@@ -156,6 +161,22 @@ mod tests {
             assert_eq!(caller(1, "a").calls_key(&ids(&[id])), None, "{id}");
         }
         assert_eq!(caller(1, "a").calls_key(&[]), None);
+    }
+
+    #[test]
+    fn derived_keys_differ_by_caller_purpose_and_name() {
+        let key = |credential: &str, purpose: &str, name: &[u8]| caller(1, credential).derived_key(purpose, name);
+        let one = key("a", "file", b"x");
+        assert_eq!(one, key("a", "file", b"x"));
+        for other in [
+            key("b", "file", b"x"),
+            key("a", "seal", b"x"),
+            key("a", "filex", b""),
+            key("a", "file", b"y"),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert_ne!(one, caller(1, "a").bucket());
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! What the replicas of a gateway keep for each other: hidden turns and generated files, in the memory of the replica that
+//! owns the runtime.
+//!
+//! A gateway writes behind its answers and reads what it was told of on the stream, so a value that is lost (a replica of the
+//! hub that ends, another owner, no room) costs what it costs a gateway alone: the turn goes as its client sends it, a link
+//! answers 404. Values are sealed by the gateway with keys that contain its client's credential.
+
+mod store;
+
+pub use store::{KeptStore, NoRoom, Shelf};
+
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+
+use crate::hub_api::KeptKey;
+
+/// Makes the secrets of gateways: each account has one at each runtime, the same at every replica and over restarts.
+#[derive(Clone)]
+pub struct KeptSecrets([u8; 32]);
+
+impl std::fmt::Debug for KeptSecrets {
+    /// Without the secret.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("KeptSecrets").finish_non_exhaustive()
+    }
+}
+
+impl KeptSecrets {
+    /// Secrets made from that of the hub.
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// The secret of one account at one runtime.
+    pub fn of(&self, shelf: &Shelf) -> KeptKey {
+        let mut mac = <Hmac<Sha256> as hmac::Mac>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        for part in ["knack gateway 1", &shelf.account, &shelf.runtime.to_string()] {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part.as_bytes());
+        }
+        KeptKey(mac.finalize().into_bytes().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub_api::RuntimeName;
+
+    #[test]
+    fn each_account_has_a_secret_of_its_own_at_each_runtime() {
+        let shelf = |account: &str, runtime: &str| Shelf {
+            account: account.to_owned(),
+            runtime: runtime.parse::<RuntimeName>().unwrap(),
+        };
+        let (one, other) = (KeptSecrets::new([1; 32]), KeptSecrets::new([2; 32]));
+        let of = |shelf| one.of(&shelf);
+        let mine = of(shelf("team/app/u", "run/default"));
+        assert_eq!(mine, of(shelf("team/app/u", "run/default")));
+        for strange in [
+            of(shelf("team/app/v", "run/default")),
+            of(shelf("team/app/u", "run/other")),
+            other.of(&shelf("team/app/u", "run/default")),
+        ] {
+            assert_ne!(mine, strange);
+        }
+        assert!(!format!("{one:?}").contains('1'));
+    }
+}

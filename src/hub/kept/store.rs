@@ -1,0 +1,279 @@
+//! The store: bounded in bytes and time, fair between gateways and between the clients of one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+use crate::hub_api::{KeptKey, KeptValue, RuntimeName};
+use crate::memory::{MemoryBudget, MemoryShare};
+
+/// Share of the process's memory budget for kept values: under the chart's limit of 512 MiB, 32 MiB, which is thousands of
+/// hidden turns and some dozens of files. More would be taken from runs and their results.
+const BUDGET_DIVISOR: usize = 8;
+/// A value nobody asked for in this time is dropped, as in the gateways' own stores.
+const KEPT_IDLE: Duration = Duration::from_hours(1);
+/// What a value costs besides its bytes: its keys and their places in the maps.
+const ENTRY_BYTES: usize = 1 << 10;
+/// New values that wait for a replica of the gateway to be told; one that falls further behind begins again. As many as a busy
+/// gateway makes in several seconds; each costs a few bytes for each gateway.
+const TOLD_WAITING: usize = 256;
+
+/// Whose values: one account at one runtime. Nobody else reads or writes them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Shelf {
+    /// `<namespace>/<name>/<uid>` of the gateway's ServiceAccount.
+    pub account: String,
+    /// The runtime.
+    pub runtime: RuntimeName,
+}
+
+/// There is no room for a value: the process holds too much for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no memory is left for kept values")]
+pub struct NoRoom;
+
+/// The values of all gateways.
+#[derive(Debug)]
+pub struct KeptStore {
+    memory: MemoryBudget,
+    evicted: Counter,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    shelves: HashMap<Shelf, Holdings>,
+    next: u64,
+}
+
+/// What one gateway has here.
+#[derive(Debug)]
+struct Holdings {
+    bytes: usize,
+    clients: HashMap<KeptKey, OfClient>,
+    /// The clients by what they hold, the largest last.
+    by_bytes: BTreeSet<(usize, KeptKey)>,
+    told: broadcast::Sender<Arc<KeptValue>>,
+}
+
+impl Default for Holdings {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            clients: HashMap::new(),
+            by_bytes: BTreeSet::new(),
+            told: broadcast::channel(TOLD_WAITING).0,
+        }
+    }
+}
+
+/// What one client of a gateway has here.
+#[derive(Debug, Default)]
+struct OfClient {
+    bytes: usize,
+    by_key: HashMap<KeptKey, u64>,
+    /// Least recently used first.
+    entries: BTreeMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Arc<KeptValue>,
+    sealed: Bytes,
+    share: MemoryShare,
+    used: Instant,
+}
+
+impl KeptStore {
+    /// An empty store with its part of a process's memory. `evicted` counts values that made room for others.
+    pub fn new(whole: &MemoryBudget, evicted: Counter) -> Self {
+        Self {
+            memory: whole.part(whole.total_bytes() / BUDGET_DIVISOR),
+            evicted,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Keeps a value; an older one under one of its keys is replaced. Who holds most makes room: the gateway with the most
+    /// bytes, of its clients the one with the most, and of that one's values the least recently used.
+    pub fn put(&self, shelf: &Shelf, value: KeptValue, sealed: Bytes) -> Result<(), NoRoom> {
+        let cost = sealed.len() + ENTRY_BYTES;
+        if cost > self.memory.total_bytes() {
+            return Err(NoRoom);
+        }
+        let mut inner = self.lock();
+        if let Some(holdings) = inner.shelves.get_mut(shelf) {
+            for key in &value.keys {
+                holdings.remove(&value.client, key);
+            }
+        }
+        let share = loop {
+            match self.memory.try_take(cost) {
+                Ok(share) => break share,
+                // What others hold leaves no room: nothing of the store's own would make any.
+                Err(_) if self.memory.free_bytes() >= cost => return Err(NoRoom),
+                Err(_) if !inner.evict() => return Err(NoRoom),
+                Err(_) => {
+                    self.evicted.inc();
+                }
+            }
+        };
+        inner.next += 1;
+        let used = inner.next;
+        let holdings = inner.shelves.entry(shelf.clone()).or_default();
+        let value = Arc::new(value);
+        let entry = Entry {
+            value: Arc::clone(&value),
+            sealed,
+            share,
+            used: Instant::now(),
+        };
+        holdings.insert(used, entry);
+        // Nobody listening is no error.
+        let _ = holdings.told.send(value);
+        Ok(())
+    }
+
+    /// The value under a key of a client, if it is still there; counts as a use.
+    pub fn get(&self, shelf: &Shelf, client: &KeptKey, key: &KeptKey) -> Option<Bytes> {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let next = inner.next;
+        let holdings = inner.shelves.get_mut(shelf)?;
+        let of_client = holdings.clients.get_mut(client)?;
+        let at = *of_client.by_key.get(key)?;
+        if of_client.entries.get(&at)?.used.elapsed() > KEPT_IDLE {
+            holdings.remove(client, key);
+            return None;
+        }
+        let mut entry = of_client.entries.remove(&at)?;
+        entry.used = Instant::now();
+        for key in &entry.value.keys {
+            of_client.by_key.insert(*key, next);
+        }
+        let sealed = entry.sealed.clone();
+        of_client.entries.insert(next, entry);
+        Some(sealed)
+    }
+
+    /// What a shelf holds now, and what comes to it from now on.
+    pub fn follow(&self, shelf: &Shelf) -> (Vec<Arc<KeptValue>>, broadcast::Receiver<Arc<KeptValue>>) {
+        let mut inner = self.lock();
+        let holdings = inner.shelves.entry(shelf.clone()).or_default();
+        let values = holdings.clients.values().flat_map(|client| client.entries.values());
+        let values = values.filter(|entry| entry.used.elapsed() <= KEPT_IDLE);
+        let values = values.map(|entry| Arc::clone(&entry.value)).collect();
+        (values, holdings.told.subscribe())
+    }
+
+    /// Drops what nobody asked for in time, and shelves that nobody uses.
+    pub fn prune(&self) {
+        let mut inner = self.lock();
+        for holdings in inner.shelves.values_mut() {
+            let clients: Vec<KeptKey> = holdings.clients.keys().copied().collect();
+            for client in clients {
+                while holdings.oldest(&client).is_some_and(|used| used.elapsed() > KEPT_IDLE) {
+                    holdings.remove_oldest(&client);
+                }
+            }
+        }
+        inner
+            .shelves
+            .retain(|_, holdings| !holdings.clients.is_empty() || holdings.told.receiver_count() > 0);
+    }
+
+    /// Values and their bytes, for metrics.
+    pub fn usage(&self) -> (usize, usize) {
+        let inner = self.lock();
+        let clients = inner.shelves.values().flat_map(|holdings| holdings.clients.values());
+        (
+            clients.map(|client| client.entries.len()).sum(),
+            self.memory.held_bytes(),
+        )
+    }
+
+    /// A poisoned lock holds a consistent-enough cache: the worst case is a miss.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Takes one value from whoever holds most; false: there is none.
+    fn evict(&mut self) -> bool {
+        let largest = self.shelves.values_mut().max_by_key(|holdings| holdings.bytes);
+        let Some(holdings) = largest else { return false };
+        let Some((_, client)) = holdings.by_bytes.last().copied() else {
+            return false;
+        };
+        holdings.remove_oldest(&client);
+        true
+    }
+}
+
+impl Holdings {
+    fn insert(&mut self, used: u64, entry: Entry) {
+        let client = entry.value.client;
+        let of_client = self.clients.entry(client).or_default();
+        let before = of_client.bytes;
+        of_client.bytes += entry.share.bytes();
+        self.bytes += entry.share.bytes();
+        for key in &entry.value.keys {
+            of_client.by_key.insert(*key, used);
+        }
+        of_client.entries.insert(used, entry);
+        self.by_bytes.remove(&(before, client));
+        self.by_bytes.insert((of_client.bytes, client));
+    }
+
+    fn remove(&mut self, client: &KeptKey, key: &KeptKey) {
+        let at = self.clients.get(client).and_then(|of_client| of_client.by_key.get(key));
+        if let Some(at) = at.copied() {
+            self.remove_at(client, at);
+        }
+    }
+
+    fn remove_oldest(&mut self, client: &KeptKey) {
+        let first = self
+            .clients
+            .get(client)
+            .and_then(|of_client| of_client.entries.first_key_value());
+        if let Some(at) = first.map(|(at, _)| *at) {
+            self.remove_at(client, at);
+        }
+    }
+
+    fn remove_at(&mut self, client: &KeptKey, at: u64) {
+        let Some(of_client) = self.clients.get_mut(client) else {
+            return;
+        };
+        let Some(entry) = of_client.entries.remove(&at) else {
+            return;
+        };
+        for key in &entry.value.keys {
+            of_client.by_key.remove(key);
+        }
+        self.by_bytes.remove(&(of_client.bytes, *client));
+        of_client.bytes -= entry.share.bytes();
+        self.bytes -= entry.share.bytes();
+        if of_client.entries.is_empty() {
+            self.clients.remove(client);
+        } else {
+            self.by_bytes.insert((of_client.bytes, *client));
+        }
+    }
+
+    fn oldest(&self, client: &KeptKey) -> Option<Instant> {
+        let entries = &self.clients.get(client)?.entries;
+        entries.first_key_value().map(|(_, entry)| entry.used)
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

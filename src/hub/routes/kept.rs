@@ -1,0 +1,219 @@
+//! `/v1/kept`: what the replicas of a gateway keep for each other, at the replica that owns the runtime.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{HubState, OfRuntime, Refused, Stop, granted};
+use crate::execution::ExecutionError;
+use crate::execution::job::JobExecutor;
+use crate::execution::remote::problem_of_error;
+use crate::hub::auth::{Caller, Granted};
+use crate::hub::kept::Shelf;
+use crate::hub_api::{
+    KEPT_MAX_BYTES, KeptHello, KeptKey, KeptLine, KeptValue, NDJSON, Problem, ProblemCode, read_keys,
+};
+
+/// A line at least this often, so that a dead connection is known as one.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// How often a stream's right is looked at again.
+const RIGHT_EVERY: Duration = Duration::from_secs(30);
+/// Lines of the first list sent in one piece: a few KiB, so that a long list is no large buffer.
+const LINES_AT_ONCE: usize = 32;
+
+/// What a write says besides its path.
+#[derive(Debug, Deserialize)]
+pub(super) struct Written {
+    #[serde(default)]
+    opening: Option<KeptKey>,
+}
+
+/// `PUT /v1/kept/{client}/{keys}`.
+pub(super) async fn write(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    query: Query<OfRuntime>,
+    Query(written): Query<Written>,
+    Path(path): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Refused> {
+    let (_, shelf) = here(&state, &caller, &query).await?;
+    let (client, keys) = read_path(&path)?;
+    let held = state
+        .bodies
+        .read(&caller.key(), &headers, body)
+        .await
+        .map_err(refused)?;
+    if held.bytes.len() > KEPT_MAX_BYTES {
+        let text = format!("more than the {KEPT_MAX_BYTES} bytes that are kept of one value");
+        return Err(refused(Problem::new(ProblemCode::TooLarge, text)));
+    }
+    let value = KeptValue {
+        client,
+        keys,
+        opening: written.opening,
+        bytes: held.bytes.len() as u64,
+    };
+    // A buffer that grew may be larger than what is in it; the store counts what is in it.
+    let sealed = Bytes::copy_from_slice(&held.bytes);
+    let kept = state.kept.put(&shelf, value, sealed);
+    kept.map_err(|error| refused(Problem::new(ProblemCode::Unavailable, error.to_string()).retry_after(1)))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /v1/kept/{client}/{key}`. Another account's value is as unknown as one that never was.
+pub(super) async fn read(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    query: Query<OfRuntime>,
+    Path(path): Path<(String, String)>,
+) -> Result<Response, Refused> {
+    let (_, shelf) = here(&state, &caller, &query).await?;
+    let (client, keys) = read_path(&path)?;
+    let found = keys.iter().find_map(|key| state.kept.get(&shelf, &client, key));
+    let sealed = found.ok_or_else(|| refused(Problem::new(ProblemCode::NotFound, "nothing is kept under this key")))?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], sealed).into_response())
+}
+
+/// `GET /v1/kept`.
+pub(super) async fn follow(
+    State(state): State<Arc<HubState>>,
+    Extension(caller): Extension<Caller>,
+    Extension(Stop(stop)): Extension<Stop>,
+    query: Query<OfRuntime>,
+) -> Result<Response, Refused> {
+    let (executor, shelf) = here(&state, &caller, &query).await?;
+    let granted = granted(&state, &caller, &query, "kept").await?;
+    let (there, told) = state.kept.follow(&shelf);
+    let hello = KeptLine::Hello(KeptHello {
+        secret: state.kept_secrets.of(&shelf),
+    });
+    let there: Vec<Arc<KeptValue>> = there;
+    let chunks = (0..there.len().div_ceil(LINES_AT_ONCE)).map(move |chunk| {
+        let from = chunk * LINES_AT_ONCE;
+        let to = (from + LINES_AT_ONCE).min(there.len());
+        let lines = there[from..to].iter().map(|value| KeptLine::Kept((**value).clone()));
+        lines.map(|line| to_bytes(&line)).collect::<Vec<_>>().concat().into()
+    });
+    let first = futures::stream::iter(std::iter::once(to_bytes(&hello).into()).chain(chunks));
+    let synced = futures::stream::iter([Bytes::from(to_bytes(&KeptLine::Synced))]);
+    let news: BoxStream<'static, Bytes> = futures::stream::unfold(
+        Told {
+            state,
+            caller,
+            granted,
+            executor,
+            values: told,
+            right_at: Instant::now() + RIGHT_EVERY,
+            stop,
+        },
+        |mut told| async move {
+            let line = told.next().await?;
+            Some((to_bytes(&line).into(), told))
+        },
+    )
+    .boxed();
+    let lines = first.chain(synced).chain(news).map(Ok::<Bytes, Infallible>);
+    Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
+}
+
+/// The rest of a stream, after the first list.
+struct Told {
+    state: Arc<HubState>,
+    caller: Caller,
+    granted: Granted,
+    executor: Arc<JobExecutor>,
+    values: broadcast::Receiver<Arc<KeptValue>>,
+    right_at: Instant,
+    stop: CancellationToken,
+}
+
+impl Told {
+    /// The next line; `None` ends the stream: its reader fell behind, has lost its right, or is better served elsewhere.
+    async fn next(&mut self) -> Option<KeptLine> {
+        let ping_at = Instant::now() + PING_EVERY;
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                () = self.executor.wait_until_not_owner() => return None,
+                value = self.values.recv() => return value.ok().map(|value| KeptLine::Kept((*value).clone())),
+                () = tokio::time::sleep_until(self.right_at) => self.check_right().await?,
+                () = tokio::time::sleep_until(ping_at) => return Some(KeptLine::Ping),
+            }
+        }
+    }
+
+    /// A stream lives longer than the right to it may.
+    async fn check_right(&mut self) -> Option<()> {
+        self.right_at = Instant::now() + RIGHT_EVERY;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs());
+        if self.caller.expires <= now {
+            return None;
+        }
+        match self.state.access.check(&self.caller, &self.granted.name).await {
+            Ok(_) => Some(()),
+            Err(problem) if problem.code == ProblemCode::Unavailable => Some(()),
+            Err(_) => None,
+        }
+    }
+}
+
+/// The shelf of a caller, if this replica owns the runtime; otherwise who does. Nobody is kept waiting: a gateway goes on
+/// without.
+async fn here(
+    state: &HubState,
+    caller: &Caller,
+    query: &Query<OfRuntime>,
+) -> Result<(Arc<JobExecutor>, Shelf), Refused> {
+    let granted = granted(state, caller, query, "kept").await?;
+    let nobody = || {
+        let text = format!("no replica of the hub owns SkillRuntime {} now", granted.name);
+        refused(Problem::new(ProblemCode::Unavailable, text).retry_after(1))
+    };
+    let executor = state.executors.get(&granted.name).ok_or_else(nobody)?;
+    if !executor.is_owner() {
+        return Err(match executor.other_owner() {
+            Some(owner) if owner.is_some() => refused(problem_of_error(&ExecutionError::NotOwner { owner })),
+            _ => nobody(),
+        });
+    }
+    let shelf = Shelf {
+        account: caller.key(),
+        runtime: granted.name,
+    };
+    Ok((executor, shelf))
+}
+
+fn read_path((client, keys): &(String, String)) -> Result<(KeptKey, Vec<KeptKey>), Refused> {
+    let read = client
+        .parse::<KeptKey>()
+        .and_then(|client| Ok((client, read_keys(keys)?)));
+    read.map_err(|error| refused(Problem::new(ProblemCode::Invalid, error.to_string())))
+}
+
+fn refused(problem: Problem) -> Refused {
+    Refused::new("kept", problem)
+}
+
+fn to_bytes(line: &KeptLine) -> Vec<u8> {
+    // A line is plain data: writing it cannot fail.
+    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
