@@ -1,4 +1,5 @@
 //! Serves HTTP connections within bounds: how many there are, how many one peer has, and how long each may do nothing.
+//! [`bodies`] bounds what requests hold.
 //!
 //! ```text
 //! accept ─▶ places (total, per peer) ─▶ [TLS] ─▶ connection: hyper ─▶ router
@@ -11,6 +12,8 @@
 
 mod activity;
 mod answer;
+mod aside;
+pub mod bodies;
 mod connection;
 mod io;
 mod places;
@@ -29,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use aside::aside;
 use places::Places;
 
 use crate::execution::job::Beacon;
