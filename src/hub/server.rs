@@ -24,7 +24,7 @@ use super::tls::Certificate;
 use super::views::Views;
 use super::watch::{self, Shared};
 use crate::api::vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
-use crate::execution::job::{JobClients, JobSettings, ResultMemory};
+use crate::execution::job::{Beacon, JobClients, JobSettings, ResultMemory};
 use crate::lease::Peers;
 use crate::memory::MemoryBudget;
 use crate::probes::Probes;
@@ -84,6 +84,8 @@ pub struct Hub {
     state: Arc<HubState>,
     probes: Arc<HubProbes>,
     peers: channel::Sender<Peers>,
+    /// Answers isolation probes at the hub's own port.
+    beacon: Option<Beacon>,
     watches: tokio::task::JoinSet<()>,
 }
 
@@ -93,6 +95,7 @@ impl Hub {
         let settings = Arc::new(settings);
         let kept_secrets = KeptSecrets::new(job_settings.secret);
         let memory = MemoryBudget::of_process();
+        let beacon = job_settings.probe.as_ref().map(|probe| probe.beacon.clone());
         job_settings.memory = Some(ResultMemory::of(&memory));
         let (shared, metrics) = (Arc::new(Shared::default()), Arc::new(Metrics::default()));
         let peers = channel::Sender::<Peers>::default();
@@ -149,6 +152,7 @@ impl Hub {
             state: Arc::new(state),
             probes,
             peers,
+            beacon,
             watches,
         }
     }
@@ -179,6 +183,7 @@ pub async fn run(
         state,
         probes,
         peers,
+        beacon,
         watches,
     } = hub;
     let (tasks, ending, catalogs, stops) = (
@@ -197,6 +202,7 @@ pub async fn run(
         bounds: BOUNDS,
         tls: Some(TlsAcceptor::from(Arc::new(certificate.server_config()))),
         metrics: state.metrics.listener.clone(),
+        beacon,
     };
     let router = router(Arc::clone(&state), catalogs.clone());
     let connections = tasks.spawn(serve(listener, router, serving, stops.clone()));

@@ -1,12 +1,12 @@
 //! What the process gives an executor: clients, secrets, its own address.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
+use super::beacon::ProbeTarget;
 use crate::api::vocabulary::FIELD_MANAGER_HUB;
 use crate::events::Events;
 use crate::execution::records::RecordSettings;
@@ -80,8 +80,8 @@ pub struct JobSettings {
     pub max_finished: usize,
     /// What results of all runtimes may take of this process's memory; absent: each runtime by `records` alone.
     pub memory: Option<ResultMemory>,
-    /// A TCP listener of this process, as pods reach it, that the isolation probe dials; absent: no probe.
-    pub probe: Option<SocketAddr>,
+    /// A TCP listener of this process that the isolation probe dials; absent: no probe.
+    pub probe: Option<ProbeTarget>,
     /// The replicas over which runtimes are spread; by default nobody knows them, and who has a runtime keeps it.
     pub peers: watch::Receiver<Peers>,
     /// Held while a runtime moves to the replica that should have it: one at a time, of all runtimes of this process.
