@@ -11,8 +11,8 @@ use super::source::Report;
 
 /// Files above this are not read: the skill is over its bound anyway (8 MiB in all, docs/design/decisions.md#size-of-a-skill).
 const FOLDER_READ_BYTES: u64 = 9 << 20;
-/// Files of one skill. The largest public skill seen has 83; a folder with thousands is not a skill.
-const FOLDER_MAX_FILES: usize = 1_000;
+/// Files of one skill, as many as a cluster takes.
+const FOLDER_MAX_FILES: usize = knack_skill::tree::MAX_FILES;
 /// Folders inside a skill.
 const FOLDER_MAX_DEPTH: usize = 16;
 /// Never part of a skill: version control, byte code, desktop litter, dependencies of a checkout.

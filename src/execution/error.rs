@@ -32,8 +32,8 @@ pub enum ExecutionError {
     /// Cancelled by its caller.
     #[error("execution cancelled")]
     Cancelled,
-    /// The cluster could not run it, or ended its pod; the Kubernetes reason tells why: HTTP 502, or 503 where the same
-    /// request may work later.
+    /// The cluster could not run it, or ended its pod; the Kubernetes reason tells why. The hub answers 500
+    /// with the failure (docs/design/errors.md#errors-of-executions).
     #[error("{0}")]
     Cluster(ClusterFailure),
     /// This replica does not own the runtime: HTTP 421 with the owner's address.

@@ -13,7 +13,7 @@ use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, Vi
 use tokio::time::Instant;
 
 use super::app::{RETRY_AFTER_SECONDS, fault};
-use super::budget::{ARRIVE_TIMEOUT, BodyError, SILENCE_TIMEOUT};
+use super::budget::BodyError;
 use super::caller;
 use super::exchange::{Exchange, Parts, Piece, Target};
 use super::hidden::Hidden;
@@ -27,6 +27,8 @@ use super::upstream::{Api, forward_request_headers};
 use crate::api::vocabulary::{HEADER_KNACK, HEADER_SKILLS};
 use crate::catalog::Snapshot;
 use crate::execution::Executor;
+use crate::serving::aside;
+use crate::serving::bodies::{ARRIVE_TIMEOUT, SILENCE_TIMEOUT};
 
 /// Serves one call of a model API.
 pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
@@ -58,8 +60,16 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let snapshot = served.catalog.snapshot().await;
     trace.catalog(&snapshot.revision);
-    let prepared = knack_wire::Request::parse(route, held.bytes.clone())
-        .and_then(|request| prepare(request, &parts.headers, &snapshot, &gateway.materials));
+    let size = held.bytes.len();
+    let prepared = aside(size, {
+        let (bytes, header) = (held.bytes.clone(), skills_header(&parts.headers));
+        let (gateway, snapshot) = (Arc::clone(&gateway), Arc::clone(&snapshot));
+        move || {
+            knack_wire::Request::parse(route, bytes)
+                .and_then(|request| prepare(request, header, &snapshot, &gateway.materials))
+        }
+    })
+    .await;
     let Prepared {
         request,
         view,
@@ -85,7 +95,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Arc::new(runner)
     });
     let knack_header = knack_header(&snapshot, &plan);
-    let drive = match Drive::with_view(request, view, injection, settings) {
+    let drive = match aside(size, move || Drive::with_view(request, view, injection, settings)).await {
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -156,13 +166,12 @@ struct Prepared {
 
 fn prepare(
     request: knack_wire::Request,
-    headers: &HeaderMap,
+    header: Result<Option<String>, Fault>,
     snapshot: &Snapshot,
     materials: &Materials,
 ) -> Result<Prepared, Fault> {
     let view = request.view()?;
-    let header = skills_header(headers)?;
-    let mut plan = inject::make_plan(&request, &view, header.as_deref(), snapshot)?;
+    let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot)?;
     let mut injection = inject::injection(&plan, &view, materials);
     if snapshot.runtime.suspend {
         injection = Injection::default();
@@ -376,7 +385,7 @@ pub fn body_fault(error: BodyError) -> Fault {
                 "The request body is larger than 32 MiB, which is the most that this gateway takes.",
             )
         },
-        BodyError::Busy => Fault::new(
+        BodyError::Busy(_) => Fault::new(
             503,
             "The gateway holds too many large requests at this moment; try again in a second.",
         ),

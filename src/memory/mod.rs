@@ -125,6 +125,10 @@ impl MemoryBudget {
 
     /// Takes `bytes` if they are free now.
     pub fn try_take(&self, bytes: usize) -> Result<MemoryShare, OverBudget> {
+        // What never fits is refused as such, whoever else has no room now.
+        if bytes > self.total_bytes {
+            return Err(self.over(bytes));
+        }
         let of_whole = match &self.whole {
             Some(whole) => Some(Box::new(whole.try_take(bytes)?)),
             None => None,
@@ -187,7 +191,13 @@ impl MemoryShare {
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let held = self.bytes();
         if bytes > held {
-            let rest = self.budget.try_take(bytes - held)?;
+            if bytes > self.budget.total_bytes {
+                return Err(self.budget.over(bytes));
+            }
+            let rest = self.budget.try_take(bytes - held).map_err(|over| OverBudget {
+                asked_bytes: bytes,
+                ..over
+            })?;
             self.merge(rest);
         }
         Ok(())

@@ -43,8 +43,16 @@ fn what_a_part_holds_counts_in_the_whole_and_a_refusal_holds_nothing() {
         part.try_take(MIB).is_err(),
         "the part has no more, though the whole has"
     );
+    assert!(
+        held.grow_to(3 * MIB).unwrap_err().is_final(),
+        "by the sum, not by what is new"
+    );
     assert_eq!(whole.free_bytes(), 6 * MIB);
     let others = whole.try_take(6 * MIB).unwrap();
+    assert!(
+        part.try_take(3 * MIB).unwrap_err().is_final(),
+        "though the whole is full"
+    );
     held.shrink_to(MIB);
     drop(others);
     assert_eq!((part.free_bytes(), whole.free_bytes()), (MIB, 7 * MIB));

@@ -1,4 +1,5 @@
 //! Serves HTTP connections within bounds: how many there are, how many one peer has, and how long each may do nothing.
+//! [`bodies`] bounds what requests hold.
 //!
 //! ```text
 //! accept ─▶ places (total, per peer) ─▶ [TLS] ─▶ connection: hyper ─▶ router
@@ -11,6 +12,8 @@
 
 mod activity;
 mod answer;
+mod aside;
+pub mod bodies;
 mod connection;
 mod io;
 mod places;
@@ -29,7 +32,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use aside::aside;
 use places::Places;
+
+use crate::execution::job::Beacon;
 
 /// Pause after an accept that failed. The cause is most likely a lack of file descriptors, which trying again at once
 /// does not end.
@@ -128,6 +134,8 @@ pub struct Serving {
     pub tls: Option<TlsAcceptor>,
     /// Metrics.
     pub metrics: ConnectionMetrics,
+    /// Answers isolation probes, which come to a TLS port without TLS.
+    pub beacon: Option<Beacon>,
 }
 
 impl std::fmt::Debug for Serving {

@@ -8,6 +8,7 @@ import os
 import sys
 
 import admission
+import releases
 import tenants
 from bed import apply, exists, get, make_namespaces, remove_namespaces, remove_stubs, stub_monitoring, wait_until
 from harness import CHART, ROOT, assert_equal, helm, kubectl
@@ -190,24 +191,24 @@ def first_request_runs_code():
     return "Job " + made[0]["metadata"]["name"]
 
 
-def gateway_readiness():
-    pod = get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
-    return kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (NAMESPACE, pod))
+def gateway_readiness(place=NAMESPACE):
+    pod = get("pods", "-n", place, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
+    return kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (place, pod))
 
 
-def chat(body, token="test"):
+def chat(body, token="test", place=NAMESPACE):
     """The answer to a chat request through the gateway; one that is no 200 is an AssertionError with its status and body."""
-    return ask_gateway("/v1/chat/completions", body, token)[1]
+    return ask_gateway("/v1/chat/completions", body, token, place=place)[1]
 
 
-def ask_gateway(path, body=None, token="test", expect=(200,), headers=None):
-    """Status and JSON body of a request to the gateway's Service, as a pod on the node sends it.
+def ask_gateway(path, body=None, token="test", expect=(200,), headers=None, place=NAMESPACE):
+    """Status and JSON body of a request to the Service of the gateway in the namespace `place`, as a pod on the node sends it.
 
     The first call to a new Service can be refused, so a connection that fails is tried again.
     """
     import urllib.error
     import urllib.request
-    service = get("service", "-n", NAMESPACE, "knack-gateway")["spec"]
+    service = get("service", "-n", place, "knack-gateway")["spec"]
     request = urllib.request.Request("http://%s:%d%s" % (service["clusterIP"], service["ports"][0]["port"], path),
                                      body and json.dumps(body).encode(),
                                      {"content-type": "application/json", "authorization": "Bearer " + token, **(headers or {})})
@@ -415,6 +416,10 @@ def watched_namespaces_only():
     answer = chat({"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]})
     assert_equal(answer["choices"][0]["message"]["content"], "The sum is 42.", "the answer")
     wait_until("the Job that ran the skill", 15, lambda: jobs() > before)
+    default_values()
+
+
+def default_values():
     helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags())
 
 
@@ -550,6 +555,7 @@ def lifecycle(report):
                      lambda entry=entry: right(*entry))
     report.check("helm upgrade", upgrade)
     report.check("watchNamespaces: the sandboxes' namespace is fenced, and code runs", watched_namespaces_only)
+    releases.tests(report, sys.modules[__name__])
     report.check("a gateway that knows its callers pays for them", gateway_knows_its_callers)
     tenants.tests(report, sys.modules[__name__])
     report.check("a second release is refused by name", second_release_is_refused)

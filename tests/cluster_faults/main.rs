@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cluster_support::Cluster;
 
+mod anew;
 mod calls;
 #[path = "../cluster_hub/chat.rs"]
 mod chat;

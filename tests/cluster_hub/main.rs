@@ -16,6 +16,7 @@ mod collector;
 mod gateway_auth;
 mod gateway_replicas;
 mod gateway_tenants;
+mod idle;
 mod judged;
 mod outage;
 mod propagation;

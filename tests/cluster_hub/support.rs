@@ -40,8 +40,13 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(cluster: &Cluster, folder: &Path, name: &str, words: &[String]) -> Self {
+        Self::start_as(cluster.kubeconfig(), folder, name, words)
+    }
+
+    /// The same with another way to the API server.
+    fn start_as(kubeconfig: &Path, folder: &Path, name: &str, words: &[String]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
-        command.args(words).env("KUBECONFIG", cluster.kubeconfig());
+        command.args(words).env("KUBECONFIG", kubeconfig);
         Self::spawn(folder, name, &mut command)
     }
 
@@ -127,6 +132,8 @@ pub(crate) struct World {
     controller: Option<Process>,
     // Behind the processes, whose logs it holds.
     pub(crate) folder: tempfile::TempDir,
+    /// What its processes find the API server by, and are known as there.
+    kubeconfig: PathBuf,
     controller_words: Vec<String>,
     hub_words: Vec<String>,
     pub(crate) port: u16,
@@ -205,6 +212,7 @@ impl World {
             folder,
             hub: None,
             controller: None,
+            kubeconfig: cluster.kubeconfig().to_path_buf(),
             controller_words,
             hub_words,
             port: free_port(),
@@ -216,10 +224,26 @@ impl World {
         world
     }
 
+    /// From now on processes are started as a user of this name at the API server.
+    pub(crate) fn acts_as(&mut self, user: &str) {
+        let text = std::fs::read_to_string(self.cluster.kubeconfig()).unwrap();
+        let mut config: Value = serde_saphyr::from_str(&text).unwrap();
+        for entry in config["users"].as_array_mut().unwrap() {
+            entry["user"]["as"] = json!(user);
+        }
+        self.kubeconfig = self.folder.path().join("kubeconfig");
+        std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
+    }
+
     /// Starts the controller, or another one after it was stopped.
     pub(crate) fn start_controller(&mut self) {
         let words = &self.controller_words;
-        self.controller = Some(Process::start(self.cluster, self.folder.path(), "controller", words));
+        self.controller = Some(Process::start_as(
+            &self.kubeconfig,
+            self.folder.path(),
+            "controller",
+            words,
+        ));
     }
 
     /// Stops the controller as an upgrade does: it gives its Lease back.
@@ -244,7 +268,7 @@ impl World {
     /// Another replica of the hub, on a port of loopback.
     pub(crate) fn replica(&self, name: &str, port: u16) -> Process {
         let words = self.hub_words(&format!("127.0.0.1:{port}"));
-        Process::start(self.cluster, self.folder.path(), name, &words)
+        Process::start_as(&self.kubeconfig, self.folder.path(), name, &words)
     }
 
     /// The words of a replica that serves, and is reached, at an address.

@@ -8,6 +8,9 @@
 
 mod bounds;
 mod catalog;
+#[path = "../support/cgroup.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod cgroup;
 mod clients;
 mod files;
 mod floods;

@@ -1,69 +1,18 @@
 //! Memory under the limit of a control group: large bodies are answered or refused, and the process lives.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 
+use super::cgroup::{Group, resident_mib};
 use super::runner;
 use super::support::{client, write};
 
 const MIB: usize = 1 << 20;
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(3);
-
-/// A memory control group of this test's own; removed when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// `None`: this user or this machine cannot make one.
-    fn new(limit_bytes: usize) -> Option<Self> {
-        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = |controller: &str| {
-            let line = groups.lines().find(|line| line.split(':').nth(1) == Some(controller))?;
-            line.splitn(3, ':')
-                .nth(2)
-                .map(|path| path.trim_start_matches('/').to_owned())
-        };
-        let candidates = [
-            (
-                Path::new("/sys/fs/cgroup/memory"),
-                own("memory"),
-                "memory.limit_in_bytes",
-            ),
-            (Path::new("/sys/fs/cgroup"), own(""), "memory.max"),
-        ];
-        for (top, path, file) in candidates {
-            let Some(path) = path else { continue };
-            let folder = top.join(path).join(format!("knack-test-{}", std::process::id()));
-            if std::fs::create_dir(&folder).is_err() {
-                continue;
-            }
-            let group = Self(folder);
-            if std::fs::write(group.0.join(file), limit_bytes.to_string()).is_ok() {
-                return Some(group);
-            }
-        }
-        None
-    }
-}
-
-impl Drop for Group {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "nothing can await in a drop; the kernel frees the group within milliseconds"
-    )]
-    fn drop(&mut self) {
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
 
 /// A provider that reads bodies and keeps nothing.
 async fn provider() -> String {
@@ -84,24 +33,16 @@ struct Limited {
     child: Child,
     url: String,
     _folder: tempfile::TempDir,
-    _group: Group,
+    group: Group,
 }
 
 async fn limited(group: Group, upstream: &str) -> Limited {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "skills/always/SKILL.md", super::support::ALWAYS);
-    let join = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
-    let child = Command::new("sh")
-        .args([
-            "-c",
-            &join,
-            "sh",
-            env!("CARGO_BIN_EXE_knack"),
-            "dev",
-            "skills",
-            "--listen",
-            "127.0.0.1:0",
-        ])
+    let [shell, words @ ..] = group.words();
+    let child = Command::new(shell)
+        .args(words)
+        .args([env!("CARGO_BIN_EXE_knack"), "dev", "skills", "--listen", "127.0.0.1:0"])
         .args([
             "--no-local-executor",
             "--print-port-file",
@@ -111,6 +52,7 @@ async fn limited(group: Group, upstream: &str) -> Limited {
         ])
         .current_dir(folder.path())
         .env("KNACK_RUNNER", runner::binary())
+        .env(Group::ENVIRONMENT.0, Group::ENVIRONMENT.1)
         .env("XDG_STATE_HOME", folder.path().join("state"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -129,7 +71,7 @@ async fn limited(group: Group, upstream: &str) -> Limited {
         child,
         url: format!("http://127.0.0.1:{port}"),
         _folder: folder,
-        _group: group,
+        group,
     }
 }
 
@@ -147,9 +89,7 @@ impl Limited {
     }
 
     fn resident_mib(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
+        resident_mib(self.child.id().unwrap())
     }
 }
 
@@ -210,6 +150,7 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
     );
     // 2 GiB go through this process and that one, without optimisation: the slowest wait for a processor, not for the gateway.
     assert!(p50 < Duration::from_secs(1), "{p50:?}");
+    assert_eq!(knack.group.killed(), 0);
     let begun = Instant::now();
     while knack.held().await > 0 {
         assert!(begun.elapsed() < PATIENCE, "the budget is given back");
@@ -219,4 +160,12 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
     assert_eq!(alone.status(), 200, "who tries again later is answered");
     drop(alone);
     assert!(knack.resident_mib() < 128, "{} MiB stay", knack.resident_mib());
+}
+
+#[test]
+fn the_chart_tells_the_c_library_what_the_tests_tell_it() {
+    let (name, value) = Group::ENVIRONMENT;
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/knack/templates/_helpers.tpl");
+    let chart = std::fs::read_to_string(chart).unwrap();
+    assert!(chart.contains(&format!("- name: {name}\n  value: \"{value}\"\n")));
 }

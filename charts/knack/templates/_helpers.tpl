@@ -205,6 +205,15 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{- /*
+Blocks of 1 MiB and more are given back to the system when they are free. Without a word the C library raises this bound to the
+largest block that was ever freed, and then keeps as much in every thread's heap: a few large bodies would stay for ever.
+*/}}
+{{- define "knack.memory" -}}
+- name: MALLOC_MMAP_THRESHOLD_
+  value: "1048576"
+{{- end }}
+
 {{- define "knack.identity" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}

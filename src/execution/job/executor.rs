@@ -21,7 +21,7 @@ use crate::execution::{
     Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, Missing,
 };
 use crate::lease::{Claim, Lease, LeaseSettings, Nudge};
-use crate::memory::MemoryShare;
+use crate::serving::bodies::Holding;
 
 /// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ pub struct JobRequest {
     /// In whose name it waits for a place: places are shared evenly between names.
     pub sharer: String,
     /// Its share of the process's memory, held until the run has ended.
-    pub memory: Option<Arc<MemoryShare>>,
+    pub memory: Option<Arc<Holding>>,
 }
 
 impl From<ExecutionRequest> for JobRequest {

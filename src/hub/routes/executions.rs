@@ -28,6 +28,8 @@ use crate::hub_api::{
     Problem, ProblemCode, StreamName,
 };
 use crate::selection::Scope;
+use crate::serving::aside;
+use crate::serving::bodies::HeldBody;
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
 /// loses live output, never the result.
@@ -102,18 +104,18 @@ struct Asked {
 
 /// From a body to what is asked for, or why it is refused.
 async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
-    let held = state.bodies.read(&caller.key(), headers, body).await?;
-    let (post, program_bytes) = parse(&held.bytes)?;
+    let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
+    let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
     // What was made of the body keeps its share until the run has ended, however long it waits.
     let inputs = post.inputs.iter().map(|input| input.path.len() + input.data.0.len());
-    let memory = held.keep(inputs.sum::<usize>() + program_bytes);
+    holding.shrink_to(inputs.sum::<usize>() + program_bytes);
     let live = post.live;
     let granted = state.access.check(caller, &post.runtime).await?;
     let executor = executor(state, &granted)?;
     let sharer = sharer(state, caller, &granted, post.client.as_deref()).await?;
     let request = JobRequest {
         sharer,
-        memory: Some(memory),
+        memory: Some(Arc::new(holding)),
         ..request(state, caller, &granted, &executor, post).await?
     };
     Ok(Asked {
