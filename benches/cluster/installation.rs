@@ -70,8 +70,9 @@ impl Installation {
         let runtimes: Api<SkillRuntime> = Api::namespaced(client.clone(), SANDBOXES);
         eventually("the isolation probe has ended", async || {
             let runtime = runtimes.get(RUNTIME).await.expect("the chart's runtime");
-            let conditions = runtime.status.map(|status| status.conditions).unwrap_or_default();
-            conditions.iter().any(|condition| condition.type_ == "Isolated")
+            // Of both locks: each is tried by a pod of its own.
+            let isolation = runtime.status.and_then(|status| status.isolation);
+            isolation.is_some_and(|found| found.cni.is_some() && found.runner.is_some())
         })
         .await;
         let skill = served(&hub).await;

@@ -60,7 +60,8 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub image_pull_secrets: Vec<LocalObjectRef>,
-    /// Whether runs are refused until the network plugin was seen to enforce policies; `BestEffort` when absent. Cluster only.
+    /// Whether runs are refused on nodes where the network plugin was not seen to enforce policies; `BestEffort` when absent.
+    /// Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
     /// Whether nothing runs without Landlock; `BestEffort` when absent. seccomp is never optional. Cluster only.
@@ -98,7 +99,7 @@ pub enum Enforcement {
     /// Condition `Isolated` reports; runs go on.
     #[default]
     BestEffort,
-    /// Runs are refused until condition `Isolated` is True.
+    /// Nothing runs on a node that was not seen to isolate sandboxes.
     Required,
 }
 

@@ -16,7 +16,7 @@ use super::installation::InstallationArgs;
 use super::signals;
 use crate::api::vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
 use crate::execution::Language;
-use crate::execution::job::{JobClients, JobSettings};
+use crate::execution::job::{Beacon, JobClients, JobSettings, ProbeTarget};
 use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
@@ -92,7 +92,10 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     job_settings.lease_duration = Duration::from_secs(args.takeover_after);
     job_settings.start_timeout = Duration::from_secs(args.start_timeout);
     // The hub's own port is the listener that the isolation probe dials.
-    job_settings.probe = args.pod_ip.map(|address| SocketAddr::new(address, args.listen.port()));
+    job_settings.probe = args.pod_ip.map(|address| ProbeTarget {
+        address: SocketAddr::new(address, args.listen.port()),
+        beacon: Beacon::default(),
+    });
     let (client, tracer) = (clients.api.clone(), settings.tracer.clone());
     tracing::info!(replica = %settings.replica, address = %settings.address, "the hub starts");
     let hub = Hub::start(&client, clients, job_settings, settings);

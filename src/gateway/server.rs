@@ -85,6 +85,7 @@ pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Ou
         bounds,
         tls: None,
         metrics: gateway.metrics.connections.clone(),
+        beacon: None,
     };
     let stops = Stop::default();
     let ending = async {

@@ -22,7 +22,7 @@ use super::tls::Certificate;
 use super::views::Views;
 use super::watch::{self, Shared};
 use crate::api::vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
-use crate::execution::job::{JobClients, JobSettings, ResultMemory};
+use crate::execution::job::{Beacon, JobClients, JobSettings, ResultMemory};
 use crate::memory::MemoryBudget;
 use crate::probes::Probes;
 use crate::serving::{Bounds, Serving, Stop, serve};
@@ -79,6 +79,8 @@ impl Probes for HubProbes {
 pub struct Hub {
     state: Arc<HubState>,
     probes: Arc<HubProbes>,
+    /// Answers isolation probes at the hub's own port.
+    beacon: Option<Beacon>,
     watches: tokio::task::JoinSet<()>,
 }
 
@@ -88,6 +90,7 @@ impl Hub {
         let settings = Arc::new(settings);
         let kept_secrets = KeptSecrets::new(job_settings.secret);
         let memory = MemoryBudget::of_process();
+        let beacon = job_settings.probe.as_ref().map(|probe| probe.beacon.clone());
         job_settings.memory = Some(ResultMemory::of(&memory));
         let (shared, metrics) = (Arc::new(Shared::default()), Arc::new(Metrics::default()));
         let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), clients.events.clone(), &memory);
@@ -140,6 +143,7 @@ impl Hub {
         Self {
             state: Arc::new(state),
             probes,
+            beacon,
             watches,
         }
     }
@@ -157,7 +161,12 @@ pub async fn run(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let Hub { state, probes, watches } = hub;
+    let Hub {
+        state,
+        probes,
+        beacon,
+        watches,
+    } = hub;
     let tasks = TaskTracker::new();
     tasks.spawn(Arc::clone(&certificate).follow(stop.clone()));
     let executors = tasks.spawn(Arc::clone(&state.executors).follow(
@@ -170,6 +179,7 @@ pub async fn run(
         bounds: BOUNDS,
         tls: Some(TlsAcceptor::from(Arc::new(certificate.server_config()))),
         metrics: state.metrics.listener.clone(),
+        beacon,
     };
     let router = router(Arc::clone(&state), stop.clone());
     let connections = tasks.spawn(serve(listener, router, serving, stopping.clone()));

@@ -21,6 +21,7 @@ use super::activity::Activity;
 use super::answer::Answer;
 use super::io::Watched;
 use super::{Bounds, Closed, Peer, Serving, Stop};
+use crate::execution::job::Beacon;
 
 /// What a connection reads ahead, and what waits in it for a reader; also the longest head of a request.
 const BUFFER_MAX_BYTES: usize = 64 << 10;
@@ -48,6 +49,17 @@ pub(super) async fn serve(
     stop: &Stop,
 ) -> Option<Closed> {
     send_without_delay(&stream);
+    let mut first = [0; 1];
+    if let Some(beacon) = &serving.beacon {
+        match tokio::time::timeout(serving.bounds.head, stream.peek(&mut first)).await {
+            Ok(Ok(1)) if Beacon::is_probe(first[0]) => {
+                beacon.answer(stream).await;
+                return None;
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return Some(Closed::Handshake),
+        }
+    }
     let activity = Activity::new(Instant::now());
     let socket = Watched::new(stream, Arc::clone(&activity));
     let tracked = Tracked {

@@ -35,6 +35,8 @@ use tokio_util::task::TaskTracker;
 pub use aside::aside;
 use places::Places;
 
+use crate::execution::job::Beacon;
+
 /// Pause after an accept that failed. The cause is most likely a lack of file descriptors, which trying again at once
 /// does not end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -132,6 +134,8 @@ pub struct Serving {
     pub tls: Option<TlsAcceptor>,
     /// Metrics.
     pub metrics: ConnectionMetrics,
+    /// Answers isolation probes, which come to a TLS port without TLS.
+    pub beacon: Option<Beacon>,
 }
 
 impl std::fmt::Debug for Serving {

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::execution::job::{Beacon, ProbeTarget};
 
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +41,10 @@ impl Drop for CountDrop {
 }
 
 async fn start(bounds: Bounds) -> Server {
+    start_with(bounds, None).await
+}
+
+async fn start_with(bounds: Bounds, beacon: Option<Beacon>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (metrics, stop, dropped) = (ConnectionMetrics::default(), Stop::default(), Arc::default());
@@ -73,6 +78,7 @@ async fn start(bounds: Bounds) -> Server {
         bounds,
         tls: None,
         metrics: metrics.clone(),
+        beacon,
     };
     let serving = tokio::spawn(serve(listener, router, serving, stop.clone()));
     Server {
@@ -254,4 +260,23 @@ async fn a_stop_lets_answers_end_and_a_cut_does_not() {
     tokio::time::timeout(PATIENCE, server.serving).await.unwrap().unwrap();
     assert_eq!(server.dropped.load(Ordering::SeqCst), 1);
     assert!(endless.bytes().await.is_err());
+}
+
+/// The probe comes to the port that others use, and is told from them by its first byte.
+#[tokio::test]
+async fn a_probe_is_answered_at_the_port_of_everybody_else() {
+    for (beacon, other) in [(Some(Beacon::default()), Beacon::default()), (None, Beacon::default())] {
+        let server = start_with(BOUNDS, beacon.clone()).await;
+        let of = |beacon: Beacon| ProbeTarget {
+            address: server.address,
+            beacon,
+        };
+        assert_eq!(of(beacon.clone().unwrap_or_default()).answers().await, beacon.is_some());
+        assert!(!of(other).answers().await, "a question of another process");
+        let answer = client(false).get(server.url("/")).send().await.unwrap();
+        assert_eq!(answer.text().await.unwrap(), "ok");
+        // Whoever says nothing is closed in time all the same.
+        let mut silent = server.connect("").await;
+        assert_eq!(read(&mut silent).await, "");
+    }
 }

@@ -132,6 +132,8 @@ CASES = [
     ("a user namespace", "job_defaults", in_pod(hostUsers=False), None),
     ("a probe of one node by its name", "job_probe", in_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]}}}), None),
+    ("a run that keeps off a node", "job_defaults", in_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}]}]}}}), None),
     ("a uid that the platform chooses", "job_defaults", lambda job: [pod(job)["securityContext"].pop(key) for key in ("runAsUser", "runAsGroup")] and None, None),
     ("a label that the SkillRuntime gives its sandboxes", "job_everything", on_pod("labels", "example.org/team", "weather"), None),
     ("an annotation that the SkillRuntime gives its sandboxes", "job_everything", on_pod("annotations", "example.org/inject", "false"), None),
@@ -198,6 +200,7 @@ CASES = [
     ("nodes that the runtime does name, left out", "job_everything", lambda job: pod(job).pop("nodeSelector"), "nodes of its SkillRuntime"),
     ("a toleration that the runtime does not have", "job_defaults", in_pod(tolerations=[{"operator": "Exists"}]), "tolerations of its SkillRuntime"),
     ("a toleration for more than the runtime's", "job_everything", lambda job: pod(job)["tolerations"][0].pop("effect"), "tolerations of its SkillRuntime"),
+    ("a node by its label", "job_defaults", in_pod(nodeSelector={"kubernetes.io/hostname": "node-1"}), "goes to the nodes of its SkillRuntime"),
     ("another RuntimeClass", "job_defaults", in_pod(runtimeClassName="privileged"), "RuntimeClass of its SkillRuntime"),
     ("no RuntimeClass where the runtime has one", "job_everything", lambda job: pod(job).pop("runtimeClassName"), "RuntimeClass of its SkillRuntime"),
     ("no PriorityClass", "job_defaults", lambda job: pod(job).pop("priorityClassName"), "the quota of sandboxes counts"),

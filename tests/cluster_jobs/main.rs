@@ -7,6 +7,7 @@
     reason = "a test that cannot go on ends by panicking; figures are printed"
 )]
 
+mod chains;
 mod failures;
 mod isolation;
 mod liar;

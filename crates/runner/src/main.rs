@@ -3,19 +3,22 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use knack_runner::protocol::PROBE_WORD_BYTES;
+
 /// Unknown arguments.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    match (arguments.next(), arguments.next(), arguments.next()) {
-        (None, ..) => run(),
-        (Some(word), None, _) if word == "--version" => version(),
-        (Some(word), Some(uid), None) if word == "--end-uid" => end_uid(&uid),
-        (Some(word), Some(target), None) if word == "--probe" => probe(&target),
+    let words = [(); 4].map(|()| arguments.next());
+    match words.each_ref().map(Option::as_deref) {
+        [None, ..] => run(),
+        [Some(word), None, ..] if word == "--version" => version(),
+        [Some(word), Some(uid), None, _] if word == "--end-uid" => end_uid(uid),
+        [Some(word), Some(target), Some(question), None] if word == "--probe" => probe(target, question),
         _ => {
             complain(
-                "usage: knack-runner [--version | --end-uid <uid> | --probe <address:port>]; without argument it serves one execution by frames on stdin and stdout",
+                "usage: knack-runner [--version | --end-uid <uid> | --probe <address:port> <question>]; without argument it serves one execution by frames on stdin and stdout",
             );
             ExitCode::from(USAGE)
         }
@@ -64,13 +67,19 @@ fn run() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Dials the address and says on stdout what came of it.
-fn probe(target: &std::ffi::OsStr) -> ExitCode {
-    let Some(target) = target.to_str().and_then(|target| target.parse().ok()) else {
-        complain("knack-runner --probe: the target is no <address>:<port>");
+/// Dials the address with a question and says on stdout what came of it.
+fn probe(target: &std::ffi::OsStr, question: &std::ffi::OsStr) -> ExitCode {
+    let target = target.to_str().and_then(|target| target.parse().ok());
+    let is_word = |word: &&str| {
+        (1..=PROBE_WORD_BYTES).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    let (Some(target), Some(question)) = (target, question.to_str().filter(is_word)) else {
+        complain(
+            "knack-runner --probe: the target is no <address>:<port>, or the question no word of at most 64 letters and digits",
+        );
         return ExitCode::from(USAGE);
     };
-    let seen = knack_runner::protocol::Probe::dial(target);
+    let seen = knack_runner::protocol::Probe::run(target, question);
     let line = knack_runner::protocol::encode(&seen);
     match std::io::stdout().write_all(&line) {
         Ok(()) => ExitCode::SUCCESS,

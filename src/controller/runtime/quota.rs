@@ -49,7 +49,7 @@ fn bounds(class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> Resou
     let mut hard: BTreeMap<&str, u128> = BTreeMap::new();
     for runtime in runtimes {
         let view = RuntimeView::of(runtime, defaults);
-        let pods = HEADROOM * (view.max_runs + view.warm_replicas + SPARE_PODS) as u128;
+        let pods = HEADROOM * (view.max_runs + view.most_warm() + SPARE_PODS) as u128;
         let mut add = |name, value: u128| {
             let sum = hard.entry(name).or_default();
             *sum = sum.saturating_add(value);

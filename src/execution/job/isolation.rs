@@ -1,45 +1,41 @@
 //! Whether sandboxes are cut off from the network, by two locks that are asked apart.
 //!
 //! ```text
-//! control   the hub dials its own listener                  must connect, or nothing is learnt
-//! probe     a pod with the labels of a run, the runner's    connects: the network plugin does not enforce policies
-//!           network lock off, dials the same listener       on this node; every node with sandboxes is asked
-//! run       an ordinary run tries to open a socket          may not: the runner's own lock
+//! control   the hub asks its own listener, before and after  must be answered, or silence proves nothing
+//! probe     a pod with the labels of a run, the runner's     gets answers: the network plugin does not enforce policies
+//!           network lock off, asks the same listener for     on this node; for a while only: it enforces them late
+//!           seconds; pinned to the node that is asked
+//! run       an ordinary run tries to open a socket           may not: the runner's own lock
 //! ```
+//!
+//! What was told is kept by node in the [`Gate`](super::gate), which is asked whenever a pod is used.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
-use knack_runner::protocol::{Probe, ProbeOutcome};
-use kube::Api;
-use kube::api::{LogParams, Patch, PatchParams};
-use serde_json::json;
-use tokio::net::TcpStream;
+use knack_runner::protocol::Probe;
+use kube::api::LogParams;
 use tokio_util::sync::CancellationToken;
 
+use super::beacon::{ProbeTarget, Question};
 use super::cluster::call;
 use super::executor::JobRequest;
 use super::facts::PodFacts;
 use super::failure::trouble;
+use super::isolated;
+use super::kinds::Kind;
 use super::launch::{Launcher, Patience, Plan, job_name};
 use super::names::CONTAINER;
-use super::nodes::{AGAIN, Nodes, Seen};
+use super::nodes::{AGAIN, EVERY, Verdict, verdict};
 use super::run::{self, Bounds};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::spool::Spool;
 use super::view::RuntimeView;
-use crate::api::SkillRuntime;
-use crate::api::runtime_status::IsolationStatus;
-use crate::api::vocabulary::{API_VERSION, CONDITION_ISOLATED, FIELD_MANAGER_HUB, KIND_SKILL_RUNTIME};
-use crate::execution::conversation::Verdict;
-use crate::execution::{ExecutionId, ExecutionRequest, Language, Missing, Program, StartKind, now};
+use crate::execution::conversation::Verdict as RunVerdict;
+use crate::execution::{ExecutionId, ExecutionRequest, Language, Program, StartKind, now};
 
-/// Longest dial of the control.
-const CONTROL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the pod of the probe may take, image pull included.
 const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -52,133 +48,57 @@ except OSError as error:
     print('closed' if error.errno == errno.EPERM else 'open')
 ";
 
-/// What was learnt; `None`: not yet, or it could not be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Isolation {
-    /// The network plugin enforces policies.
-    pub(super) cni: Option<bool>,
-    /// The runner's own lock holds.
-    pub(super) runner: Option<bool>,
-}
-
-impl Isolation {
-    /// Why a runtime does not run code now; `required`: it demands enforcement.
-    pub(super) fn refusal(self, required: bool) -> Option<Missing> {
-        if self.runner == Some(false) {
-            return Some(Missing::new(
-                "a run could open a socket: the runner's own lock does not hold (condition Isolated)",
-                "use a sandbox image of this release",
-            ));
-        }
-        (required && self.cni != Some(true)).then(|| {
-            Missing::new(
-                "spec.sandbox.enforcement is Required, and the cluster's network plugin was not seen to enforce \
-                 NetworkPolicies (condition Isolated)",
-                "install a network plugin that enforces them, or set enforcement to BestEffort",
-            )
-        })
-    }
-
-    /// Status, reason and message of the condition `Isolated`.
-    fn condition(self) -> (&'static str, &'static str, &'static str) {
-        match (self.runner, self.cni) {
-            (Some(false), _) => (
-                "False",
-                "RunnerLockOpen",
-                "a run could open a socket: the runner's own lock does not hold; use a sandbox image of this release",
-            ),
-            (_, Some(false)) => (
-                "False",
-                "PolicyNotEnforced",
-                "the network plugin lets sandbox pods out; only the runner's own lock keeps runs from the network",
-            ),
-            (Some(true), Some(true)) => (
-                "True",
-                "Verified",
-                "the network plugin enforces policies and the runner's own lock holds",
-            ),
-            _ => ("Unknown", "NotVerified", "isolation could not be verified yet"),
-        }
-    }
-}
-
-/// Whether the plugin enforces, from the two dials. Without a working control a blocked probe proves nothing.
-const fn enforces(control: bool, probe: ProbeOutcome) -> Option<bool> {
-    match (control, probe) {
-        (_, ProbeOutcome::Connected) => Some(false),
-        (true, ProbeOutcome::Silence | ProbeOutcome::Refused | ProbeOutcome::Unreachable) => Some(true),
-        _ => None,
-    }
-}
-
-/// Looks at once, and then every minute at nodes that are new and hours that are over, until the task ends.
+/// Looks at once, and then every minute at nodes that are new and hours that are over, and at once at a node that somebody waits
+/// for, until the task ends.
 pub(super) async fn watch(
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
-    target: SocketAddr,
-    seen: Arc<ArcSwap<Isolation>>,
+    target: ProbeTarget,
     over: CancellationToken,
 ) {
-    let mut nodes = Nodes::default();
-    let mut tried: Option<Seen> = None;
-    loop {
-        let now_view = view.load_full();
-        let probed = probe_nodes(&launcher, &now_view, target, &mut nodes).await;
-        let is_due = tried.is_none_or(|tried| tried.is_due(Instant::now()));
-        if is_due {
-            let told = attempt(&launcher, &now_view, &over).await;
-            tried = Some(Seen {
-                at: Instant::now(),
-                told,
-            });
-        }
-        if probed || is_due {
-            let found = Isolation {
-                cni: nodes.enforces(),
-                runner: tried.and_then(|tried| tried.told),
-            };
-            tracing::info!(runtime = %now_view.reference(), ?found, open = ?nodes.open(), "isolation looked at");
-            seen.store(Arc::new(found));
-            if let Err(error) = write(&launcher, &now_view, found, &nodes.open()).await {
-                tracing::warn!(%error, "condition Isolated could not be written");
+    let nodes = async {
+        loop {
+            probe_nodes(&launcher, &view.load_full(), &target).await;
+            if !launcher.gate.is_wanted() {
+                let _ = tokio::time::timeout(AGAIN, launcher.gate.wanted()).await;
             }
         }
-        tokio::time::sleep(AGAIN).await;
-    }
+    };
+    let runner = async {
+        loop {
+            let told = attempt(&launcher, &view.load_full(), &over).await;
+            launcher.gate.tell_runner(told);
+            tokio::time::sleep(if told.is_some() { EVERY } else { AGAIN }).await;
+        }
+    };
+    tokio::join!(isolated::publish(&launcher, &view), nodes, runner);
 }
 
-/// Probes the nodes that are due; while no sandbox stands anywhere, one that the scheduler chooses.
-async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: SocketAddr, nodes: &mut Nodes) -> bool {
-    let live = launcher
-        .index
-        .all()
-        .into_iter()
+/// Probes the nodes that are wanted or due; while no sandbox stands anywhere, one that the scheduler chooses. One after another:
+/// each is a pod beside those that the quota counts.
+async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: &ProbeTarget) {
+    let pods = launcher.index.all().into_iter();
+    let live: BTreeSet<String> = pods
         .filter(|facts| !facts.is_probe)
         .filter_map(|facts| facts.node)
         .collect();
-    let mut due: Vec<Option<String>> = nodes.due(Instant::now(), &live).into_iter().map(Some).collect();
-    if due.is_empty() && nodes.is_empty() {
-        due.push(None);
-    }
-    let is_any = !due.is_empty();
-    for wanted in due {
-        let (node, enforces) = probe(launcher, view, target, wanted.clone()).await;
+    for wanted in launcher.gate.next(view.requires_isolation, &live) {
+        let (node, told) = probe(launcher, view, target, wanted.clone()).await;
         if let Some(node) = wanted.or(node) {
-            nodes.tell(node, Instant::now(), enforces);
+            launcher.gate.tell(node, told);
         }
     }
-    is_any
 }
 
-/// Runs the probe. The node that it ran on, and whether policies hold there; `None`: nothing was learnt.
+/// Runs the probe. The node that it ran on, and what it proves there; `None`: nothing was learnt.
 async fn probe(
     launcher: &Launcher,
     view: &RuntimeView,
-    target: SocketAddr,
+    target: &ProbeTarget,
     node: Option<String>,
-) -> (Option<String>, Option<bool>) {
-    let dial = tokio::time::timeout(CONTROL_TIMEOUT, TcpStream::connect(target));
-    let control = matches!(dial.await, Ok(Ok(_)));
+) -> (Option<String>, Option<Verdict>) {
+    let control = target.answers().await;
+    let question = target.beacon.ask();
     let identity = JobIdentity {
         name: job_name(&view.name),
         uid: view.uids.first,
@@ -186,8 +106,10 @@ async fn probe(
         resources: view.resources.clone(),
         env: Vec::new(),
         owner: launcher.replica.clone(),
+        avoid: launcher.gate.avoided(view.requires_isolation),
         purpose: JobPurpose::Probe {
-            target: target.to_string(),
+            target: target.address.to_string(),
+            question: question.word.clone(),
             node,
         },
     };
@@ -199,7 +121,10 @@ async fn probe(
             return (None, None);
         }
     }
-    let is_done = |facts: &PodFacts| facts.is_over() || trouble(facts).is_some_and(|found| found.patience.is_zero());
+    let is_done = |facts: &PodFacts| {
+        let is_hopeless = trouble(facts).is_some_and(|found| found.patience.is_zero());
+        facts.is_over() || is_hopeless || facts.unscheduled.is_some()
+    };
     let ended = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(is_done));
     let pod = match tokio::time::timeout(PROBE_TIMEOUT, ended).await {
         Ok(Ok(state)) => state
@@ -209,23 +134,25 @@ async fn probe(
         _ => None,
     };
     let told = match &pod {
-        Some((pod, _)) => read(launcher, pod).await,
-        None => None,
+        Some((pod, Some(_))) => read(launcher, pod, &question).await,
+        _ => None,
     };
     launcher.cluster.delete_job(&identity.name).await;
-    (
-        pod.and_then(|(_, node)| node),
-        told.and_then(|told| enforces(control, told.outcome)),
-    )
+    // A listener that went away meanwhile explains the silence as well.
+    let control = control && target.answers().await;
+    let told = told.and_then(|told| verdict(control, question.is_asked(), &told, &question.answer));
+    (pod.and_then(|(_, node)| node), told)
 }
 
-async fn read(launcher: &Launcher, pod: &str) -> Option<Probe> {
+/// What a probe says in its pod's log, if it is the answer to this question.
+async fn read(launcher: &Launcher, pod: &str, question: &Question) -> Option<Probe> {
     let parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
         ..LogParams::default()
     };
     let log = call(launcher.cluster.pods.logs(pod, &parameters)).await.ok()?;
-    log.lines().find_map(|line| serde_json::from_str(line).ok())
+    let mut told = log.lines().filter_map(|line| serde_json::from_str::<Probe>(line).ok());
+    told.find(|probe| probe.question == question.word)
 }
 
 /// Runs code that tries. `None`: it could not be run, or there is no python.
@@ -233,7 +160,7 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
     if !view.languages.contains(&Language::Python) {
         return None;
     }
-    let plan = Plan::of_pool(view, Some(Language::Python));
+    let plan = Plan::of_pool(view, &Kind::plain(Some(Language::Python)));
     let sandbox = launcher.launch(view, &plan, Patience::Pool, &|_| {}).await.ok()?;
     let job = sandbox.job.clone();
     let program = Program::Code {
@@ -249,100 +176,11 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
     let verdict = run::run(launcher, sandbox, &request, StartKind::Cold, &bounds, &Spool::new(None)).await;
     launcher.cluster.delete_job(&job).await;
     match verdict {
-        Verdict::Ended(result) => match result.stdout.text().trim() {
+        RunVerdict::Ended(result) => match result.stdout.text().trim() {
             "closed" => Some(true),
             "open" => Some(false),
             _ => None,
         },
-        Verdict::NotStarted(_) | Verdict::Failed(_) => None,
-    }
-}
-
-/// Nodes named in the condition's message: enough to begin with, short enough to read.
-const NAMED: usize = 5;
-
-/// Writes the condition and `status.isolation`.
-async fn write(launcher: &Launcher, view: &RuntimeView, found: Isolation, open: &[String]) -> kube::Result<()> {
-    let api: Api<SkillRuntime> = Api::namespaced(launcher.cluster.client.clone(), &view.namespace);
-    let current = call(api.get(&view.name)).await?;
-    let (status, reason, message) = found.condition();
-    let before = current.status.and_then(|status| {
-        status
-            .conditions
-            .into_iter()
-            .find(|condition| condition.type_ == CONDITION_ISOLATED && condition.status == *found.condition().0)
-    });
-    let checked = Time(Timestamp::now());
-    let condition = Condition {
-        type_: CONDITION_ISOLATED.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: with_nodes(message, open),
-        observed_generation: current.metadata.generation,
-        // It moves only when the status flips.
-        last_transition_time: before.map_or_else(|| checked.clone(), |condition| condition.last_transition_time),
-    };
-    let isolation = IsolationStatus {
-        runner: found.runner,
-        cni: found.cni,
-        checked_at: Some(checked),
-    };
-    let body = json!({
-        "apiVersion": API_VERSION, "kind": KIND_SKILL_RUNTIME, "metadata": {"name": view.name},
-        "status": {"conditions": [condition], "isolation": isolation},
-    });
-    let parameters = PatchParams::apply(FIELD_MANAGER_HUB).force();
-    call(api.patch_status(&view.name, &parameters, &Patch::Apply(&body)))
-        .await
-        .map(|_| ())
-}
-
-/// A message with the first nodes that are open.
-fn with_nodes(message: &str, open: &[String]) -> String {
-    let more = open.len().saturating_sub(NAMED);
-    match (open.get(..NAMED).unwrap_or(open).join(", "), more) {
-        (names, _) if names.is_empty() => message.to_owned(),
-        (names, 0) => format!("{message}; open on: {names}"),
-        (names, more) => format!("{message}; open on: {names} and {more} more"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_blocked_probe_proves_enforcement_only_beside_a_working_control() {
-        use ProbeOutcome as Seen;
-        for (control, probe, expected) in [
-            (true, Seen::Connected, Some(false)),
-            (false, Seen::Connected, Some(false)),
-            (true, Seen::Silence, Some(true)),
-            (true, Seen::Refused, Some(true)),
-            (true, Seen::Unreachable, Some(true)),
-            (true, Seen::Failed, None),
-            (false, Seen::Silence, None),
-            (false, Seen::Refused, None),
-        ] {
-            assert_eq!(enforces(control, probe), expected, "{control} {probe:?}");
-        }
-    }
-
-    #[test]
-    fn the_condition_tells_the_two_locks_apart_and_required_fails_closed() {
-        for (runner, cni, status, reason, is_refused) in [
-            (Some(true), Some(true), "True", "Verified", [false, false]),
-            (Some(true), Some(false), "False", "PolicyNotEnforced", [true, false]),
-            (Some(false), Some(true), "False", "RunnerLockOpen", [true, true]),
-            (None, Some(true), "Unknown", "NotVerified", [false, false]),
-            (Some(true), None, "Unknown", "NotVerified", [true, false]),
-            (None, None, "Unknown", "NotVerified", [true, false]),
-        ] {
-            let isolation = Isolation { cni, runner };
-            let (found_status, found_reason, _) = isolation.condition();
-            assert_eq!((found_status, found_reason), (status, reason), "{isolation:?}");
-            let refused = [true, false].map(|required| isolation.refusal(required).is_some());
-            assert_eq!(refused, is_refused, "{isolation:?}");
-        }
+        RunVerdict::NotStarted(_) | RunVerdict::Failed(_) => None,
     }
 }

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_runner::protocol::{
-    Exit, FromRunner, Heard, Interpreter, Journal, Landlock, Limits as WireLimits, PROTOCOL, PROTOCOL_MIN, Ready,
-    Start, ToRunner, Watch, common_protocol,
-};
+use knack_runner::protocol::{Exit, FromRunner, Heard, PROTOCOL, PROTOCOL_MIN, Ready, ToRunner, common_protocol};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -15,18 +12,18 @@ use super::attach::Attached;
 use super::cluster::{Cluster, trouble_of};
 use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{Trouble, failure, trouble, vanished};
+use super::gate::Gate;
 use super::keys::Keys;
-use super::names::RUN_PATH;
+use super::kinds::Kind;
 use super::pace::Pace;
 use super::pods::{PodIndex, PodState};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
+use super::start::start_frame;
 use super::starts::Starts;
 use super::troubles::Troubles;
-use super::view::{EnvGrant, JournalMode, PodResources, RuntimeView};
-use crate::execution::conversation::{
-    NO_LANDLOCK, Transport as _, address_space, base_environment, lock_report, millis, wire_language,
-};
-use crate::execution::{ClusterFailureKind, ExecutionError, Language, Limits, LockReport};
+use super::view::{EnvGrant, PodResources, RuntimeView};
+use crate::execution::conversation::{NO_LANDLOCK, Transport as _, lock_report};
+use crate::execution::{ClusterFailureKind, ExecutionError, Language, LockReport};
 use crate::memory::MemoryBudget;
 
 /// How long one try may take.
@@ -40,14 +37,6 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// When the Events of a Job without a pod are looked at, and how often: the Job controller makes the pod within 20 ms.
 const EVENTS_AFTER: Duration = Duration::from_secs(1);
-/// The log stays below the kubelet's rotation (10 MiB), with room for a second writer of the same file system.
-const JOURNAL_BYTES: u64 = 6 << 20;
-/// Processes and threads of one run: node starts a dozen by itself.
-const MAX_PROCESSES: u64 = 128;
-/// Files and directories in the work directory: as many as on a laptop. Their inodes are memory of the pod.
-const MAX_WORK_FILES: u64 = 10_000;
-/// A request may ask for this many times the default output and files; beyond, it is lowered to that.
-const MAX_OVER_DEFAULT: u64 = 16;
 /// Longest part of the runtime's name in a Job's name, so that the pod's name, 6 longer, fits a label.
 const NAME_PART_BYTES: usize = 40;
 
@@ -66,12 +55,12 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The pod that the runtime's pool holds.
-    pub(super) fn of_pool(view: &RuntimeView, language: Option<Language>) -> Self {
+    pub(super) fn of_pool(view: &RuntimeView, kind: &Kind) -> Self {
         Self {
             image: view.image.clone(),
             resources: view.resources.clone(),
-            env: Vec::new(),
-            language,
+            env: kind.env.clone(),
+            language: kind.language,
         }
     }
 }
@@ -87,6 +76,10 @@ pub(super) struct Sandbox {
     pub(super) pod: String,
     /// Its uid.
     pub(super) uid: String,
+    /// Its node.
+    pub(super) node: String,
+    /// The values from Secrets that it carries.
+    pub(super) env: Vec<EnvGrant>,
     /// What the watch says of it.
     pub(super) state: watch::Receiver<PodState>,
     /// The locks that hold.
@@ -121,6 +114,8 @@ pub(super) struct Launcher {
     pub(super) starts: Starts,
     /// What output and files of runs are counted in, from their first byte until their last reader is done.
     pub(super) results: Option<MemoryBudget>,
+    /// What is known of the nodes.
+    pub(super) gate: Arc<Gate>,
     lingering: Arc<Semaphore>,
 }
 
@@ -142,6 +137,7 @@ impl Launcher {
             start_timeout,
             results,
             starts: Starts::default(),
+            gate: Arc::default(),
             lingering: Arc::new(Semaphore::new(MAX_LINGERING)),
         }
     }
@@ -177,6 +173,7 @@ impl Launcher {
             resources: plan.resources.clone(),
             env: plan.env.clone(),
             owner: self.replica.clone(),
+            avoid: self.gate.avoided(view.requires_isolation),
             purpose: JobPurpose::Run,
         };
         let mut cleanup = Cleanup {
@@ -206,6 +203,8 @@ impl Launcher {
             job: identity.name,
             pod: facts.name,
             uid: facts.uid,
+            node: facts.node.unwrap_or_default(),
+            env: plan.env.clone(),
             state,
             locks: None,
             dies: began + view.active_deadline(),
@@ -466,72 +465,6 @@ fn check_version(ready: &Ready) -> Result<(), ExecutionError> {
 
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
-}
-
-/// The frame that builds the sandbox in a pod.
-fn start_frame(view: &RuntimeView, plan: &Plan) -> Start {
-    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let mut read = texts(&[
-        "/etc/ld.so.cache",
-        "/etc/localtime",
-        "/etc/ssl/openssl.cnf",
-        "/etc/ssl/certs",
-        "/dev/zero",
-        "/dev/urandom",
-    ]);
-    // Debian's `sitecustomize` is a link into the directory of its version. What does not exist is passed over.
-    read.extend((8..=20).map(|minor| format!("/etc/python3.{minor}")));
-    Start {
-        directory: RUN_PATH.to_owned(),
-        interpreter: plan.language.map(|language| Interpreter {
-            language: wire_language(language),
-            path: interpreter_path(language).to_owned(),
-        }),
-        // A pod of the pool may get either.
-        commands: true,
-        read,
-        execute: texts(&["/usr", "/lib", "/lib64", "/bin"]),
-        write: texts(&["/dev/null"]),
-        landlock: if view.requires_landlock {
-            Landlock::Required
-        } else {
-            Landlock::BestEffort
-        },
-        identity: None,
-        environment: base_environment("/usr/local/bin:/usr/bin:/bin"),
-        inherit: plan.env.iter().map(|grant| grant.name.clone()).collect(),
-        limits: WireLimits {
-            timeout_ms: Some(millis(view.max_timeout)),
-            processes: Some(MAX_PROCESSES),
-            output_bytes: Some(Limits::DEFAULT_OUTPUT_BYTES * MAX_OVER_DEFAULT),
-            result_bytes: Some(Limits::DEFAULT_FILES_BYTES * MAX_OVER_DEFAULT),
-            result_files: Some(u64::from(Limits::DEFAULT_FILES) * MAX_OVER_DEFAULT),
-            address_space_bytes: plan
-                .language
-                .filter(|language| *language == Language::Python)
-                .and_then(|language| address_space(Some(language), None)),
-            ..WireLimits::default()
-        },
-        // The pod's cgroup and its volume's size bound the rest; nothing else bounds the inodes of a volume.
-        watch: Watch {
-            work_files: Some(MAX_WORK_FILES),
-            ..Watch::default()
-        },
-        // Stdin may end with the node's container runtime: the run goes on, and its journal tells how it ended.
-        eof_grace_ms: millis(view.max_timeout),
-        journal: Some(Journal {
-            seal: view.logs == JournalMode::Sealed,
-            max_bytes: JOURNAL_BYTES,
-        }),
-    }
-}
-
-/// Where the interpreters of sandbox images are.
-pub(super) const fn interpreter_path(language: Language) -> &'static str {
-    match language {
-        Language::Python => "/usr/bin/python3",
-        Language::Node => "/usr/bin/node",
-    }
 }
 
 /// `<runtime>-<10 random characters>`, at most 51 bytes: a pod's name adds 6, and a label holds 63.

@@ -12,16 +12,20 @@
 //! This module does not decide who may run what, and does not read Skills: a request carries its files.
 
 mod attach;
+mod beacon;
 mod cluster;
 mod event;
 mod executor;
 mod facts;
 mod failure;
 mod from_api;
+mod gate;
 mod history;
+mod isolated;
 mod isolation;
 mod journal;
 mod keys;
+mod kinds;
 mod launch;
 mod names;
 mod nodes;
@@ -36,11 +40,13 @@ mod run;
 mod settings;
 mod spec;
 mod spool;
+mod start;
 mod starts;
 mod term;
 mod troubles;
 mod view;
 
+pub use beacon::{Beacon, ProbeTarget};
 pub use event::{Event, OutputStream};
 pub use executor::{JobExecutor, JobRequest, PoolCounts};
 pub use from_api::{Defaults, languages};

@@ -4,8 +4,8 @@
 pub(super) const ANNOTATION_REPLICA: &str = "knack.dev/replica";
 /// Label of the Jobs and pods of the isolation probe.
 pub(super) const LABEL_PROBE: &str = "knack.dev/probe";
-/// Kubernetes' label that names a node on the node itself.
-pub(super) const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
+/// The field that names a node. Its label `kubernetes.io/hostname` is another name on some clouds.
+pub(super) const FIELD_NODE_NAME: &str = "metadata.name";
 /// The only container of a sandbox pod.
 pub(super) const CONTAINER: &str = "sandbox";
 /// Volume of the work directory.

@@ -3,117 +3,195 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A probe holds for this long: a network plugin that is replaced is seen within the hour.
-const EVERY: Duration = Duration::from_hours(1);
+use knack_runner::protocol::{DialOutcome, Probe};
+
+/// A verdict is asked for again after this long: a network plugin that is replaced is seen within the hour.
+pub(super) const EVERY: Duration = Duration::from_hours(1);
+/// A verdict older than this counts no more: half an hour of failed probes beyond the one that was due.
+const STALE: Duration = Duration::from_mins(90);
+/// Where every node that was asked is open, another one is looked for this often.
+pub(super) const EXPLORE: Duration = Duration::from_mins(5);
 /// A probe that learnt nothing is repeated after this long.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
 /// Nodes probed in one look: each costs a pod, and a runtime that grows by a hundred nodes must not pay at once.
 const PER_LOOK: usize = 8;
+/// Nodes that sandboxes are kept from by name, at most: a scheduler looks at each of them for each node, and a network that is
+/// open on more is open.
+const MAX_AVOIDED: usize = 32;
+/// Beyond the moment at which a late policy was seen to hold: another pod's may come that much later.
+const LATE_MARGIN: Duration = Duration::from_secs(5);
+
+/// What a probe told of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing came through.
+    Isolated,
+    /// Nothing came through any more, this long after the pod's start.
+    Late(Duration),
+    /// The pod got out to the end.
+    Open,
+}
+
+/// What is known of a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Node {
+    verdict: Option<(Verdict, Instant)>,
+    /// When it was asked last, whether or not it told anything.
+    asked: Option<Instant>,
+}
+
+impl Node {
+    fn valid(&self, now: Instant) -> Option<Verdict> {
+        let (verdict, at) = self.verdict?;
+        (now.duration_since(at) < STALE).then_some(verdict)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let is_older = |at: Option<Instant>, than| at.is_none_or(|at| now.duration_since(at) >= than);
+        is_older(self.verdict.map(|(_, at)| at), EVERY) && is_older(self.asked, AGAIN)
+    }
+}
+
+/// Whether a sandbox may run something on its node, if its runtime demands isolation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Clearance {
+    /// It may.
+    Go,
+    /// It may after this long.
+    Wait(Duration),
+    /// Its node has to be asked first.
+    Ask,
+    /// Its node was asked a moment ago and told nothing.
+    Unknown,
+    /// Its node lets it out.
+    Open,
+}
+
+/// Nodes by what is known of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) isolated: usize,
+    pub(super) late: Vec<String>,
+    pub(super) open: Vec<String>,
+    /// Asked, and nothing learnt.
+    pub(super) unknown: Vec<String>,
+}
+
+impl Counts {
+    pub(super) fn nodes(&self) -> usize {
+        self.isolated + self.late.len() + self.open.len() + self.unknown.len()
+    }
+
+    /// Whether policies hold from the first moment wherever it was asked; `None`: nowhere was anything learnt.
+    pub(super) fn enforces(&self) -> Option<bool> {
+        match (self.isolated, self.late.len() + self.open.len()) {
+            (0, 0) => None,
+            (_, bad) => Some(bad == 0),
+        }
+    }
+
+    /// Whether every node that told anything lets sandboxes out: none is worth a try.
+    pub(super) fn is_open_everywhere(&self) -> bool {
+        !self.open.is_empty() && self.isolated == 0 && self.late.is_empty()
+    }
+}
 
 /// What is known, by node.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    seen: BTreeMap<String, Seen>,
-}
-
-/// Whether sandboxes were found sealed, and when.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
-    pub(super) at: Instant,
-    /// `None`: nothing was learnt.
-    pub(super) told: Option<bool>,
-}
-
-impl Seen {
-    /// Whether it is to be asked again.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        let holds_for = if self.told.is_some() { EVERY } else { AGAIN };
-        now.duration_since(self.at) >= holds_for
-    }
+    seen: BTreeMap<String, Node>,
 }
 
 impl Nodes {
-    /// Nodes that are to be probed, of those that sandboxes stand on; those without are forgotten with the hour.
+    /// Nodes that are to be asked, of those that sandboxes stand on; those without are forgotten with the hour.
     pub(super) fn due(&mut self, now: Instant, live: &BTreeSet<String>) -> Vec<String> {
-        self.seen
-            .retain(|node, seen| live.contains(node) || now.duration_since(seen.at) < EVERY);
-        let is_due = |node: &&String| self.seen.get(*node).is_none_or(|seen| seen.is_due(now));
+        self.seen.retain(|name, node| {
+            let is_recent = |at: Option<Instant>| at.is_some_and(|at| now.duration_since(at) < EVERY);
+            live.contains(name) || is_recent(node.asked) || is_recent(node.verdict.map(|(_, at)| at))
+        });
+        let is_due = |name: &&String| self.seen.get(*name).is_none_or(|node| node.is_due(now));
         live.iter().filter(is_due).take(PER_LOOK).cloned().collect()
     }
 
-    /// Whether nothing is known at all.
+    /// Whether nothing was ever asked.
     pub(super) fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }
 
-    /// Takes what a probe told.
-    pub(super) fn tell(&mut self, node: String, at: Instant, enforces: Option<bool>) {
-        self.seen.insert(node, Seen { at, told: enforces });
+    /// Takes what a probe told. One that told nothing leaves what was known, until that is too old.
+    pub(super) fn tell(&mut self, name: String, at: Instant, verdict: Option<Verdict>) {
+        let node = self.seen.entry(name).or_default();
+        node.asked = Some(at);
+        if let Some(verdict) = verdict {
+            node.verdict = Some((verdict, at));
+        }
     }
 
-    /// Whether policies hold wherever it was asked. `None`: nowhere was anything learnt.
-    pub(super) fn enforces(&self) -> Option<bool> {
-        let told = || self.seen.values().filter_map(|seen| seen.told);
-        told().next()?;
-        Some(told().all(|enforces| enforces))
+    /// Whether a sandbox that has stood on a node since `since` may run something.
+    pub(super) fn clearance(&self, name: &str, now: Instant, since: Instant) -> Clearance {
+        let Some(node) = self.seen.get(name) else {
+            return Clearance::Ask;
+        };
+        match node.valid(now) {
+            Some(Verdict::Isolated) => Clearance::Go,
+            Some(Verdict::Late(after)) => match (after + LATE_MARGIN).saturating_sub(now.duration_since(since)) {
+                Duration::ZERO => Clearance::Go,
+                left => Clearance::Wait(left),
+            },
+            Some(Verdict::Open) => Clearance::Open,
+            None if node.is_due(now) => Clearance::Ask,
+            None => Clearance::Unknown,
+        }
     }
 
-    /// Nodes that let sandboxes out, in order.
-    pub(super) fn open(&self) -> Vec<String> {
-        let open = self.seen.iter().filter(|(_, seen)| seen.told == Some(false));
-        open.map(|(node, _)| node.clone()).collect()
+    /// Nodes by what is known of them.
+    pub(super) fn counts(&self, now: Instant) -> Counts {
+        let mut counts = Counts::default();
+        for (name, node) in &self.seen {
+            match node.valid(now) {
+                Some(Verdict::Isolated) => counts.isolated += 1,
+                Some(Verdict::Late(_)) => counts.late.push(name.clone()),
+                Some(Verdict::Open) => counts.open.push(name.clone()),
+                None => counts.unknown.push(name.clone()),
+            }
+        }
+        counts
+    }
+
+    /// Nodes that the scheduler is told to pass over, in order.
+    pub(super) fn avoided(&self, now: Instant) -> Vec<String> {
+        let mut open = self.counts(now).open;
+        open.truncate(MAX_AVOIDED);
+        open
+    }
+}
+
+/// What a probe proves. `None`: nothing.
+///
+/// `control`: the owner's own dials were answered, before and after. `is_asked`: the listener has heard the question. A blocked
+/// probe proves something only beside a working control; one that got out needs none.
+pub(super) fn verdict(control: bool, is_asked: bool, probe: &Probe, answer: &str) -> Option<Verdict> {
+    let is_out = |outcome: &DialOutcome| matches!(outcome, DialOutcome::Answered(told) if told == answer);
+    let last_out = probe.dials.iter().rposition(|dial| is_out(&dial.outcome));
+    let after = last_out.map_or(0, |position| position + 1);
+    let shut = probe.dials.get(after..).unwrap_or_default();
+    // An answer that is not ours came from something between pod and listener.
+    let is_shut = |outcome: &DialOutcome| outcome.is_blocked() || matches!(outcome, DialOutcome::Answered(_));
+    if shut.is_empty() && last_out.is_some() {
+        return Some(Verdict::Open);
+    }
+    let is_proven = control && shut.len() >= 2 && shut.iter().all(|dial| is_shut(&dial.outcome));
+    match (last_out, is_proven) {
+        (None, _) if is_asked => Some(Verdict::Open),
+        (None, true) => Some(Verdict::Isolated),
+        (None, false) => None,
+        (Some(_), true) => shut
+            .first()
+            .map(|dial| Verdict::Late(Duration::from_millis(dial.at_ms))),
+        (Some(_), false) => Some(Verdict::Open),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn live(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    #[test]
-    fn every_node_with_sandboxes_is_asked_once_an_hour() {
-        let begin = Instant::now();
-        let mut nodes = Nodes::default();
-        assert_eq!(nodes.due(begin, &live(&["a", "b"])), ["a", "b"]);
-        nodes.tell("a".to_owned(), begin, Some(true));
-        nodes.tell("b".to_owned(), begin, None);
-        assert!(nodes.due(begin + AGAIN / 2, &live(&["a", "b"])).is_empty());
-        assert_eq!(nodes.due(begin + AGAIN, &live(&["a", "b", "c"])), ["b", "c"]);
-        assert_eq!(nodes.due(begin + EVERY, &live(&["a"])), ["a"]);
-        let many: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
-        let many = many.into_iter().collect();
-        assert_eq!(nodes.due(begin, &many).len(), PER_LOOK);
-    }
-
-    #[test]
-    fn one_open_node_is_a_cluster_that_does_not_enforce() {
-        let begin = Instant::now();
-        for (told, enforces, open) in [
-            (vec![], None, vec![]),
-            (vec![("a", None)], None, vec![]),
-            (vec![("a", Some(true)), ("b", None)], Some(true), vec![]),
-            (vec![("a", Some(true)), ("b", Some(false))], Some(false), vec!["b"]),
-        ] {
-            let mut nodes = Nodes::default();
-            for (node, enforces) in told {
-                nodes.tell(node.to_owned(), begin, enforces);
-            }
-            assert_eq!(nodes.enforces(), enforces);
-            assert_eq!(nodes.open(), open);
-        }
-    }
-
-    #[test]
-    fn a_node_that_is_gone_is_forgotten_within_the_hour() {
-        let begin = Instant::now();
-        let mut nodes = Nodes::default();
-        nodes.tell("a".to_owned(), begin, Some(false));
-        nodes.due(begin + EVERY / 2, &live(&[]));
-        assert_eq!(nodes.enforces(), Some(false));
-        nodes.due(begin + EVERY, &live(&[]));
-        assert!(nodes.is_empty());
-    }
-}
+#[path = "nodes_tests.rs"]
+mod tests;

@@ -1,7 +1,7 @@
 //! Pods that stand ready: attached, claimed, locked, the interpreter started.
 //!
 //! One is used once and replaced. Replacing takes CPU that the next call needs, so it waits until no run is active, or
-//! for a short time.
+//! for a short time. What is held ready is decided by [`kinds`](super::kinds).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::facts::PodFacts;
 use super::failure::trouble;
+use super::kinds::{Kind, MAX_GRANT_SETS, USED_LATELY, shares};
 use super::launch::{Launcher, Patience, Plan, Sandbox};
+use super::nodes::Clearance;
 use super::quiet::{Active, Quiet};
 use super::spec::pool_key;
 use super::view::RuntimeView;
 use crate::execution::conversation::Transport as _;
-use crate::execution::{ClusterFailureKind, ExecutionError, Language};
+use crate::execution::{ClusterFailureKind, ExecutionError};
 
 /// Pods made at once: two cores start two containers as fast as one.
 const REFILLERS: usize = 2;
@@ -38,21 +40,27 @@ pub(super) const SPARE: Duration = Duration::from_secs(30);
 pub(super) struct Pool {
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
-    slots: Mutex<BTreeMap<Language, Slot>>,
+    slots: Mutex<Slots>,
     quiet: Arc<Quiet>,
 }
+
+type Slots = BTreeMap<Kind, Slot>;
 
 #[derive(Debug, Default)]
 struct Slot {
     ready: VecDeque<Idle>,
     starting: usize,
+    /// Of a slot without granted values: whether its interpreter is used here.
     is_wanted: bool,
+    /// When a run took, or would have taken, one of its pods.
+    used: Option<Instant>,
 }
 
 /// A pod that stands, and the task that holds its stream.
 #[derive(Debug)]
 struct Idle {
     key: String,
+    node: String,
     since: Instant,
     dies: Instant,
     take: oneshot::Sender<()>,
@@ -65,9 +73,9 @@ impl Pool {
         launcher: Launcher,
         view: Arc<ArcSwap<RuntimeView>>,
     ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
-        let mut slots = BTreeMap::<Language, Slot>::new();
+        let mut slots = Slots::new();
         for (index, language) in view.load().languages.iter().enumerate() {
-            slots.entry(*language).or_default().is_wanted = index == 0;
+            slots.entry(Kind::plain(Some(*language))).or_default().is_wanted = index == 0;
         }
         let pool = Arc::new(Self {
             launcher,
@@ -86,11 +94,10 @@ impl Pool {
         self.quiet.begin()
     }
 
-    /// Takes a pod that stands ready, has the interpreter (any, for commands) and enough time left for a run of
-    /// `timeout`.
-    pub(super) async fn take(&self, language: Option<Language>, timeout: Duration) -> Option<Sandbox> {
-        let key = self.key();
-        while let Some(idle) = self.pop(language, &key) {
+    /// Takes a pod that stands ready, is of the kind (without language and values: of any interpreter), has enough time left for
+    /// a run of `timeout`, and stands where it may be used, or may be soon.
+    pub(super) async fn take(&self, kind: &Kind, timeout: Duration) -> Option<Sandbox> {
+        while let Some(idle) = self.pop(kind) {
             self.quiet.tell();
             let is_fresh = idle.dies >= Instant::now() + timeout + SPARE;
             let _ = idle.take.send(());
@@ -104,20 +111,27 @@ impl Pool {
         None
     }
 
+    /// A run has had a pod of this kind: with granted values, more of them are held ready for a while. Told once one has stood, so
+    /// that what cannot start, such as one whose Secret is not there, is not tried for nobody.
+    pub(super) fn used(&self, kind: &Kind) {
+        if kind.language.is_some() || kind.is_granted() {
+            self.lock().entry(kind.clone()).or_default().used = Some(Instant::now());
+            self.quiet.tell();
+        }
+    }
+
     /// Pods that stand ready.
     pub(super) fn ready(&self) -> usize {
-        let key = self.key();
-        self.lock()
-            .values()
-            .flat_map(|slot| &slot.ready)
-            .filter(|idle| idle.key == key)
-            .count()
+        let view = self.view.load();
+        let slots = self.lock();
+        let of = |(kind, slot): (&Kind, &Slot)| slot.count(&key(&view, kind));
+        slots.iter().map(of).sum()
     }
 
     /// Pods that shall stand ready.
     pub(super) fn desired(&self) -> usize {
-        let replicas = self.view.load().warm_replicas;
-        self.lock().values().filter(|slot| slot.is_wanted).count() * replicas
+        let view = self.view.load();
+        wanted(&self.lock(), &view, Instant::now()).values().sum()
     }
 
     /// The settings have changed: pods of others go, new ones come.
@@ -132,6 +146,7 @@ impl Pool {
             .values_mut()
             .flat_map(|slot| {
                 slot.is_wanted = false;
+                slot.used = None;
                 std::mem::take(&mut slot.ready)
             })
             .collect();
@@ -148,31 +163,40 @@ impl Pool {
         self.lock().clear();
     }
 
-    fn key(&self) -> String {
-        let view = self.view.load();
-        pool_key(&view, &view.image, &view.resources, &[])
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Language, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         // Slots are valid between any two statements.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The oldest pod of these settings of a language, or of the slot that has most of them.
-    fn pop(&self, language: Option<Language>, key: &str) -> Option<Idle> {
+    /// The best pod of these settings of a kind: where it may be used at once, and of those the oldest.
+    fn pop(&self, kind: &Kind) -> Option<Idle> {
+        let view = self.view.load();
         let mut slots = self.lock();
-        let slot = match language {
-            Some(language) => {
-                let slot = slots.entry(language).or_default();
-                slot.is_wanted = true;
-                Some(slot)
-            }
-            None => slots
-                .values_mut()
-                .max_by_key(|slot| slot.ready.iter().filter(|idle| idle.key == key).count()),
-        }?;
-        let position = slot.ready.iter().position(|idle| idle.key == key)?;
+        let slot = if kind.language.is_some() || kind.is_granted() {
+            let slot = slots.entry(kind.clone()).or_default();
+            slot.is_wanted |= !kind.is_granted();
+            slot
+        } else {
+            let plain = slots.iter_mut().filter(|(kind, _)| !kind.is_granted());
+            plain.max_by_key(|(kind, slot)| slot.count(&key(&view, kind)))?.1
+        };
+        let key = key(&view, kind);
+        let max_idle = kind.max_idle(&view);
+        let usable = slot.ready.iter().enumerate().filter_map(|(position, idle)| {
+            let clearance = self.clearance(&view, idle);
+            let is_usable = idle.key == key
+                && !matches!(clearance, Clearance::Open | Clearance::Unknown)
+                // Of one that has just grown too old the sweep does not know yet.
+                && (!kind.is_granted() || idle.since.elapsed() < max_idle);
+            is_usable.then_some((clearance, position))
+        });
+        let (_, position) = usable.min()?;
         slot.ready.remove(position)
+    }
+
+    fn clearance(&self, view: &RuntimeView, idle: &Idle) -> Clearance {
+        let gate = &self.launcher.gate;
+        gate.clearance(view.requires_isolation, &idle.node, idle.since.into_std())
     }
 
     fn discard(&self, sandbox: Sandbox) {
@@ -180,48 +204,54 @@ impl Pool {
         tokio::spawn(async move { cluster.delete_job(&sandbox.job).await });
     }
 
-    /// Reserves the start of a pod that lacks.
-    fn reserve(&self) -> Option<Language> {
+    /// Reserves the start of a pod that lacks: of the kind that was used last.
+    fn reserve(&self) -> Option<Kind> {
         let view = self.view.load();
-        if view.suspended {
-            return None;
-        }
-        let key = self.key();
         let mut slots = self.lock();
-        let lacking = |slot: &Slot| {
-            let ready = slot.ready.iter().filter(|idle| idle.key == key).count();
-            slot.is_wanted && ready + slot.starting < view.warm_replicas
-        };
-        let (language, slot) = slots.iter_mut().find(|(_, slot)| lacking(slot))?;
+        let wanted = wanted(&slots, &view, Instant::now());
+        let lacking = slots.iter_mut().filter(|(kind, slot)| {
+            let count = wanted.get(*kind).copied().unwrap_or_default();
+            slot.count(&key(&view, kind)) + slot.starting < count
+        });
+        let (kind, slot) = lacking.max_by_key(|(_, slot)| slot.used)?;
         slot.starting += 1;
-        Some(*language)
+        Some(kind.clone())
     }
 
-    fn put(self: &Arc<Self>, language: Language, key: String, sandbox: Sandbox) {
+    fn put(self: &Arc<Self>, kind: Kind, key: String, sandbox: Sandbox) {
         let (take, taken) = oneshot::channel();
-        let (since, dies) = (sandbox.since, sandbox.dies);
+        let (since, dies, node) = (sandbox.since, sandbox.dies, sandbox.node.clone());
         let held = tokio::spawn(hold(Arc::clone(self), sandbox, taken));
-        self.lock().entry(language).or_default().ready.push_back(Idle {
+        let idle = Idle {
             key,
+            node,
             since,
             dies,
             take,
             held,
-        });
+        };
+        if self.clearance(&self.view.load(), &idle) == Clearance::Ask {
+            // Before a run waits for it.
+            self.launcher.gate.want(&idle.node);
+        }
+        self.lock().entry(kind).or_default().ready.push_back(idle);
     }
 
     /// Lets go of what is dead, too old, of other settings or too many.
     fn sweep(&self) {
         let view = self.view.load();
-        let key = self.key();
         let mut gone = Vec::new();
-        for slot in self.lock().values_mut() {
+        let mut slots = self.lock();
+        let wanted = wanted(&slots, &view, Instant::now());
+        slots.retain(|kind, slot| {
+            let count = wanted.get(kind).copied().unwrap_or_default();
+            let key = key(&view, kind);
             let mut kept = VecDeque::new();
             for idle in std::mem::take(&mut slot.ready) {
                 let is_good = idle.key == key
-                    && idle.since.elapsed() < view.max_idle
-                    && kept.len() < view.warm_replicas
-                    && !view.suspended;
+                    && idle.since.elapsed() < kind.max_idle(&view)
+                    && kept.len() < count
+                    && self.clearance(&view, &idle) != Clearance::Open;
                 if idle.held.is_finished() {
                     continue;
                 }
@@ -232,7 +262,9 @@ impl Pool {
                 }
             }
             slot.ready = kept;
-        }
+            !kind.is_granted() || count > 0 || slot.starting > 0
+        });
+        drop(slots);
         for idle in gone {
             let cluster = self.launcher.cluster.clone();
             tokio::spawn(async move {
@@ -243,6 +275,37 @@ impl Pool {
             });
         }
     }
+}
+
+impl Slot {
+    /// Pods of these settings that stand ready.
+    fn count(&self, key: &str) -> usize {
+        self.ready.iter().filter(|idle| idle.key == key).count()
+    }
+}
+
+/// Which pods a pool of this runtime may hold for a kind.
+fn key(view: &RuntimeView, kind: &Kind) -> String {
+    pool_key(view, &view.image, &view.resources, &kind.env)
+}
+
+/// How many pods of each kind shall stand ready.
+fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<Kind, usize> {
+    if view.suspended {
+        return BTreeMap::new();
+    }
+    let plain = slots.iter().filter(|(_, slot)| slot.is_wanted);
+    let mut wanted: BTreeMap<Kind, usize> = plain.map(|(kind, _)| (kind.clone(), view.warm_replicas)).collect();
+    let used = |(kind, slot): (&Kind, &Slot)| {
+        let used = slot.used.filter(|used| now.duration_since(*used) < USED_LATELY)?;
+        (kind.is_granted() && kind.is_allowed(view)).then(|| (used, kind.clone()))
+    };
+    let mut sets: Vec<_> = slots.iter().filter_map(used).collect();
+    sets.sort_by(|one, other| other.cmp(one));
+    sets.truncate(MAX_GRANT_SETS);
+    let counts = shares(view.warm_replicas, sets.len());
+    wanted.extend(sets.into_iter().map(|(_, kind)| kind).zip(counts));
+    wanted
 }
 
 /// Holds the stream of a standing pod until it is taken; `None` if the pod dies first.
@@ -281,25 +344,33 @@ async fn refill(pool: Arc<Pool>) {
     loop {
         changes.mark_unchanged();
         pool.sweep();
-        let Some(language) = pool.reserve() else {
+        let Some(kind) = pool.reserve() else {
             let _ = tokio::time::timeout(CHECK, changes.changed()).await;
             continue;
         };
-        let reserved = Reserved { pool: &pool, language };
+        let reserved = Reserved {
+            pool: &pool,
+            kind: kind.clone(),
+        };
         pool.quiet.wait().await;
         let view = pool.view.load_full();
-        let key = pool_key(&view, &view.image, &view.resources, &[]);
-        let plan = Plan::of_pool(&view, Some(language));
+        let key = key(&view, &kind);
+        let plan = Plan::of_pool(&view, &kind);
         let launched = pool.launcher.launch(&view, &plan, Patience::Pool, &|_| {}).await;
         match launched {
             Ok(sandbox) => {
                 pause = FIRST_PAUSE;
-                pool.put(language, key, sandbox);
+                pool.put(kind, key, sandbox);
             }
             Err(error) => {
                 tracing::warn!(runtime = %view.reference(), %error, "a pod of the pool could not be made");
+                if kind.is_granted() {
+                    // Its Secret may be gone. The next run with it tells; the pods of others do not wait for that.
+                    pool.lock().entry(kind).or_default().used = None;
+                    continue;
+                }
                 if lacks_interpreter(&error) {
-                    pool.lock().entry(language).or_default().is_wanted = false;
+                    pool.lock().entry(kind).or_default().is_wanted = false;
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -318,13 +389,14 @@ fn lacks_interpreter(error: &ExecutionError) -> bool {
 /// The right to start one pod of a slot.
 struct Reserved<'a> {
     pool: &'a Pool,
-    language: Language,
+    kind: Kind,
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let mut slots = self.pool.lock();
-        let slot = slots.entry(self.language).or_default();
-        slot.starting = slot.starting.saturating_sub(1);
+        if let Some(slot) = slots.get_mut(&self.kind) {
+            slot.starting = slot.starting.saturating_sub(1);
+        }
     }
 }

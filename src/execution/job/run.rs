@@ -16,9 +16,11 @@ use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{failure, trouble, vanished};
 use super::journal::{self, Journal, Until};
 use super::keys::Context;
-use super::launch::{Launcher, Sandbox, interpreter_path};
+use super::kinds::may_run;
+use super::launch::{Launcher, Sandbox};
 use super::pods::PodState;
 use super::spool::{Spool, Telling};
+use super::start::interpreter_path;
 use crate::execution::conversation::{
     Collected, DEADLINE_MARGIN, Subject, Transport as _, Verdict, input_frames, left, millis, read_result, run_frame,
     skill_frames, verdict, wire_program,
@@ -177,6 +179,12 @@ fn frames(
     start: StartKind,
 ) -> Result<Vec<Vec<u8>>, ExecutionError> {
     let execution = &request.execution;
+    if !may_run(&sandbox.env, execution) {
+        // Nothing should ask for it; here is the last place that can refuse.
+        return Err(ExecutionError::Internal(
+            "a pod with granted values was to run something else than their declared tool".into(),
+        ));
+    }
     let (program, language) = wire_program(&execution.program, |language| {
         Some(interpreter_path(language).to_owned())
     })?;

@@ -1,9 +1,9 @@
 //! What the process gives an executor: clients, secrets, its own address.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::beacon::ProbeTarget;
 use crate::api::vocabulary::FIELD_MANAGER_HUB;
 use crate::events::Events;
 use crate::execution::records::RecordSettings;
@@ -76,8 +76,8 @@ pub struct JobSettings {
     pub max_finished: usize,
     /// What results of all runtimes may take of this process's memory; absent: each runtime by `records` alone.
     pub memory: Option<ResultMemory>,
-    /// A TCP listener of this process, as pods reach it, that the isolation probe dials; absent: no probe.
-    pub probe: Option<SocketAddr>,
+    /// A TCP listener of this process that the isolation probe dials; absent: no probe.
+    pub probe: Option<ProbeTarget>,
 }
 
 impl JobSettings {

@@ -8,16 +8,17 @@ use k8s_openapi::api::batch::v1::{
     PodFailurePolicyRule,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ImageVolumeSource, LocalObjectReference,
-    PodDNSConfig, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, SeccompProfile,
-    SecretKeySelector, SecurityContext, Toleration as PodToleration, Volume, VolumeMount,
+    Affinity, Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ImageVolumeSource,
+    LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodDNSConfig,
+    PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, SeccompProfile, SecretKeySelector,
+    SecurityContext, Toleration as PodToleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 
 use super::names::{
-    ANNOTATION_REPLICA, CONTAINER, LABEL_HOSTNAME, LABEL_PROBE, RUNNER_DIRECTORY, RUNNER_PATH, RUNNER_VOLUME,
+    ANNOTATION_REPLICA, CONTAINER, FIELD_NODE_NAME, LABEL_PROBE, RUNNER_DIRECTORY, RUNNER_PATH, RUNNER_VOLUME,
     WORK_PATH, WORK_VOLUME,
 };
 use super::view::{EnvGrant, PodResources, Resource, RunnerSource, RuntimeView, Toleration};
@@ -38,6 +39,8 @@ pub struct JobIdentity {
     pub env: Vec<EnvGrant>,
     /// Replica that made it.
     pub owner: String,
+    /// Nodes that it is not to be placed on, by name.
+    pub avoid: Vec<String>,
     /// What it is for.
     pub purpose: JobPurpose,
 }
@@ -51,6 +54,8 @@ pub enum JobPurpose {
     Probe {
         /// `host:port` of a listener of ours.
         target: String,
+        /// What it asks there.
+        question: String,
         /// The node that is asked; any when absent.
         node: Option<String>,
     },
@@ -172,14 +177,6 @@ fn failure_policy() -> PodFailurePolicy {
 }
 
 fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
-    let node = match &identity.purpose {
-        JobPurpose::Probe { node, .. } => node.clone(),
-        JobPurpose::Run => None,
-    };
-    let mut node_selector = view.node_selector.clone();
-    if let Some(node) = node {
-        node_selector.insert(LABEL_HOSTNAME.to_owned(), node);
-    }
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
@@ -204,7 +201,8 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
         host_users: view.own_users.then_some(false),
         runtime_class_name: view.runtime_class.clone(),
         priority_class_name: view.priority_class.clone(),
-        node_selector: (!node_selector.is_empty()).then_some(node_selector),
+        node_selector: (!view.node_selector.is_empty()).then(|| view.node_selector.clone()),
+        affinity: affinity(identity),
         tolerations: some(view.tolerations.iter().map(toleration).collect()),
         image_pull_secrets: some(
             view.image_pull_secrets
@@ -216,6 +214,34 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
         volumes: Some(volumes(view, identity)),
         ..PodSpec::default()
     }
+}
+
+/// Where it may be placed beyond what the runtime says: a probe on the node that it asks, everything else off the nodes that are
+/// avoided.
+fn affinity(identity: &JobIdentity) -> Option<Affinity> {
+    // The API takes one name for each requirement; all of them must hold.
+    let by_name = |operator: &str, name: &String| NodeSelectorRequirement {
+        key: FIELD_NODE_NAME.to_owned(),
+        operator: operator.to_owned(),
+        values: Some(vec![name.clone()]),
+    };
+    let fields: Vec<_> = match &identity.purpose {
+        JobPurpose::Probe { node: Some(node), .. } => vec![by_name("In", node)],
+        _ => identity.avoid.iter().map(|name| by_name("NotIn", name)).collect(),
+    };
+    let term = NodeSelectorTerm {
+        match_expressions: None,
+        match_fields: Some(fields).filter(|fields| !fields.is_empty()),
+    };
+    term.match_fields.is_some().then(|| Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+                node_selector_terms: vec![term],
+            }),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    })
 }
 
 /// Beyond the longest run: killing what it left, collecting files, the last frames.
@@ -247,7 +273,10 @@ fn container(view: &RuntimeView, identity: &JobIdentity) -> Container {
     }
     let (args, stdin) = match &identity.purpose {
         JobPurpose::Run => (None, true),
-        JobPurpose::Probe { target, .. } => (Some(vec!["--probe".to_owned(), target.clone()]), false),
+        JobPurpose::Probe { target, question, .. } => (
+            Some(vec!["--probe".to_owned(), target.clone(), question.clone()]),
+            false,
+        ),
     };
     Container {
         name: CONTAINER.to_owned(),
@@ -358,4 +387,4 @@ fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
 
 #[cfg(test)]
 #[path = "spec_tests.rs"]
-mod tests;
+pub(super) mod tests;

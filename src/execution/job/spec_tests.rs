@@ -49,6 +49,7 @@ fn identity() -> JobIdentity {
         resources: view.resources,
         env: Vec::new(),
         owner: "knack-hub-0".to_owned(),
+        avoid: Vec::new(),
         purpose: JobPurpose::Run,
     }
 }
@@ -102,10 +103,27 @@ fn a_run_with_everything_set() {
 }
 
 #[test]
+fn a_run_keeps_off_avoided_nodes_by_their_names() {
+    let identity = JobIdentity {
+        avoid: vec!["node-1".to_owned(), "node-2".to_owned()],
+        ..identity()
+    };
+    let job = serde_json::to_value(job_spec(&view(), &identity)).unwrap();
+    let terms =
+        "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let off = |name| serde_json::json!({"key": "metadata.name", "operator": "NotIn", "values": [name]});
+    assert_eq!(
+        job.pointer(terms),
+        Some(&serde_json::json!([{"matchFields": [off("node-1"), off("node-2")]}]))
+    );
+}
+
+#[test]
 fn a_probe_has_the_labels_and_locks_of_a_run() {
     let probe = JobIdentity {
         purpose: JobPurpose::Probe {
             target: "10.0.0.7:9440".to_owned(),
+            question: "6d1f".to_owned(),
             node: Some("node-1".to_owned()),
         },
         ..identity()

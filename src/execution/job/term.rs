@@ -13,9 +13,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::cluster::Cluster;
 use super::event::Event;
 use super::executor::{JobRequest, PoolCounts};
+use super::gate::Refused;
 use super::history;
-use super::isolation::{self, Isolation};
+use super::isolation;
 use super::keys::Keys;
+use super::kinds::Kind;
 use super::launch::{Launcher, Patience, Plan, STREAM_ENDED, Sandbox};
 use super::pods::PodIndex;
 use super::pool::Pool;
@@ -28,7 +30,7 @@ use super::view::RuntimeView;
 use crate::execution::conversation::Verdict;
 use crate::execution::queue::{Queue, QueueSettings};
 use crate::execution::records::{Claim, Outcome, RecordSettings, Records, Run, Waiter};
-use crate::execution::{ExecutionError, ExecutionId, Language, Program, StartKind, now};
+use crate::execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
 use crate::lease::Claim as LeaseClaim;
 
 /// Pods tried for one execution: one that dies before its run started is bad luck, three are a state of the cluster.
@@ -46,7 +48,6 @@ pub(super) struct Term {
     pub(super) records: Arc<Records>,
     pub(super) pool: Arc<Pool>,
     queue: ArcSwap<Queue>,
-    isolation: Arc<ArcSwap<Isolation>>,
     spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
     orphan_grace: Duration,
     /// Cancelled when the term is over.
@@ -115,16 +116,11 @@ impl Term {
             settings.max_finished,
         );
         tasks.push(AbortOnDropHandle::new(tokio::spawn(capped)));
-        let isolation = Arc::<ArcSwap<Isolation>>::default();
-        if let Some(target) = settings.probe {
+        if let Some(target) = settings.probe.clone() {
             let launcher = foundation.launcher.clone();
-            let watched = isolation::watch(
-                launcher,
-                Arc::clone(&view),
-                target,
-                Arc::clone(&isolation),
-                over.clone(),
-            );
+            // Before the first run asks: it waits for a probe then, and is not refused.
+            launcher.gate.open();
+            let watched = isolation::watch(launcher, Arc::clone(&view), target, over.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(watched)));
         }
         Arc::new(Self {
@@ -133,7 +129,6 @@ impl Term {
             records: foundation.records,
             pool,
             queue,
-            isolation,
             spools: Mutex::default(),
             orphan_grace: settings.orphan_grace,
             over,
@@ -172,8 +167,7 @@ impl Term {
         cancel: &CancellationToken,
         events: mpsc::Sender<Event>,
     ) -> Outcome {
-        let is_required = self.view.load().requires_isolation;
-        if let Some(missing) = self.isolation.load().refusal(is_required) {
+        if let Some(missing) = self.refusal() {
             return Err(ExecutionError::Unavailable(missing));
         }
         let execution = &request.execution;
@@ -274,7 +268,8 @@ impl Term {
         let _active = self.pool.active();
         let view = self.view.load_full();
         let plan = plan(&view, request);
-        let is_of_pool = plan == Plan::of_pool(&view, plan.language);
+        let kind = Kind::of(&plan);
+        let is_of_pool = plan == Plan::of_pool(&view, &kind);
         let bounds = Bounds {
             cancel: cancel.clone(),
             lost: self.over.clone(),
@@ -283,7 +278,7 @@ impl Term {
         loop {
             tried += 1;
             let standing = if is_of_pool {
-                self.pool.take(plan.language, request.execution.limits.timeout).await
+                self.pool.take(&kind, request.execution.limits.timeout).await
             } else {
                 None
             };
@@ -304,6 +299,15 @@ impl Term {
                     }
                     launched => launched?,
                 },
+            };
+            if is_of_pool {
+                self.pool.used(&kind);
+            }
+            let sandbox = match self.admit(&view, sandbox, &bounds).await? {
+                Ok(sandbox) => sandbox,
+                // The next one keeps off that node.
+                Err(refused) if refused.is_of_node && tried < MAX_PODS && self.refusal().is_none() => continue,
+                Err(refused) => return Err(ExecutionError::Unavailable(refused.missing)),
             };
             self.check_ownership()?;
             let job = sandbox.job.clone();
@@ -346,6 +350,34 @@ impl Term {
             self.publish(error.clone());
         }
         launched
+    }
+
+    /// Waits until the pod's node is known to isolate it, where that is demanded. A pod that is refused is ended.
+    async fn admit(
+        &self,
+        view: &RuntimeView,
+        sandbox: Sandbox,
+        bounds: &Bounds,
+    ) -> Result<Result<Sandbox, Refused>, ExecutionError> {
+        let admitted = self
+            .launcher
+            .gate
+            .admit(view.requires_isolation, &sandbox.node, sandbox.since.into_std());
+        let refused = tokio::select! {
+            admitted = admitted => match admitted {
+                Ok(()) => return Ok(Ok(sandbox)),
+                Err(refused) => Ok(Err(refused)),
+            },
+            () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
+            () = bounds.lost.cancelled() => return Err(ExecutionError::NotOwner { owner: None }),
+        };
+        self.launcher.cluster.delete_job(&sandbox.job).await;
+        refused
+    }
+
+    /// Why the runtime runs nothing now.
+    fn refusal(&self) -> Option<Missing> {
+        self.launcher.gate.refusal(self.view.load().requires_isolation)
     }
 
     /// Nothing is claimed with a Lease that may have run out: another owner may be reading the journals.

@@ -73,7 +73,7 @@ pub struct RuntimeView {
     pub labels: BTreeMap<String, String>,
     /// Annotations of the pods (`sandbox.podMetadata.annotations`).
     pub annotations: BTreeMap<String, String>,
-    /// Runs are refused until the CNI was seen to enforce policies (`sandbox.enforcement: Required`).
+    /// Runs are refused on nodes whose CNI was not seen to enforce policies (`sandbox.enforcement: Required`).
     pub requires_isolation: bool,
     /// The master switch (`suspend`).
     pub suspended: bool,
@@ -85,6 +85,12 @@ impl RuntimeView {
     #[must_use]
     pub fn active_deadline(&self) -> Duration {
         self.max_idle + self.max_timeout + DEADLINE_SLACK
+    }
+
+    /// Pods that its pool can hold: for each interpreter, and for declared tools with granted values.
+    #[must_use]
+    pub fn most_warm(&self) -> usize {
+        super::kinds::most(self)
     }
 
     /// The environment values that a run of a declared tool gets: those that its skill is granted and that it asks for.

@@ -1,0 +1,182 @@
+//! Calls one after another, as a model makes them: each finds a pod that stands ready.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use knack::execution::job::{EnvGrant, JobExecutor};
+use knack::execution::{ExecutionRequest, Executor as _, SkillMount, StartKind};
+use knack_skill::call::ToolRun;
+use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Fixture, eventually, fresh_id, python, within};
+
+/// Calls of a chain.
+const CALLS: usize = 10;
+/// Between two calls of a chain, where a pod stands in half of that; elsewhere as long as a pod takes.
+const PACE: Duration = Duration::from_millis(400);
+/// Attach calls for each pod: eight while its container is not said to run, and a few until it can be attached to.
+const MAX_ATTACHES: u64 = 12;
+/// Pods of a chain: one for each call, and those that stand ready at its end and are being made.
+const MAX_PODS: u64 = CALLS as u64 + 4;
+
+/// The skill of the tool, which has a script beside it.
+fn skill() -> Arc<Skill> {
+    let script = SkillFile {
+        bytes: Arc::from(&b"import os; print(os.environ.get('API_KEY'))"[..]),
+        executable: false,
+    };
+    Arc::new(Skill {
+        id: SkillRef {
+            namespace: "team".to_owned(),
+            name: "tested".to_owned(),
+        },
+        title: "tested".to_owned(),
+        description: "tested".to_owned(),
+        version: None,
+        dialect: Dialect::AgentSkills,
+        body: String::new(),
+        document: String::new(),
+        activation: ActivationMode::Listed,
+        tags: Vec::new(),
+        install_count: 0,
+        inputs: Vec::new(),
+        tools: Vec::new(),
+        env: Vec::new(),
+        ids: Vec::new(),
+        extra: serde_json::Map::new(),
+        files: BTreeMap::from([("key.py".to_owned(), script)]),
+        digest: "of-tested".to_owned(),
+        sandbox: SandboxRequest::default(),
+    })
+}
+
+/// A run of its declared tool, which asks for a value.
+fn tool() -> ExecutionRequest {
+    let skill = skill();
+    let run = ToolRun {
+        skill: skill.id.clone(),
+        tool: "key".to_owned(),
+        arguments: serde_json::Map::new(),
+        argv: vec!["python3".to_owned(), "key.py".to_owned()],
+        env: vec!["API_KEY".to_owned()],
+        is_open: false,
+    };
+    let mount = SkillMount {
+        name: "tested".to_owned(),
+        skill,
+    };
+    ExecutionRequest::of_tool(fresh_id(), "team/app/uid", run, mount)
+}
+
+/// A run of the model's own that looks for the value.
+fn prying() -> ExecutionRequest {
+    python("import os; print(os.environ.get('API_KEY'))")
+}
+
+async fn call(executor: &JobExecutor, request: ExecutionRequest) -> (StartKind, String) {
+    let result = within(60, executor.execute(request, CancellationToken::new()))
+        .await
+        .unwrap();
+    (result.timings.start, result.stdout.text().trim().to_owned())
+}
+
+/// Runs a chain of calls at a pace.
+async fn chain(executor: &JobExecutor, pace: Duration, request: fn() -> ExecutionRequest) -> Vec<(StartKind, String)> {
+    let mut found = Vec::new();
+    let mut ticks = tokio::time::interval(pace);
+    for _ in 0..CALLS {
+        ticks.tick().await;
+        found.push(call(executor, request()).await);
+    }
+    found
+}
+
+/// Attach calls that the API server has answered.
+fn attaches(fixture: &Fixture) -> u64 {
+    let metrics = fixture.cluster.kubectl(&["get", "--raw", "/metrics"]);
+    let of_attach =
+        |line: &&str| line.starts_with("apiserver_request_total{") && line.contains(r#"subresource="attach""#);
+    let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
+    let sum = metrics.lines().filter(of_attach).filter_map(count).sum::<f64>() as u64;
+    sum
+}
+
+/// How long a pod takes on this machine: the longest of three runs without a pool.
+async fn cold(fixture: &Fixture) -> Duration {
+    let executor = fixture.owner().await;
+    let mut longest = Duration::ZERO;
+    for _ in 0..3 {
+        let began = Instant::now();
+        let (start, _) = call(&executor, python("print(1)")).await;
+        assert_eq!(start, StartKind::Cold);
+        longest = longest.max(began.elapsed());
+    }
+    executor.shutdown().await;
+    longest
+}
+
+#[test]
+fn chained_calls_stay_warm_with_and_without_granted_values() {
+    cluster_support::run(
+        "chained_calls_stay_warm_with_and_without_granted_values",
+        async |cluster| {
+            let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
+            let pace = PACE.max(cold(&fixture).await);
+            println!("pace {pace:?}");
+            let secret = ["create", "secret", "generic", "weather", "-n", &fixture.namespace];
+            cluster.kubectl(&[&secret[..], &["--from-literal=key=granted"]].concat());
+            fixture.view.warm_replicas = 2;
+            fixture.view.env = vec![EnvGrant {
+                name: "API_KEY".to_owned(),
+                secret: "weather".to_owned(),
+                key: "key".to_owned(),
+                skills: vec!["team/tested".to_owned()],
+            }];
+            let executor = fixture.replica("chains").await;
+            within(30, executor.wait_until_owner()).await;
+            eventually(60, "two pods stand", async || executor.counts().ready == 2).await;
+            let before = attaches(&fixture);
+            for (start, said) in chain(&executor, pace, prying).await {
+                assert_eq!((start, said.as_str()), (StartKind::Warm, "None"));
+            }
+            eventually(60, "two pods stand again", async || executor.counts().ready == 2).await;
+            let attached = attaches(&fixture) - before;
+            println!("attach calls of {CALLS} runs: {attached}");
+            // It counts those that have ended: each run's own, at least.
+            assert!(
+                (CALLS as u64..=MAX_ATTACHES * MAX_PODS).contains(&attached),
+                "{attached}"
+            );
+
+            // Nobody has asked for the value yet: the first one is cold, and those after it are not.
+            assert_eq!(call(&executor, tool()).await, (StartKind::Cold, "granted".to_owned()));
+            eventually(60, "two pods with the value stand too", async || {
+                executor.counts().ready == 4
+            })
+            .await;
+            for (start, said) in chain(&executor, pace, tool).await {
+                assert_eq!((start, said.as_str()), (StartKind::Warm, "granted"));
+            }
+            // What the model writes never meets such a pod, even where none else stands.
+            for round in 0..6 {
+                assert_eq!(call(&executor, prying()).await.1, "None", "{round}");
+            }
+
+            // The grant is taken back: its pods go, and the next run has nothing.
+            let mut view = fixture.view.clone();
+            view.env[0].skills.clear();
+            executor.update(view);
+            eventually(60, "only pods without values stand", async || {
+                executor.counts().ready == 2 && executor.counts().desired == 2
+            })
+            .await;
+            assert_eq!(call(&executor, tool()).await.1, "None");
+            executor.shutdown().await;
+            fixture.no_pod_runs().await;
+        },
+    );
+}
