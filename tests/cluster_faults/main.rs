@@ -28,6 +28,7 @@ mod loud;
 mod node;
 mod recovery;
 mod replicas;
+mod retention;
 mod rotation;
 mod service;
 mod skill_run;

@@ -86,13 +86,18 @@ struct Replica {
 
 impl Replica {
     async fn start(world: &World, mock: &MockServer, name: &str, tenant: usize) -> Self {
+        Self::start_at(world, &world.url(), mock, name, tenant).await
+    }
+
+    /// A replica that asks a certain replica of the hub.
+    async fn start_at(world: &World, hub: &str, mock: &MockServer, name: &str, tenant: usize) -> Self {
         let (folder, port) = (world.folder.path(), free_port());
         let token = folder.join(format!("{name}.token"));
         std::fs::write(&token, world.token(&world.tenants[tenant], "default", "knack").await).unwrap();
         let words = [
             "gateway".to_owned(),
             format!("--listen=127.0.0.1:{port}"),
-            format!("--hub={}", world.url()),
+            format!("--hub={hub}"),
             format!("--hub-ca={}", world.authorities_file().display()),
             format!("--token-file={}", token.display()),
             format!("--runtime={}", world.runtime()),
@@ -294,6 +299,14 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             assert_eq!(said(&talk.ask(&three, "sum up").await), "It was a long way.");
             assert_eq!(three.get(&file, "sk-of-the-client").await.1, "made at one replica");
             assert_eq!(mock.handle.failures(), [""; 0]);
+
+            // A replica of the hub that does not own the runtime says who does. Last: it may come to own it.
+            let port = free_port();
+            let url = format!("https://127.0.0.1:{port}");
+            let mut standby = world.replica("standby", port);
+            world.wait_for_hub_at(&url).await;
+            standby.assert_runs();
+            Replica::start_at(&world, &url, &mock, "aside", 0).await;
         },
     );
 }

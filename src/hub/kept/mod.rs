@@ -9,7 +9,7 @@ mod store;
 
 pub use store::{KeptStore, NoRoom, Shelf};
 
-use hmac::{Hmac, Mac as _};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::hub_api::KeptKey;
@@ -33,7 +33,10 @@ impl KeptSecrets {
 
     /// The secret of one account at one runtime.
     pub fn of(&self, shelf: &Shelf) -> KeptKey {
-        let mut mac = <Hmac<Sha256> as hmac::Mac>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        // HMAC pads a short key with zeros; doing so here leaves no length to get wrong.
+        let mut key = [0; 64];
+        key[..self.0.len()].copy_from_slice(&self.0);
+        let mut mac = <Hmac<Sha256> as Mac>::new(&key.into());
         for part in ["knack gateway 1", &shelf.account, &shelf.runtime.to_string()] {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part.as_bytes());
