@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_skill::plan::{Action, Plan, Why};
 use knack_wire::drive::{BodyKind, ClientHead};
@@ -61,21 +62,13 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let snapshot = served.catalog.snapshot().await;
     trace.catalog(&snapshot.revision);
     let size = held.bytes.len();
-    let prepared = aside(size, {
-        let (bytes, header) = (held.bytes.clone(), skills_header(&parts.headers));
-        let (gateway, snapshot) = (Arc::clone(&gateway), Arc::clone(&snapshot));
-        move || {
-            knack_wire::Request::parse(route, bytes)
-                .and_then(|request| prepare(request, header, &snapshot, &gateway.materials))
-        }
-    })
-    .await;
+    let header = skills_header(&parts.headers);
     let Prepared {
         request,
         view,
         plan,
         injection,
-    } = match prepared {
+    } = match read_request(&gateway, &snapshot, route, held.bytes.clone(), header).await {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -99,16 +92,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
-    let path_and_query = parts
-        .uri
-        .path_and_query()
-        .map_or("/", http::uri::PathAndQuery::as_str)
-        .to_owned();
-    let target = Target {
-        api: Api::of_format(format),
-        path_and_query,
-        headers: forward_request_headers(&parts.headers),
-    };
+    let target = target(&parts, format);
     let mut exchange = Exchange::start(
         Arc::clone(&gateway),
         Parts {
@@ -129,6 +113,32 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Some(Piece::Bytes(_) | Piece::Broken) | None => {
             fault(&Fault::new(500, "The gateway could not begin its answer."), format)
         }
+    }
+}
+
+/// Reads a body and decides what it gets; a large one on a thread that may take long.
+async fn read_request(
+    gateway: &Arc<Gateway>,
+    snapshot: &Arc<Snapshot>,
+    route: ModelRoute,
+    bytes: Bytes,
+    header: Result<Option<String>, Fault>,
+) -> Result<Prepared, Fault> {
+    let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
+    aside(bytes.len(), move || {
+        knack_wire::Request::parse(route, bytes)
+            .and_then(|request| prepare(request, header, &snapshot, &gateway.materials))
+    })
+    .await
+}
+
+/// Where the request goes, with the headers of its client.
+fn target(parts: &http::request::Parts, format: Format) -> Target {
+    let path_and_query = parts.uri.path_and_query();
+    Target {
+        api: Api::of_format(format),
+        path_and_query: path_and_query.map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
+        headers: forward_request_headers(&parts.headers),
     }
 }
 

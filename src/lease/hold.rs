@@ -236,7 +236,7 @@ impl Lease {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Renews until the claim is lost, which is when this returns.

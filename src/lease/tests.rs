@@ -191,7 +191,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
     );
     let mut running = vec![tokio::spawn(lease.run(stop.clone()))];
     let mine = |claim: &Claim| claim.mine_until.is_some();
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     tokio::time::timeout(patience, held.wait_for(mine))
         .await
         .unwrap()

@@ -188,6 +188,26 @@ async fn skill_run(
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
+/// The command line of one run.
+fn words(world: &World, index: usize) -> Vec<String> {
+    let source = format!("import time; time.sleep({}); print('done {index}')", 3 + index % 4);
+    [
+        "skill",
+        "run",
+        &format!("{}/steady", world.tenants[0].name()),
+        &format!("--runtime={}", world.runtime()),
+        &format!("--service-account={}/default", world.tenants[0].name()),
+        &format!("--hub-namespace={}", world.system.name()),
+        "--timeout=30",
+        "--",
+        "python3",
+        "-c",
+        &source,
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
 #[test]
 fn skill_runs_of_the_command_line_outlive_killed_hubs() {
     alone("skill_runs_of_the_command_line_outlive_killed_hubs", async |cluster| {
@@ -213,26 +233,12 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
         let (places, ended) = (Arc::new(Semaphore::new(PROGRAMS)), Arc::new(AtomicUsize::new(0)));
         let (mut running, begun) = (JoinSet::new(), Instant::now());
         for index in 0..RUNS {
-            let source = format!("import time; time.sleep({}); print('done {index}')", 3 + index % 4);
-            let words = [
-                "skill",
-                "run",
-                &format!("{}/steady", world.tenants[0].name()),
-                &format!("--runtime={}", world.runtime()),
-                &format!("--service-account={}/default", world.tenants[0].name()),
-                &format!("--hub-namespace={}", world.system.name()),
-                "--timeout=30",
-                "--",
-                "python3",
-                "-c",
-                &source,
-            ]
-            .map(str::to_owned);
+            let words = words(&world, index);
             let (places, ended) = (Arc::clone(&places), Arc::clone(&ended));
             let (kubeconfig, folder) = (cluster.kubeconfig().to_owned(), world.folder.path().to_owned());
             running.spawn(async move {
                 let _place = places.acquire_owned().await.unwrap();
-                let outcome = skill_run(words.to_vec(), kubeconfig, folder).await;
+                let outcome = skill_run(words, kubeconfig, folder).await;
                 progress(format!(
                     "{} of {RUNS} runs have ended",
                     ended.fetch_add(1, Ordering::Relaxed) + 1

@@ -25,6 +25,9 @@ const RUNTIMES: usize = 8;
 /// How long everything must stand, once each runtime is where it should be: several looks of every owner.
 const STANDS_FOR: Duration = Duration::from_secs(10);
 
+/// The holder of each runtime's Lease, and how often it has changed hands.
+type Holders = BTreeMap<String, (String, i32)>;
+
 /// Replicas by name, and their Service.
 struct Hubs<'w> {
     world: &'w World,
@@ -75,7 +78,7 @@ impl Hubs<'_> {
     }
 
     /// Who holds each runtime's Lease, and how often it has changed hands.
-    async fn holders(&self) -> BTreeMap<String, (String, i32)> {
+    async fn holders(&self) -> Holders {
         let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), &self.world.run);
         let list = leases.list(&kube::api::ListParams::default()).await.unwrap();
         let held = list.items.into_iter().filter_map(|lease| {
@@ -100,9 +103,9 @@ impl Hubs<'_> {
     }
 
     /// Waits until each runtime is where it should be, and stays there; how long the first took.
-    async fn settled(&self) -> (Duration, BTreeMap<String, (String, i32)>) {
+    async fn settled(&self) -> (Duration, Holders) {
         let since = Instant::now();
-        let mut right_since: Option<(Instant, BTreeMap<String, (String, i32)>)> = None;
+        let mut right_since: Option<(Instant, Holders)> = None;
         let settled = async {
             loop {
                 let holders = self.holders().await;
@@ -140,7 +143,7 @@ async fn apply_runtimes(world: &World) {
 }
 
 /// Runtimes whose holder is another one.
-fn moved(before: &BTreeMap<String, (String, i32)>, after: &BTreeMap<String, (String, i32)>) -> Vec<String> {
+fn moved(before: &Holders, after: &Holders) -> Vec<String> {
     let moved = before
         .iter()
         .filter(|(runtime, (holder, _))| after[*runtime].0 != *holder);
@@ -148,11 +151,7 @@ fn moved(before: &BTreeMap<String, (String, i32)>, after: &BTreeMap<String, (Str
 }
 
 /// What changed hands did so once, and what did not was never let go of.
-fn assert_moved_once(
-    before: &BTreeMap<String, (String, i32)>,
-    after: &BTreeMap<String, (String, i32)>,
-    moved: &[String],
-) {
+fn assert_moved_once(before: &Holders, after: &Holders, moved: &[String]) {
     for (runtime, (_, transitions)) in before {
         let hands = after[runtime].1 - transitions;
         assert_eq!(

@@ -28,6 +28,32 @@ async fn printed(lines: &mut Lines) -> String {
     panic!("the answer ended before the result");
 }
 
+/// Waits until a hub says that it is not ready, and returns why.
+async fn not_ready(probes: u16) -> String {
+    let http = reqwest::Client::new();
+    loop {
+        let answer = http
+            .get(format!("http://127.0.0.1:{probes}/readyz"))
+            .send()
+            .await
+            .unwrap();
+        if answer.status().as_u16() == 503 {
+            return answer.text().await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until a process has ended.
+async fn status_of(process: &mut Process) -> std::process::ExitStatus {
+    loop {
+        if let Some(status) = process.ended() {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// After SIGTERM: not ready, and serving on; the run under way ends on the stream where it began; the catalog ends so that
 /// its reader goes elsewhere; the Lease is free at once, and the process ends well.
 #[test]
@@ -77,21 +103,7 @@ fn a_hub_that_ends_cuts_no_stream() {
 
         hub.terminate();
         let told = Instant::now();
-        let http = reqwest::Client::new();
-        let not_ready = async {
-            loop {
-                let answer = http
-                    .get(format!("http://127.0.0.1:{probes}/readyz"))
-                    .send()
-                    .await
-                    .unwrap();
-                if answer.status().as_u16() == 503 {
-                    return answer.text().await.unwrap();
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let why = tokio::time::timeout(SOON, not_ready)
+        let why = tokio::time::timeout(SOON, not_ready(probes))
             .await
             .expect("it is not ready any more");
         assert_eq!(why, "draining\n");
@@ -117,14 +129,7 @@ fn a_hub_that_ends_cuts_no_stream() {
         );
         assert!(hub.ended().is_none(), "the run is still under way");
         assert_eq!(printed(&mut running).await, "begun\nwhole\n");
-        let status = tokio::time::timeout(SOON, async {
-            loop {
-                if let Some(status) = hub.ended() {
-                    return status;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
+        let status = tokio::time::timeout(SOON, status_of(&mut hub));
         let status = status.await.expect("it ends");
         assert!(status.success(), "{status}");
         println!(

@@ -73,6 +73,7 @@ mod tests {
     use crate::lease::preferred;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn a_runtime_moves_when_nothing_is_lost_by_it_and_not_too_often() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

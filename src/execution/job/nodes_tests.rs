@@ -19,6 +19,7 @@ fn nodes(told: &[(&str, Option<Verdict>)], at: Instant) -> Nodes {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn open_late_isolated_and_a_target_that_is_closed_are_told_apart() {
     use DialOutcome::{Connected, Failed, Refused, Silence, Unreachable};
     let out = || DialOutcome::Answered("right".to_owned());
