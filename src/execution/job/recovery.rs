@@ -24,7 +24,7 @@ use super::keys::Context;
 use super::launch::Launcher;
 use super::past::Past;
 use super::record;
-use super::run::{PodRef, burn, settle};
+use super::run::{PodRef, burn, end_if_it_stays, settle};
 use super::settings::JobSettings;
 use super::spool::{Spool, Telling};
 use super::term::{Foundation, leave_later};
@@ -228,6 +228,10 @@ async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationTo
     let was_over = facts.is_over();
     let cancel = run.cancel.clone();
     let outcome = if let Some(result) = journal.result {
+        if !was_over {
+            let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
+            tokio::spawn(end_if_it_stays(launcher.clone(), pod));
+        }
         verdict(subject, &result, journal.collected, start)
     } else {
         let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));

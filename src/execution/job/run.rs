@@ -48,6 +48,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 const BURN_LOOK: Duration = Duration::from_millis(200);
 /// How long a runner may take to exit after `ack`.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// How long a pod may stay after its run was answered. Longer than a busy kubelet takes to report an exit: the log of a pod that is
+/// over is kept for the next owner, and ends with a pod that is deleted.
+const STAY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A pod without its stream.
 #[derive(Debug, Clone)]
@@ -144,7 +147,7 @@ pub(super) async fn run(
         }
         Talk::Result(result) => {
             // Later: the answer does not wait for the runner's exit.
-            tokio::spawn(acknowledge(sandbox));
+            tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
             verdict(subject, &result, collected, start)
         }
         Talk::Over(error) => {
@@ -153,7 +156,7 @@ pub(super) async fn run(
         }
         Talk::Lost => Verdict::Failed(ExecutionError::NotOwner { owner: None }),
         Talk::Cancelled => {
-            end_cancelled(launcher, sandbox).await;
+            end_cancelled(launcher, pod, sandbox).await;
             Verdict::Failed(ExecutionError::Cancelled)
         }
         Talk::Broken(error) => {
@@ -248,12 +251,24 @@ fn is_lost(facts: &PodFacts) -> bool {
 
 /// The answer is complete, so a runner that is gone already is no failure. The stream stays until the pod ends it, or
 /// the ack could be cut off.
-async fn acknowledge(mut sandbox: Sandbox) {
+async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
     let _ = sandbox.attached.tell(&ToRunner::Ack).await;
     let _ = tokio::time::timeout(EXIT_GRACE, sandbox.attached.drain()).await;
+    drop(sandbox);
+    end_if_it_stays(launcher, pod).await;
 }
 
-async fn end_cancelled(launcher: &Launcher, mut sandbox: Sandbox) {
+/// Ends a pod whose runner has answered and does not exit: nobody has asked for what it goes on to do.
+pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
+    let mut state = pod.state;
+    let over = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
+    if tokio::time::timeout(STAY_TIMEOUT, over).await.is_err() {
+        tracing::warn!(pod = %pod.pod, "the runner has answered and does not exit; its pod is ended");
+        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+    }
+}
+
+async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
     let end = async {
         sandbox.attached.tell(&ToRunner::Cancel).await?;
         while !matches!(sandbox.attached.next().await?, FromRunner::Result(_)) {}
@@ -261,7 +276,7 @@ async fn end_cancelled(launcher: &Launcher, mut sandbox: Sandbox) {
     };
     match tokio::time::timeout(CANCEL_GRACE, end).await {
         Ok(Ok(())) => {
-            tokio::spawn(acknowledge(sandbox));
+            tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
         }
         _ => launcher.cluster.delete_pod(&sandbox.pod, &sandbox.uid).await,
     }
@@ -301,6 +316,9 @@ pub(super) async fn settle(
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
                 if let Some(result) = &journal.result {
+                    if !is_over {
+                        tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
+                    }
                     return verdict(subject, result, journal.collected, start);
                 }
                 if is_over {
