@@ -117,10 +117,10 @@ LABELS = "labels and annotations of its SkillRuntime only"
 RUNNER = "starts the runner"
 HTTP = {"httpGet": {"path": "/", "port": 1}}
 
-# Name, golden, what is done to it, and a word of the refusal, or several of which one is told (None: it is taken).
-# Rows about fields that the oldest server does not have.
-NEWER_FIELDS = {"an image that is not the runner's as files": "evil.example", "a claim of a device": "resourceClaim"}
+# Rows about fields that the oldest server does not have, with a value by which they are found: names of fields stand in managedFields too.
+NEWER_FIELDS = {"an image that is not the runner's as files": "evil.example", "a claim of a device": "evil-device"}
 
+# Name, golden, what is done to it, and a word of the refusal, or several of which one is told (None: it is taken).
 CASES = [
     # What a sandbox may be besides what the goldens are.
     ("a pod of the pool that is released later", "job_defaults", lambda job: metadata(job).update(generateName="knack-default-"), None),
@@ -233,7 +233,7 @@ CASES = [
     ("a pull Secret that is not the runtime's", "job_defaults", in_pod(imagePullSecrets=[{"name": "database"}]), "pull Secrets of its SkillRuntime"),
     ("a device that is not the runtime's", "job_defaults", lambda job: [container(job)["resources"][kind].update({"example.org/gpu": "1"}) for kind in ("limits", "requests")] and None,
      "devices of its SkillRuntime"),
-    ("a claim of a device", "job_defaults", in_pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]), FIELD),
+    ("a claim of a device", "job_defaults", in_pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "evil-device"}]), FIELD),
     ("no limit of memory", "job_defaults", lambda job: container(job)["resources"]["limits"].pop("memory"), "limits for cpu and memory"),
     # Its locks.
     ("the host's network", "job_defaults", in_pod(hostNetwork=True), HOST),
