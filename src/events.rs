@@ -18,10 +18,10 @@ const REFILL: Duration = Duration::from_secs(30);
 const REMEMBERED: usize = 4096;
 /// Longest note that the API takes.
 pub(crate) const NOTE_MAX_CHARS: usize = 1_000;
-/// One write; nobody waits for it.
+/// One write; no task waits for it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Writes warnings; see the module.
+/// Writes Events; see the module.
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// Events that `reporter` tells.
+    /// Writes Events for `reporter`.
     pub fn new(client: Client, reporter: &str) -> Self {
         Self {
             recorder: Recorder::new(client, Reporter::from(reporter.to_owned())),
@@ -43,9 +43,18 @@ impl Events {
         }
     }
 
-    /// Tells a warning about an object, unless there were many of its reason lately. `note` names nothing that differs from
-    /// one time to the next, so that repetitions become one Event with a count.
+    /// Writes a warning about an object, unless there were many of its reason lately. `note` must not contain values
+    /// that differ from one time to the next, so that repetitions become one Event with a count.
     pub async fn warn(&self, object: &ObjectReference, reason: &str, action: &str, note: &str) {
+        self.write(EventType::Warning, object, reason, action, note).await;
+    }
+
+    /// The same for what went well.
+    pub async fn note(&self, object: &ObjectReference, reason: &str, action: &str, note: &str) {
+        self.write(EventType::Normal, object, reason, action, note).await;
+    }
+
+    async fn write(&self, kind: EventType, object: &ObjectReference, reason: &str, action: &str, note: &str) {
         let key = (object.uid.clone().unwrap_or_default(), reason.to_owned());
         let has_token = {
             let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +64,7 @@ impl Events {
             return;
         }
         let event = Event {
-            type_: EventType::Warning,
+            type_: kind,
             reason: reason.to_owned(),
             note: Some(note.chars().take(NOTE_MAX_CHARS).collect()),
             action: action.to_owned(),
@@ -112,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn fifty_failures_a_second_are_a_few_events_and_others_are_still_told() {
+    fn fifty_failures_a_second_are_a_few_events_and_others_are_still_written() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
         let told = (0..3000_u32)
             .filter(|number| buckets.take(key(0), start + Duration::from_millis(20) * *number))

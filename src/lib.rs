@@ -1,27 +1,23 @@
 //! Knack: LLM skills as Kubernetes objects.
 //!
-//! One binary: the gateway that injects skills into LLM traffic and runs the tool loop, the executors that run what
-//! the model calls, and the command line. ARCHITECTURE.md has the map.
+//! This crate is the operator and the command line; what processes without Kubernetes need is in `crates/`.
+//! ARCHITECTURE.md has the map.
 
-pub mod api;
+mod api_call;
 pub mod artifact;
-pub mod catalog;
+#[cfg(target_os = "linux")]
+pub mod builds;
 pub mod certificates;
 pub mod cli;
 pub mod controller;
-mod digest;
+pub mod dev;
+mod environments;
 mod events;
-pub mod execution;
-pub mod gateway;
 pub mod hub;
-pub mod hub_api;
-pub mod hub_client;
+#[cfg(target_os = "linux")]
+pub mod jobs;
 pub mod lease;
-pub mod memory;
-pub mod mock;
-pub mod probes;
+pub mod packages;
 pub mod selection;
-pub mod serving;
 pub mod sources;
-pub mod telemetry;
-pub mod tool_schema;
+mod status_write;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knack_api::SkillOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
+use knack_vocabulary::{ANNOTATION_DIGEST, ANNOTATION_SHARD, LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
 
 use super::index::{FORMAT, FileEntry, INDEX_KEY, Index, Piece};
 use super::{REVISION_DIGITS, sha256};
-use crate::api::SkillOverrides;
-use crate::api::vocabulary::{ANNOTATION_DIGEST, ANNOTATION_SHARD, LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
 
 /// Value bytes of one ConfigMap: the API server takes 1,048,576; binary content grows by a third on the wire, and an etcd
 /// request holds 1.5 MiB.
@@ -34,9 +34,10 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// Sets the owner of every ConfigMap.
+    /// As it is in a cluster, where every ConfigMap has an owner.
+    #[cfg(test)]
     #[must_use]
-    pub fn owned_by(mut self, owner: &OwnerReference) -> Self {
+    pub fn owned_by(mut self, owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference) -> Self {
         for shard in &mut self.shards {
             shard.metadata.owner_references = Some(vec![owner.clone()]);
         }

@@ -1,8 +1,7 @@
 //! `index.json`: what the keys of an artifact's ConfigMaps are.
 
+use knack_api::SkillOverrides;
 use serde::{Deserialize, Serialize};
-
-use crate::api::SkillOverrides;
 
 /// Key of the index, in the first shard.
 pub const INDEX_KEY: &str = "index.json";

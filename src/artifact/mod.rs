@@ -3,9 +3,9 @@
 //! ```text
 //! files + what the spec sets  ->  build  ->  ConfigMap shards  ->  read  ->  files + what the spec set
 //! ```
-//! Content is stored with the settings it was judged with, so that the last good revision is served as it was, whatever the
-//! object says by now. One plain key per file (`f<n>-<base name>`), so that a person can read it and a scanner can scan it;
-//! the key `index.json` of the first shard tells path, mode, size, hash and pieces. Pure.
+//! Content is stored with the settings it was judged with, so that the last good revision is served unchanged after
+//! later edits of the object. One plain key per file (`f<n>-<base name>`), so that a person can read it and a scanner
+//! can scan it; the key `index.json` of the first shard has path, mode, size, hash and pieces. Pure.
 
 mod build;
 mod index;
@@ -17,7 +17,7 @@ pub use build::{Artifact, SHARD_MAX_BYTES, build, name};
 pub use index::{INDEX_KEY, Index};
 pub use read::{ArtifactError, Content, read, shard_digest};
 
-use crate::digest::sha256;
+use knack_skill::digest::sha256;
 
 /// Hex digits of a revision: a name, not a proof; the whole digest is verified.
 pub const REVISION_DIGITS: usize = 10;

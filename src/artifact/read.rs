@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::SkillOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::problem::Profile;
+use knack_vocabulary::ANNOTATION_SHARD;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::index::{FORMAT, FileEntry, INDEX_KEY, Index};
 use super::sha256;
-use crate::api::SkillOverrides;
-use crate::api::vocabulary::ANNOTATION_SHARD;
 
 /// What an artifact holds.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub fn read(config_maps: &[ConfigMap]) -> Result<Content, ArtifactError> {
     })
 }
 
-/// Hash of a ConfigMap's content, as a Skill's status tells it: its keys and values in order.
+/// Hash of a ConfigMap's content, as in a Skill's status: its keys and values in order.
 pub fn shard_digest(shard: &ConfigMap) -> String {
     let mut hash = Sha256::new();
     let mut add = |key: &str, value: &[u8]| {
@@ -95,7 +95,7 @@ pub fn shard_digest(shard: &ConfigMap) -> String {
     for (key, value) in shard.binary_data.iter().flatten() {
         add(key, &value.0);
     }
-    crate::digest::hex(&hash.finalize())
+    knack_skill::digest::hex(&hash.finalize())
 }
 
 /// Which shard a ConfigMap is.

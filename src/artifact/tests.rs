@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::SkillOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
 
 use super::*;
-use crate::api::SkillOverrides;
 
 fn skill() -> SkillRef {
     SkillRef {

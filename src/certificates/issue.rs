@@ -9,7 +9,7 @@ use super::state::{BACKDATE, Pair, VALIDITY};
 
 /// Why no certificate was made.
 #[derive(Debug, thiserror::Error)]
-#[error("a certificate for the hub cannot be made: {0}")]
+#[error("a certificate cannot be made: {0}")]
 pub struct IssueError(#[from] rcgen::Error);
 
 /// Makes a new authority and a serving certificate by it for `names` (sorted), valid from [`BACKDATE`] before `now`
@@ -20,7 +20,7 @@ pub fn issue(now: u64, names: &[String]) -> Result<Pair, IssueError> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
     // The time is part of the name: during an overlap two authorities must not look like one.
-    authority.distinguished_name = common_name(&format!("knack hub authority {now}"));
+    authority.distinguished_name = common_name(&format!("knack authority {now}"));
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     set_times(&mut authority, not_before, not_after);
@@ -29,7 +29,7 @@ pub fn issue(now: u64, names: &[String]) -> Result<Pair, IssueError> {
 
     let key = KeyPair::generate()?;
     let mut serving = CertificateParams::new(names)?;
-    serving.distinguished_name = common_name("knack hub");
+    serving.distinguished_name = common_name("knack");
     serving.use_authority_key_identifier_extension = true;
     serving.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -41,7 +41,7 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// A pair whose authority is published and which does not serve yet.
+/// A pair whose authority is published and which is not served yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// The pair.
@@ -50,7 +50,7 @@ pub struct Pending {
     pub published_at: u64,
 }
 
-/// An authority whose pair serves no more.
+/// An authority whose pair is no longer served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Previous {
     /// PEM.
@@ -93,7 +93,7 @@ pub enum Due {
 pub fn due(now: u64, state: &State, names: &[String]) -> Due {
     let Some(active) = state.active.as_ref().filter(|pair| usable(pair, now, names)) else {
         return match &state.next {
-            // The one in waiting serves early rather than a third authority that nobody has heard of.
+            // Serves the prepared pair early: gateways trust it already, and would not trust a third authority.
             Some(next) if usable(&next.pair, now, names) => Due::Activate,
             _ => Due::Create,
         };

@@ -1,15 +1,18 @@
 //! `knack controller`: the reconciling half of the operator.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use knack_hub_api::RuntimeName;
+use knack_serving::signals;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::installation::InstallationArgs;
-use super::signals;
-use crate::controller::{ControllerSettings, run};
+use crate::controller::{ControllerSettings, WebhookSettings, run};
 use crate::sources::fetch::Network;
 
 /// Arguments of `knack controller`.
@@ -26,6 +29,43 @@ pub struct ControllerArgs {
     /// A name or address of the hub besides its Service's, for its certificate; may be given several times
     #[arg(long = "hub-name")]
     hub_names: Vec<String>,
+    /// The SkillRuntime, as namespace/name, of sidecars whose pod names none; pods that ask for one and have none are reported
+    #[arg(long)]
+    injection_runtime: Option<RuntimeName>,
+    /// Restart workloads whose pods have a sidecar of another image than this, in namespaces with the label
+    /// knack.dev/roll: enabled
+    #[arg(long, value_name = "IMAGE", requires = "injection_runtime")]
+    roll_stale_sidecars: Option<String>,
+    #[command(flatten)]
+    webhook: WebhookArgs,
+}
+
+/// The webhook that injects sidecars, for API servers without MutatingAdmissionPolicy.
+#[derive(Debug, Args)]
+struct WebhookArgs {
+    /// Inject sidecars by a webhook that listens here, with TLS
+    #[arg(long, requires_all = ["webhook_configuration", "injection_parameters"])]
+    webhook_listen: Option<SocketAddr>,
+    /// The MutatingWebhookConfiguration whose caBundle this controller writes
+    #[arg(long, value_name = "NAME", requires = "webhook_listen")]
+    webhook_configuration: Option<String>,
+    /// What is injected: parameters.yaml of the chart's ConfigMap knack-injection
+    #[arg(long, value_name = "FILE", requires = "webhook_listen")]
+    injection_parameters: Option<PathBuf>,
+    /// A name or address of the webhook besides its Service's, for its certificate; may be given several times
+    #[arg(long = "webhook-name", requires = "webhook_listen")]
+    webhook_names: Vec<String>,
+}
+
+impl WebhookArgs {
+    fn settings(self) -> Option<WebhookSettings> {
+        Some(WebhookSettings {
+            listen: self.webhook_listen?,
+            configuration: self.webhook_configuration?,
+            parameters: self.injection_parameters?,
+            names: self.webhook_names,
+        })
+    }
 }
 
 /// Runs the controller until SIGTERM or SIGINT.
@@ -42,21 +82,33 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         runtime_namespaces: installation.runtime_namespaces,
         default_image: installation.sandbox_image,
         allow_image_tags: installation.allow_image_tags,
+        packages: installation.packages,
         priority_class: installation.sandbox_priority_class,
         allow_archive_networks: args.allow_archive_networks,
         hub_names: args.hub_names,
+        injection_runtime: args.injection_runtime,
+        roll_stale_sidecars: args.roll_stale_sidecars,
+        webhook: args.webhook.settings(),
         metrics_listen: installation.metrics_listen,
     };
     if let Some(default) = &settings.default_runtime
         && !settings.looks_after(&default.namespace)
     {
         anyhow::bail!(
-            "--default-runtime {default}: its namespace is neither among --watch-namespace nor among --runtime-namespaces; add it, or nobody fences its sandboxes"
+            "--default-runtime {default}: its namespace is neither among --watch-namespace nor among --runtime-namespaces; add it, or its sandboxes get no NetworkPolicy"
         );
     }
     let listener = TcpListener::bind(settings.metrics_listen)
         .await
         .with_context(|| format!("--metrics-listen {}", settings.metrics_listen))?;
+    let webhook = match &settings.webhook {
+        Some(webhook) => Some(
+            TcpListener::bind(webhook.listen)
+                .await
+                .with_context(|| format!("--webhook-listen {}", webhook.listen))?,
+        ),
+        None => None,
+    };
     let client = kube::Client::try_default()
         .await
         .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
@@ -67,6 +119,6 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         tracing::info!("stopping");
         stop.cancel();
     });
-    run(client, settings, listener, shutdown).await?;
+    run(client, settings, listener, webhook, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use knack_api::schema::definition_files;
 
 use super::terminal;
-use crate::api::schema::definition_files;
 
 /// Arguments of `knack crds`.
 #[derive(Debug, Args)]

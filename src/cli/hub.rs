@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use knack_execution::Language;
+use knack_hub_api::client::replica_host;
+use knack_serving::Stopping;
+use knack_serving::probes;
+use knack_serving::signals;
+use knack_telemetry::Tracer;
+use knack_vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::installation::InstallationArgs;
-use super::signals;
-use crate::api::vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
-use crate::execution::Language;
-use crate::execution::job::{Beacon, JobClients, JobSettings, ProbeTarget};
 use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
-use crate::hub_client::replica_host;
+use crate::jobs::{Beacon, JobClients, JobSettings, ProbeTarget};
 use crate::lease::identity_of;
-use crate::probes;
-use crate::serving::Stopping;
-use crate::telemetry::Tracer;
 
 /// Arguments of `knack hub`.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub struct HubArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::LEASE_DURATION.as_secs(),
         value_parser = clap::value_parser!(u64).range(3..=120))]
     takeover_after: u64,
-    /// Seconds that a new sandbox may take to stand ready, the pull of its image and the start of a node included
+    /// Seconds in which a new sandbox must be ready, including the pull of its image and the start of a node
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::START_TIMEOUT.as_secs(),
         value_parser = clap::value_parser!(u64).range(10..=1800))]
     start_timeout: u64,
@@ -64,8 +64,8 @@ pub struct HubArgs {
         default_value_t = 5
     )]
     shutdown_pause_seconds: u64,
-    /// Seconds that runs under way may take after that to end where they began; what is left is handed over, and its callers
-    /// hear its end from the next owner
+    /// Seconds that running executions may take after that to end at this replica; the rest is handed over, and their
+    /// callers get the result from the next owner
     #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 60)]
     drain_seconds: u64,
     /// Where callers of other replicas reach this one, as https://host:port; by default made from --pod-ip
@@ -84,7 +84,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let settings = settings(&args)?;
     let certificate = Certificate::read(&args.tls_dir).await.with_context(|| {
         format!(
-            "--tls-dir {}: knack controller makes the Secret knack-hub-tls that belongs there",
+            "--tls-dir {}: mount the Secret knack-hub-tls there, which knack controller creates",
             args.tls_dir.display()
         )
     })?;
@@ -123,6 +123,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let ended = CancellationToken::new();
     let probing = tokio::spawn(probes::serve(
         hub.probes(),
+        axum::Router::new(),
         probes_listener,
         ended.clone().cancelled_owned(),
     ));
@@ -138,16 +139,16 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first minor version of Kubernetes 1 whose image volumes are on by default. Older ones take the field and mount
-/// nothing, so that no sandbox would find its runner.
+/// The first minor version of Kubernetes 1 whose image volumes are on by default. Older ones accept the field and mount
+/// nothing, so that sandboxes would have no runner.
 const IMAGE_VOLUMES_SINCE: u32 = 35;
-/// How long the API server may take to tell its version.
+/// How long the API server may take to answer with its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 async fn demand_image_volumes(client: &kube::Client) -> anyhow::Result<()> {
     let version = tokio::time::timeout(VERSION_TIMEOUT, client.apiserver_version())
         .await
-        .context("the API server does not tell its version")??;
+        .context("the API server did not return its version")??;
     if minor(&version.minor) < IMAGE_VOLUMES_SINCE {
         bail!(
             "--runner-image needs Kubernetes 1.{IMAGE_VOLUMES_SINCE} (image volumes); this is {}: use sandbox images that hold the runner",
@@ -191,6 +192,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         default_languages: args.sandbox_languages.clone(),
         allow_image_tags: args.installation.allow_image_tags,
         runner_image: args.runner_image.clone(),
+        packages: args.installation.packages,
         priority_class: args.installation.sandbox_priority_class.clone(),
         // A pod's name outlives a restart of its container; what a process owned before its restart is not this one's.
         replica: identity_of(&args.replica),
@@ -210,7 +212,7 @@ fn language(word: &str) -> Result<Language, String> {
 async fn journal_key(file: &Path) -> anyhow::Result<[u8; 32]> {
     let material = tokio::fs::read(file).await.with_context(|| {
         format!(
-            "--journal-key {}: knack controller makes the Secret {SECRET_HUB_JOURNAL} that belongs there",
+            "--journal-key {}: mount the Secret {SECRET_HUB_JOURNAL} there, which knack controller creates",
             file.display()
         )
     })?;

@@ -4,8 +4,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-
-use crate::hub_api::RuntimeName;
+use knack_hub_api::RuntimeName;
 
 /// What an installation is.
 #[derive(Debug, Args)]
@@ -28,6 +27,9 @@ pub(super) struct InstallationArgs {
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]
     pub(super) allow_image_tags: bool,
+    /// Environments of packages are built on this cluster, by knack packages serve
+    #[arg(long)]
+    pub(super) packages: bool,
     /// PriorityClass of sandbox pods; a quota counts them by it
     #[arg(long, value_name = "NAME")]
     pub(super) sandbox_priority_class: Option<String>,

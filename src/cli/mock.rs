@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use knack_mock_provider::{Script, serve};
 use tokio::net::TcpListener;
 
 use super::terminal;
-use crate::mock::{Script, serve};
 
 /// Arguments of `knack mock`.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub async fn mock(args: MockArgs) -> anyhow::Result<ExitCode> {
     ));
     tokio::select! {
         result = serve(Arc::new(script), listener) => result?,
-        () = super::signals::stop() => {}
+        () = knack_serving::signals::stop() => {}
     }
     Ok(ExitCode::SUCCESS)
 }

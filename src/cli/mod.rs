@@ -2,23 +2,39 @@
 
 pub mod controller;
 pub mod crds;
-pub mod dev;
-pub mod gateway;
+pub mod diff;
+mod discovered;
+pub mod doctor;
+pub mod export;
 pub mod hub;
+pub mod import;
+mod import_url;
+pub mod inject;
 mod installation;
-mod local;
+pub mod lock;
 pub mod mock;
-mod provider_keys;
+pub mod packages;
+mod packages_serve;
+mod programs;
+pub mod push;
 pub mod run;
+mod run_args;
 mod run_cluster;
+mod run_result;
 pub mod schema;
-mod signals;
+mod skill_manifest;
+pub mod skills_api;
 pub mod terminal;
+pub mod trace;
+mod trace_text;
 pub mod validate;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use knack_gateway::command as gateway;
+
+use crate::{builds, dev};
 
 /// LLM skills for unchanged applications: injected by a gateway, run once in sealed sandboxes.
 #[derive(Debug, Parser)]
@@ -32,6 +48,8 @@ pub struct Cli {
 enum Command {
     /// Serve the gateway on this machine, with skills from files
     Dev(dev::DevArgs),
+    /// Show what this machine has for runs of skills, and how to get what it lacks
+    Doctor(doctor::DoctorArgs),
     /// Reconcile Skills and SkillRuntimes in a cluster
     Controller(controller::ControllerArgs),
     /// Print the custom resource definitions
@@ -40,11 +58,20 @@ enum Command {
     /// Serve gateways in a cluster: catalog, content and executions
     Hub(hub::HubArgs),
     /// Serve applications in a cluster, with skills and executions from a hub
-    Gateway(gateway::GatewayArgs),
+    Gateway(Box<gateway::GatewayArgs>),
+    /// Print manifests with the gateway as a sidecar in their pods
+    Inject(inject::InjectArgs),
     /// Serve the scripted model that demonstrations and tests use as a provider
     #[command(hide = true)]
     Mock(mock::MockArgs),
-    /// Work with skills: check them, run them, make tool declarations
+    /// Show the rounds, skills, runs and times of one request, or of the last ones
+    Trace(trace::TraceArgs),
+    /// Work with environments of packages: on this machine, and for a cluster
+    Packages {
+        #[command(subcommand)]
+        command: PackagesCommand,
+    },
+    /// Work with skills: check, run, import, export, upload and compare them, make tool declarations
     Skill {
         #[command(subcommand)]
         command: SkillCommand,
@@ -56,9 +83,34 @@ enum SkillCommand {
     /// Check skill folders and manifests
     Validate(validate::ValidateArgs),
     /// Run a skill's tool, or a command with its files, once: in the local sandbox, or with --runtime in a cluster
-    Run(Box<run::RunArgs>),
+    Run(Box<run_args::RunArgs>),
+    /// Choose versions of the packages that a skill declares, and write them to its requirements.lock
+    Lock(lock::LockArgs),
+    /// Show which packages skills declare, and how their environments on this machine stand
+    Packages(packages::PackagesArgs),
     /// Print the tool declarations of decorated Python functions, as JSON
     Schema(schema::SchemaArgs),
+    /// Print the skills of a folder, an archive or an address as manifests for a cluster
+    Import(import::ImportArgs),
+    /// Upload skills to a server with OpenAI's Skills API, such as a gateway with --registry
+    Push(push::PushArgs),
+    /// List the versions of an uploaded skill
+    Versions(push::VersionsArgs),
+    /// Write the files of skills in manifests and archives as folders
+    Export(export::ExportArgs),
+    /// Show what differs for a model between two versions of a skill
+    Diff(diff::DiffArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum PackagesCommand {
+    /// Build the environments that the skills of a cluster need, by Jobs
+    Serve(Box<packages_serve::ServeArgs>),
+    /// Build one environment and push it as an image; what those Jobs run
+    #[command(hide = true)]
+    Build(builds::BuildArgs),
+    /// Remove environments that nobody has used for a time
+    Prune(packages::PruneArgs),
 }
 
 /// How results are printed.
@@ -72,12 +124,21 @@ pub enum Output {
 }
 
 impl Cli {
-    /// What is logged unless `KNACK_LOG` or `RUST_LOG` say otherwise: servers tell what they do, tools only what is wrong.
+    /// The log level unless `KNACK_LOG` or `RUST_LOG` set one: servers log what they do, tools only what is wrong.
     pub const fn default_log(&self) -> &'static str {
         match self.command {
-            Command::Dev(_) | Command::Skill { .. } | Command::Mock(_) | Command::Crds(_) => "warn",
-            // The client calls every answer that is not a success an error, and an attach to a pod that is about to start
-            // is refused a few times as a matter of course; whoever asked tells what matters.
+            Command::Dev(_)
+            | Command::Doctor(_)
+            | Command::Inject(_)
+            | Command::Skill { .. }
+            | Command::Packages {
+                command: PackagesCommand::Prune(_),
+            }
+            | Command::Mock(_)
+            | Command::Trace(_)
+            | Command::Crds(_) => "warn",
+            // The client logs every answer that is not a success as an error, and an attach to a pod that is about to
+            // start is refused a few times in normal operation; callers log what matters.
             _ => "info,kube=warn,kube_client::client::builder=off,tower=warn",
         }
     }
@@ -87,11 +148,14 @@ impl Cli {
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Dev(args) => dev::dev(args).await,
+        Command::Doctor(args) => doctor::doctor(args).await,
         Command::Controller(args) => controller::controller(args).await,
         Command::Crds(args) => crds::crds(&args),
         Command::Hub(args) => hub::hub(args).await,
-        Command::Gateway(args) => gateway::gateway(args).await,
+        Command::Gateway(args) => gateway::gateway(*args).await,
+        Command::Inject(args) => inject::inject(&args),
         Command::Mock(args) => mock::mock(args).await,
+        Command::Trace(args) => trace::trace(args).await,
         Command::Skill {
             command: SkillCommand::Validate(args),
         } => validate::validate(args).await,
@@ -99,8 +163,38 @@ pub async fn run(cli: Cli) -> ExitCode {
             command: SkillCommand::Run(args),
         } => run::run(*args).await,
         Command::Skill {
+            command: SkillCommand::Lock(args),
+        } => lock::lock(args).await,
+        Command::Skill {
+            command: SkillCommand::Packages(args),
+        } => packages::packages(args).await,
+        Command::Packages {
+            command: PackagesCommand::Serve(args),
+        } => packages_serve::serve(*args).await,
+        Command::Packages {
+            command: PackagesCommand::Build(args),
+        } => builds::build(args).await,
+        Command::Packages {
+            command: PackagesCommand::Prune(args),
+        } => packages::prune(args).await,
+        Command::Skill {
             command: SkillCommand::Schema(args),
         } => schema::schema(&args),
+        Command::Skill {
+            command: SkillCommand::Import(args),
+        } => import::import(args).await,
+        Command::Skill {
+            command: SkillCommand::Push(args),
+        } => push::push(args).await,
+        Command::Skill {
+            command: SkillCommand::Versions(args),
+        } => push::versions(args).await,
+        Command::Skill {
+            command: SkillCommand::Export(args),
+        } => export::export(args).await,
+        Command::Skill {
+            command: SkillCommand::Diff(args),
+        } => diff::diff(args).await,
     };
     result.unwrap_or_else(|error| {
         terminal::error(&format!("{error:#}"));

@@ -14,7 +14,13 @@ use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use knack_execution::Executor as _;
+use knack_execution::remote::{Progress, RemoteExecutor};
+use knack_gateway::catalog::remote::{FetchError, fetch_skill};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Route, Token};
+use knack_hub_api::{DEFAULT_PORT, RuntimeName};
 use knack_skill::model::{Skill, SkillRef};
+use knack_vocabulary::{CONFIG_MAP_HUB_CA, KEY_HUB_CA, SERVICE_HUB, TOKEN_AUDIENCE};
 use kube::api::{ListParams, PostParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config, ResourceExt as _};
@@ -23,14 +29,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{RunArgs, exit_code, print_json, print_text, request, save};
+use super::run_args::{RunArgs, request};
+use super::run_result::{exit_code, print_json, print_text, save};
 use super::{Output, terminal};
-use crate::api::vocabulary::{CONFIG_MAP_HUB_CA, KEY_HUB_CA, SERVICE_HUB, TOKEN_AUDIENCE};
-use crate::catalog::remote::{FetchError, fetch_skill};
-use crate::execution::Executor as _;
-use crate::execution::remote::{Progress, RemoteExecutor};
-use crate::hub_api::{DEFAULT_PORT, RuntimeName};
-use crate::hub_client::{Authorities, HubClient, HubClientSettings, HubError, Route, Token};
 
 /// One call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -42,7 +43,7 @@ const HUB_PATIENCE: Duration = Duration::from_mins(1);
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 /// See [`RETRY_FIRST`].
 const RETRY_LAST: Duration = Duration::from_secs(2);
-/// The label that tells the hub's pods from others of the installation.
+/// The label that distinguishes the hub's pods from others of the installation.
 const HUB_PODS: &str = "app.kubernetes.io/component=hub,app.kubernetes.io/name=knack";
 
 /// Runs once at `runtime`; the exit code is the program's.
@@ -67,7 +68,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let text = args.output == Output::Text;
     let show = move |progress: Progress| match progress {
         Progress::Phase(phase) => terminal::note(&phase),
-        Progress::Again(why) => terminal::note(&format!("asking again: {why}")),
+        Progress::Again(why) => terminal::note(&format!("retrying: {why}")),
         Progress::Output { error: false, bytes } if text => terminal::raw(&bytes),
         Progress::Output { error: true, bytes } if text => terminal::raw_error(&bytes),
         Progress::Output { .. } => {}
@@ -116,7 +117,7 @@ fn skill_reference(args: &RunArgs, account: &RuntimeName) -> anyhow::Result<Skil
     })
 }
 
-async fn client(context: Option<String>) -> anyhow::Result<Client> {
+pub(super) async fn client(context: Option<String>) -> anyhow::Result<Client> {
     let config = match context {
         Some(context) => {
             let options = KubeConfigOptions {
@@ -157,7 +158,7 @@ async fn fetch(hub: &HubClient, runtime: &RuntimeName, skill: &SkillRef) -> anyh
     loop {
         match fetch_skill(hub, runtime, skill).await {
             Err(FetchError::Hub(error)) if error.is_transient() && Instant::now() + pause < until => {
-                terminal::note(&format!("asking again: {error}"));
+                terminal::note(&format!("retrying: {error}"));
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_LAST);
             }
@@ -166,8 +167,8 @@ async fn fetch(hub: &HubClient, runtime: &RuntimeName, skill: &SkillRef) -> anyh
     }
 }
 
-/// The hub's pods, each behind a port of loopback. Every request looks for those that are there: a hub that was killed comes
-/// back as another pod, and another replica owns the runtime then.
+/// The hub's pods, each behind a port of loopback. Every request looks up those that exist: a hub that was killed is
+/// replaced by another pod, and another replica owns the runtime then.
 #[derive(Debug)]
 struct Pods {
     api: Api<Pod>,
@@ -293,7 +294,7 @@ impl Forward {
                         return;
                     };
                     if let Some(mut remote) = forwarder.take_stream(DEFAULT_PORT) {
-                        // Either side may hang up; the client knows what an answer without end means.
+                        // Either side may close the connection; the client detects an incomplete answer.
                         let _ = tokio::io::copy_bidirectional(&mut local, &mut remote).await;
                     }
                 });
@@ -309,7 +310,7 @@ impl Drop for Forward {
     }
 }
 
-async fn timed<T>(call: impl Future<Output = Result<T, kube::Error>>) -> anyhow::Result<T> {
+pub(super) async fn timed<T>(call: impl Future<Output = Result<T, kube::Error>>) -> anyhow::Result<T> {
     match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(result) => Ok(result?),
         Err(_) => bail!("the API server did not answer within {} s", CALL_TIMEOUT.as_secs()),

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
-use crate::gateway::observe::Console;
+use knack_gateway::observe::Console;
 
 /// A line for the person or program that asked: standard output.
 pub fn line(text: &str) {

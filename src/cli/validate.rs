@@ -5,17 +5,19 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use knack_skill::LoadInput;
+use knack_gateway::catalog::{Report, ReportLevel, SkillSource};
+use knack_packages::programs::{missing, named};
+use knack_packages::{Finding, Source};
 use knack_skill::problem::{Problem, Profile};
 use serde_json::{Value, json};
 
-use super::{Output, terminal};
-use crate::catalog::{Discovered, Report, ReportLevel, Search, SkillSource, discover};
+use super::{Output, programs, terminal};
+use crate::dev::{Discovered, Search, discover};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
 pub struct ValidateArgs {
-    /// Skill folders, manifest files, or folders that hold either
+    /// Skill folders, manifest files, archives, or folders that hold skills or manifests
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Demand what the dialect's specification demands, not only what is needed to serve the skill
@@ -38,12 +40,7 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     }
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
     let judged: Vec<Judged> = found.skills.iter().map(|source| judge(source, profile)).collect();
-    let failed = judged.iter().filter(|skill| !skill.valid).count()
-        + found
-            .reports
-            .iter()
-            .filter(|report| report.level == ReportLevel::Error)
-            .count();
+    let failed = judged.iter().filter(|skill| !skill.valid).count() + found.errors().count();
     match args.output {
         Output::Text => print_text(&found, &judged, failed),
         Output::Json => print_json(&found, &judged, failed),
@@ -60,29 +57,34 @@ struct Judged {
     origin: String,
     valid: bool,
     problems: Vec<Problem>,
+    packages: Vec<Finding>,
+    source: Source,
     summary: Option<Value>,
 }
 
 fn judge(source: &SkillSource, profile: Profile) -> Judged {
-    let loaded = knack_skill::load(LoadInput {
-        id: source.id.clone(),
-        files: source.files.clone(),
-        overrides: source.overrides.clone(),
-        profile,
-    });
+    let loaded = source.load(profile);
+    let declared = knack_packages::declare(&source.files, source.overrides.packages.as_deref());
+    let mut packages = knack_packages::findings(&source.files, &declared);
+    packages.extend(missing(&named(&source.files), &programs::state));
     let summary = loaded.skill.as_ref().map(|skill| {
         json!({
             "title": skill.title, "description": skill.description, "version": skill.version, "dialect": format!("{:?}", skill.dialect),
             "activation": format!("{:?}", skill.activation), "files": skill.files.len(), "digest": skill.digest,
             "tools": skill.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(), "inputs": skill.inputs.iter().map(|input| &input.name).collect::<Vec<_>>(),
+            "packages": {"source": declared.source.shown(), "names": declared.names()},
             "tokens": {"listing": (skill.id.name.len() + skill.description.len()).div_ceil(4), "body": skill.body.len().div_ceil(4)},
         })
     });
     Judged {
         name: format!("{}/{}", source.id.namespace, source.id.name),
         origin: source.origin.clone(),
-        valid: loaded.skill.is_some() && !loaded.problems.iter().any(Problem::is_error),
+        valid: loaded.skill.is_some()
+            && !loaded.problems.iter().any(Problem::is_error)
+            && !packages.iter().any(Finding::is_error),
         problems: loaded.problems,
+        packages,
+        source: declared.source,
         summary,
     }
 }
@@ -101,6 +103,12 @@ fn print_text(found: &Discovered, judged: &[Judged], failed: usize) {
         for problem in &skill.problems {
             terminal::line(&format!("     {problem}"));
         }
+        for finding in &skill.packages {
+            terminal::line(&format!("     {finding}"));
+        }
+        if skill.source == Source::Inferred {
+            terminal::line(&format!("     packages: {}", skill.source.shown()));
+        }
     }
     terminal::line(&format!("{} skills, {failed} with errors", judged.len()));
 }
@@ -112,7 +120,7 @@ fn print_json(found: &Discovered, judged: &[Judged], failed: usize) {
         .map(|skill| {
             json!({
                 "skill": skill.name, "origin": skill.origin, "valid": skill.valid, "summary": skill.summary,
-                "problems": skill.problems.iter().map(problem).collect::<Vec<_>>(),
+                "problems": skill.problems.iter().map(problem).chain(skill.packages.iter().map(finding)).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -125,6 +133,13 @@ fn problem(problem: &Problem) -> Value {
     json!({
         "severity": if problem.is_error() { "error" } else { "warning" }, "kind": problem.kind.as_str(), "file": problem.file, "line": problem.line,
         "field": problem.field, "message": problem.message, "help": problem.help,
+    })
+}
+
+fn finding(finding: &Finding) -> Value {
+    json!({
+        "severity": if finding.is_error() { "error" } else { "warning" }, "kind": finding.kind.as_str(), "file": finding.file,
+        "line": (finding.line > 0).then_some(finding.line), "field": "", "message": finding.text, "help": finding.help,
     })
 }
 

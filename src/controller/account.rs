@@ -6,7 +6,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tracing::warn;
 
-use super::settings::CALL_TIMEOUT;
+use crate::api_call::CALL_TIMEOUT;
 
 /// The account as an owner, if this process has one in `namespace`. A release makes its account and deletes it, and with it
 /// go Lease, Secret and ConfigMap of the installation, which no chart could delete since no chart made them.
@@ -17,12 +17,12 @@ pub(super) async fn owner(client: &Client, namespace: &str) -> Option<OwnerRefer
     match tokio::time::timeout(CALL_TIMEOUT, asked).await {
         Ok(Ok(review)) => reference(&review.status?.user_info?, namespace),
         Ok(Err(error)) => {
-            warn!(%error, "the own ServiceAccount is unknown: what the installation keeps outlives it");
+            warn!(%error, "the controller's ServiceAccount is unknown: what the installation keeps gets no owner and outlives it");
             None
         }
         Err(_) => {
             warn!(
-                "the own ServiceAccount is unknown, the API server did not answer: what the installation keeps outlives it"
+                "the controller's ServiceAccount is unknown, since the API server did not answer: what the installation keeps gets no owner and outlives it"
             );
             None
         }

@@ -2,9 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use knack_vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 
 use super::reason::Reason;
-use crate::api::vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 
 /// Longest message: the field holds 32,768, a table row far less.
 const MESSAGE_MAX: usize = 2_000;
@@ -40,7 +40,7 @@ impl Verdict {
     }
 }
 
-/// Condition `Accepted`, which stands apart from readiness.
+/// Condition `Accepted`, which does not affect readiness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acceptance {
     pub(super) accepted: bool,

@@ -4,24 +4,30 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
+use knack_api::{Skill, SkillRuntime};
+use knack_packages::Records;
+use knack_vocabulary::{
+    ANNOTATION_REQUESTED_AT, CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED,
+    FIELD_MANAGER,
+};
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
 
 use super::conditions::Verdict;
-use super::dirt::Dirt;
 use super::error::ControllerError;
 use super::index::Name;
 use super::metrics::Metrics;
-use super::settings::{ARCHIVE_CACHE_BYTES, CALL_TIMEOUT, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
+use super::pending_changes::PendingChanges;
+use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
 use super::world::{WatchedRuntime, WatchedSkill, World};
-use crate::api::vocabulary::ANNOTATION_REQUESTED_AT;
-use crate::api::{Skill, SkillRuntime};
+use crate::api_call;
 use crate::selection::Scope;
 use crate::sources::fetch::Fetcher;
+use crate::status_write::Writer;
 
 /// What reconcilers share.
 pub(super) struct Context {
@@ -34,32 +40,41 @@ pub(super) struct Context {
     /// Turns of archives that are being unpacked, judged and delivered: [`ARCHIVES_AT_ONCE`].
     pub(super) unpacking: Arc<Semaphore>,
     /// Says which runtimes have to look again.
-    pub(super) dirt: Arc<Dirt>,
-    /// Asks for a look at a skill, one sender per realm.
+    pub(super) changes: Arc<PendingChanges>,
+    /// Requests a reconcile of a skill; one sender per realm.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
     /// The same for runtimes.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
+    /// What builders said last of environments of packages.
+    pub(super) environments: ArcSwap<Records>,
 }
 
+/// Conditions that the controller alone writes; the others are the hub's.
+const OWN_CONDITIONS: [&str; 4] = [
+    CONDITION_READY,
+    CONDITION_RECONCILING,
+    CONDITION_STALLED,
+    CONDITION_ACCEPTED,
+];
+
 impl Context {
+    /// Writes the controller's part of a status.
+    pub(super) fn status(&self) -> Writer<'_> {
+        Writer {
+            client: &self.client,
+            manager: FIELD_MANAGER,
+            conditions: &OWN_CONDITIONS,
+        }
+    }
+
     /// A call that ends.
     pub(super) async fn call<T>(
         &self,
         what: impl FnOnce() -> String,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ControllerError> {
-        match timeout(CALL_TIMEOUT, call).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(ControllerError::Api {
-                what: what(),
-                source: Box::new(error),
-            }),
-            Err(_) => Err(ControllerError::Timeout {
-                what: what(),
-                limit: CALL_TIMEOUT,
-            }),
-        }
+        Ok(api_call::call(what, call).await?)
     }
 
     /// Whether a runtime is the cluster default.
@@ -70,10 +85,11 @@ impl Context {
             .is_some_and(|default| default.namespace == namespace && default.name == name)
     }
 
-    /// What selection needs to know for a runtime.
+    /// What selection needs as input for a runtime.
     pub(super) fn scope<'a>(
         &'a self,
         namespaces: &'a crate::selection::NamespaceLabels,
+        environments: Option<&'a Records>,
         runtime_namespace: &str,
         runtime_name: &str,
     ) -> Scope<'a> {
@@ -82,10 +98,16 @@ impl Context {
             namespaces,
             default_image: self.settings.default_image.as_deref(),
             allow_image_tags: self.settings.allow_image_tags,
+            environments,
         }
     }
 
-    /// Asks for a look at a skill; only the realm that has it will find it.
+    /// What is known of environments of packages; `None` where nothing builds them.
+    pub(super) fn environments(&self) -> Option<Arc<Records>> {
+        self.settings.packages.then(|| self.environments.load_full())
+    }
+
+    /// Requests a reconcile of a skill; only the realm that has it finds it.
     pub(super) async fn trigger_skill(&self, namespace: &str, name: &str) {
         for sender in &self.skill_triggers {
             let key = ObjectRef::new(name).within(namespace);
@@ -94,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Asks for a look at a runtime.
+    /// Requests a reconcile of a runtime.
     pub(super) async fn trigger_runtime(&self, key: ObjectRef<WatchedRuntime>) {
         for sender in &self.runtime_triggers {
             let _ = sender.send(key.clone()).await;
@@ -112,7 +134,7 @@ pub(super) struct Memory {
     fences: Mutex<HashMap<Name, Fence>>,
 }
 
-/// What was found when the fence of a runtime was looked at last.
+/// The result of the last check of a runtime's fence.
 #[derive(Debug)]
 struct Fence {
     uid: Option<String>,
@@ -121,7 +143,7 @@ struct Fence {
     verdict: Option<Verdict>,
 }
 
-/// Why an object failed, with the generation and the wish for a reconcile that it failed at.
+/// Why an object failed, with its generation and its reconcile request at that time.
 type Failure = (Option<i64>, Option<String>, Verdict);
 
 /// Failures and changes that are remembered; beyond it all are forgotten, which costs one look each.
@@ -135,7 +157,7 @@ struct Archives {
 }
 
 impl Memory {
-    /// The pause before the next attempt for an object: it doubles, and starts anew after a success.
+    /// The pause before the next attempt for an object: it doubles with each failure and is reset by a success.
     pub(super) fn retry_after(&self, uid: &str) -> Duration {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         if attempts.len() >= REMEMBERED_MAX && !attempts.contains_key(uid) {
@@ -152,7 +174,8 @@ impl Memory {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    /// The failure of this very object, if it was looked at before: a retry would give the same.
+    /// The failure of this object, if it failed at this generation and reconcile request: a retry would fail in the
+    /// same way.
     pub(super) fn stalled(&self, skill: &Skill) -> Option<Verdict> {
         let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         let (generation, requested, verdict) = stalled.get(skill.metadata.uid.as_deref()?)?;
@@ -193,8 +216,8 @@ impl Memory {
         false
     }
 
-    /// What the last look at a runtime's fence found, while it is of this generation and no older than [`FENCE_LOOK`], and
-    /// how long it is good for.
+    /// The result of the last check of a runtime's fence, while it is of this generation and no older than
+    /// [`FENCE_LOOK`], and how long it stays valid.
     pub(super) fn fence(&self, runtime: &SkillRuntime) -> Option<(Option<Verdict>, Duration)> {
         let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         let fence = fences.get(&name_of(runtime)).filter(|fence| fence.is_of(runtime))?;
@@ -202,13 +225,13 @@ impl Memory {
         Some((fence.verdict.clone(), left))
     }
 
-    /// Whether this generation of a runtime was looked at before.
+    /// Whether this generation of a runtime was reconciled before.
     pub(super) fn has_seen(&self, runtime: &SkillRuntime) -> bool {
         let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         fences.get(&name_of(runtime)).is_some_and(|fence| fence.is_of(runtime))
     }
 
-    /// Remembers what a look at a runtime's fence found.
+    /// Stores the result of a check of a runtime's fence.
     pub(super) fn remember_fence(&self, runtime: &SkillRuntime, verdict: Option<Verdict>) {
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         if fences.len() >= REMEMBERED_MAX {
@@ -223,7 +246,7 @@ impl Memory {
         fences.insert(name_of(runtime), fence);
     }
 
-    /// A runtime of a namespace is gone: the others share its quota, and look anew.
+    /// A runtime of a namespace is gone: the others share its quota and are reconciled again.
     pub(super) fn forget_fences(&self, namespace: &str) {
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         fences.retain(|(of, _), _| of != namespace);
@@ -266,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_a_bound_and_start_anew() {
+    fn pauses_double_up_to_a_bound_and_are_reset() {
         let memory = Memory::default();
         let pauses: Vec<_> = (0..12).map(|_| memory.retry_after("a").as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
@@ -275,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_is_looked_at_once_per_generation_and_pause() {
+    fn a_fence_is_checked_once_per_generation_and_pause() {
         let memory = Memory::default();
         let runtime = |uid: &str, generation: i64| -> SkillRuntime {
             serde_json::from_value(serde_json::json!({

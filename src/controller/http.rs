@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::Metrics;
 
-/// What the process is doing, as `/readyz` tells it.
+/// The state of the process, as `/readyz` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The definitions are not installed.
     WaitingForDefinitions,
-    /// Another release of Knack looks after the same namespaces: which, and what to do.
+    /// Another release of Knack manages the same namespaces: which, and what to do.
     Refused(String),
-    /// Another replica leads; this one stands by.
+    /// Another replica leads; this one is on standby.
     Standby,
     /// Leads; first lists are being read.
     Reading,
@@ -49,7 +49,7 @@ struct Shared {
     phase: watch::Receiver<Phase>,
 }
 
-/// Serves until told to stop.
+/// Serves until cancelled.
 pub(super) async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,

@@ -10,8 +10,8 @@ use kube::{Resource, ResourceExt as _};
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// Names of objects by a key of each; clones share it. It may be a moment ahead of the store or behind it: whoever asks
-/// gets the object from the store and looks whether the key is still its own.
+/// Names of objects by a key of each; clones share it. It may be slightly ahead of the store or behind it: callers get
+/// the object from the store and check that it still has the key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index(Arc<Mutex<Entries>>);
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_list_lacks_is_gone() {
+    fn objects_that_are_not_in_a_new_list_are_gone() {
         check(
             vec![
                 Event::Apply(object("a", Some("x"))),

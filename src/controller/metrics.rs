@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -23,6 +24,27 @@ struct ReconcileLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    kind: &'static str,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SecretLabel {
+    secret: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
 }
@@ -34,6 +56,14 @@ pub(super) struct Metrics {
     reconciles: Family<ReconcileLabels, Counter>,
     seconds: Family<KindLabel, Histogram, fn() -> Histogram>,
     writes: Family<KindLabel, Counter>,
+    reviews: Family<OutcomeLabel, Counter>,
+    sidecars: Family<StateLabel, Gauge>,
+    stale_sidecars: Gauge,
+    objects: Family<ObjectLabels, Gauge>,
+    not_isolated: Gauge,
+    certificates: Family<SecretLabel, Gauge>,
+    /// Connections of the webhook.
+    pub(super) webhook_connections: ConnectionMetrics,
     /// 1 while this process leads.
     pub(super) leader: Gauge,
 }
@@ -45,6 +75,13 @@ impl Default for Metrics {
             reconciles: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             writes: Family::default(),
+            reviews: Family::default(),
+            sidecars: Family::default(),
+            stale_sidecars: Gauge::default(),
+            objects: Family::default(),
+            not_isolated: Gauge::default(),
+            certificates: Family::default(),
+            webhook_connections: ConnectionMetrics::default(),
             leader: Gauge::default(),
             registry: Mutex::default(),
         };
@@ -59,6 +96,37 @@ impl Default for Metrics {
             "Writes to the API server by kind of object",
             metrics.writes.clone(),
         );
+        registry.register(
+            "webhook_reviews",
+            "Reviews of pods by the webhook that injects sidecars, by outcome",
+            metrics.reviews.clone(),
+        );
+        registry.register(
+            "objects",
+            "Skills and SkillRuntimes by state: ready, stalled (needs a change by a person) or reconciling",
+            metrics.objects.clone(),
+        );
+        registry.register(
+            "runtimes_not_isolated",
+            "SkillRuntimes whose sandboxes reach what they must not, as the last probe saw",
+            metrics.not_isolated.clone(),
+        );
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "End of the serving certificate, by Secret; only of those that the controller makes",
+            metrics.certificates.clone(),
+        );
+        registry.register(
+            "sidecar_pods",
+            "Pods that ask for the sidecar: injected, partly (an API does not go through it) or without",
+            metrics.sidecars.clone(),
+        );
+        registry.register(
+            "stale_sidecars",
+            "Pods with a sidecar of another image than this installation's, in namespaces with the label knack.dev/roll: enabled; 0 without injection.rollStale",
+            metrics.stale_sidecars.clone(),
+        );
+        metrics.webhook_connections.register(&mut registry, "webhook");
         registry.register("leader", "1 while this process leads", metrics.leader.clone());
         Self {
             registry: Mutex::new(registry),
@@ -79,6 +147,40 @@ impl Metrics {
     /// Counts a write.
     pub(super) fn wrote(&self, kind: &'static str) {
         self.writes.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// Sets how the pods that ask for the sidecar fare.
+    pub(super) fn sidecars(&self, injected: usize, partly: usize, without: usize) {
+        for (state, count) in [("injected", injected), ("partly", partly), ("without", without)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.sidecars.get_or_create(&StateLabel { state }).set(count);
+        }
+    }
+
+    /// Sets how many pods have an older sidecar.
+    pub(super) fn stale_sidecars(&self, count: usize) {
+        self.stale_sidecars.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets how many objects of a kind are in a state.
+    pub(super) fn objects(&self, kind: &'static str, state: &'static str, count: usize) {
+        let gauge = self.objects.get_or_create(&ObjectLabels { kind, state });
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets how many runtimes are not isolated.
+    pub(super) fn not_isolated(&self, count: usize) {
+        self.not_isolated.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Where the end of a certificate is written, seconds since the Unix epoch.
+    pub(super) fn certificate(&self, secret: &'static str) -> Gauge {
+        self.certificates.get_or_create(&SecretLabel { secret }).clone()
+    }
+
+    /// Counts a review of the webhook.
+    pub(super) fn reviewed(&self, outcome: &'static str) {
+        self.reviews.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// The exposition text.

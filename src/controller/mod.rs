@@ -8,25 +8,32 @@
 //! `artifact`, `sources`) are functions of values; `context` holds what talks to the API server.
 
 mod account;
+mod authorities;
+mod census;
 mod conditions;
 mod context;
-mod dirt;
+mod desired;
+mod environments;
 mod error;
 mod events;
 mod http;
 mod index;
 mod metrics;
+mod pace;
+mod pending_changes;
 mod process;
 mod reason;
 mod refusal;
 mod rivals;
 mod runtime;
 mod settings;
+mod sidecars;
 mod skill;
 mod streams;
 mod undecodable;
+mod webhook;
 mod world;
 
 pub use error::ControllerError;
 pub use process::run;
-pub use settings::ControllerSettings;
+pub use settings::{ControllerSettings, WebhookSettings};

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use knack_api::{Skill, SkillRuntime};
+use knack_vocabulary::{ANNOTATION_SCOPE, FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
@@ -13,36 +16,37 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, WatchStreamExt as _, controller, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::authorities::Sharing;
 use super::context::{Context, Memory};
-use super::dirt::{self, Dirt};
 use super::error::ControllerError;
 use super::http::{self, Phase};
 use super::index::Index;
 use super::metrics::Metrics;
+use super::pending_changes::PendingChanges;
 use super::settings::{
-    ARCHIVES_AT_ONCE, CALL_TIMEOUT, CRD_PAUSE, ControllerSettings, RUNTIME_CONCURRENCY, SKILL_CONCURRENCY,
-    TRIGGER_QUEUE,
+    ARCHIVES_AT_ONCE, CRD_PAUSE, ControllerSettings, RUNTIME_CONCURRENCY, SKILL_CONCURRENCY, TRIGGER_QUEUE,
 };
-use super::streams::{Watched, config, slim_config_map, slim_runtime, slim_skill};
+use super::streams::{WatchedStore, config, slim_config_map, slim_runtime, slim_skill};
+use super::webhook::Webhook;
 use super::world::{Cached, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World, controller_uid, source_key};
-use super::{account, rivals, runtime, skill};
-use crate::api::vocabulary::{ANNOTATION_SCOPE, FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
-use crate::api::{Skill, SkillRuntime};
-use crate::certificates::{self, CertificateTask};
+use super::{account, census, environments, pace, rivals, runtime, sidecars, skill};
+use crate::api_call::CALL_TIMEOUT;
+use crate::certificates::{self, CertificateTask, Publication};
 use crate::lease::{Lease, LeaseSettings};
 use crate::sources::fetch::Fetcher;
 
-/// Runs until told to stop, or until leadership is lost.
+/// Runs until cancelled, or until leadership is lost.
 pub async fn run(
     client: Client,
     settings: ControllerSettings,
     listener: TcpListener,
+    webhook: Option<TcpListener>,
     shutdown: CancellationToken,
 ) -> Result<(), ControllerError> {
     let metrics = Arc::new(Metrics::default());
@@ -56,11 +60,22 @@ pub async fn run(
             .await
             .map_err(|error| ControllerError::Stopped(format!("health and metrics: {error}")))
     });
+    // Served by every replica, and for a while after the end of all else.
+    let mut webhooks = JoinSet::new();
+    if let (Some(listener), Some(own)) = (webhook, settings.webhook.clone()) {
+        let (client, metrics) = (client.clone(), Arc::clone(&metrics));
+        let webhook = Webhook::prepare(listener, own, settings.namespace.clone(), client, metrics).await;
+        webhooks.spawn(webhook.run(shutdown.clone()));
+    }
     let lead = lead(client, settings, metrics, phase, shutdown);
     let result = tokio::select! {
         result = lead => result,
         Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| Err(ControllerError::Stopped(error.to_string()))),
     };
+    // After another end the process goes at once: a webhook that stayed would hold up its restart.
+    if result.is_ok() {
+        while webhooks.join_next().await.is_some() {}
+    }
     stop_http.cancel();
     while tasks.join_next().await.is_some() {}
     result
@@ -115,8 +130,8 @@ async fn lead(
     result
 }
 
-/// Waits until the claim is lost, by its own clock too: a renewal that hangs tells nothing.
-async fn lost(mut claim: watch::Receiver<crate::lease::Claim>) {
+/// Waits until the claim is lost, also by the local clock: a renewal that hangs reports no result.
+async fn lost(mut claim: watch::Receiver<crate::lease::LeaseClaim>) {
     loop {
         let until = claim.borrow_and_update().mine_until;
         let Some(until) = until.filter(|until| Instant::now() < *until) else {
@@ -182,9 +197,9 @@ where
 /// The watches of one namespace, or of all, before they start.
 struct Sources {
     namespace: Option<String>,
-    skills: Watched<WatchedSkill>,
-    runtimes: Watched<WatchedRuntime>,
-    config_maps: Watched<ConfigMapMeta>,
+    skills: WatchedStore<WatchedSkill>,
+    runtimes: WatchedStore<WatchedRuntime>,
+    config_maps: WatchedStore<ConfigMapMeta>,
     skills_by_name: Index,
     skills_by_namespace: Index,
     skills_by_source: Index,
@@ -193,7 +208,7 @@ struct Sources {
     runtime_triggers: mpsc::Receiver<ObjectRef<WatchedRuntime>>,
 }
 
-/// Where looks at skills and at runtimes are asked for.
+/// Where reconciles of skills and of runtimes are requested.
 type Triggers = (
     Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
     Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
@@ -207,8 +222,7 @@ async fn reconcile(
     phase: watch::Sender<Phase>,
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
-    let client_of_certificates = client.clone();
-    let labels: Watched<PartialObjectMeta<Namespace>> = Watched::new();
+    let labels: WatchedStore<PartialObjectMeta<Namespace>> = WatchedStore::new();
     let (sources, (skill_triggers, runtime_triggers), world) = prepare(&settings, &labels);
     let cached_labels = world.labels.clone();
     let fetcher = Fetcher::new(settings.allow_archive_networks.clone())
@@ -217,7 +231,7 @@ async fn reconcile(
         controller: format!("{FIELD_MANAGER}-controller"),
         instance: Some(settings.identity.clone()),
     };
-    let dirt = Arc::new(Dirt::default());
+    let changes = Arc::new(PendingChanges::default());
     let context = Arc::new(Context {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
@@ -226,39 +240,50 @@ async fn reconcile(
         metrics,
         fetcher,
         unpacking: Arc::new(Semaphore::new(ARCHIVES_AT_ONCE)),
-        dirt: Arc::clone(&dirt),
+        changes: Arc::clone(&changes),
         skill_triggers,
         runtime_triggers,
         memory: Memory::default(),
+        environments: ArcSwap::default(),
     });
     let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
+    let relabelled = Arc::new(Notify::new());
+    let sharing = Sharing {
+        client: client.clone(),
+        settings: context.settings.clone(),
+        namespaces: labels.store.clone(),
+        changed: Arc::clone(&relabelled),
+    };
     let namespace_events = labels.events(
         Api::all(client.clone()),
         config(),
         |_| {},
         move |event| {
             cached_labels.clear();
+            relabelled.notify_one();
             if let Some(namespace) = object_of(event) {
-                dirt.labels_of(namespace.name_any());
+                changes.labels_of(namespace.name_any());
             }
         },
     );
     tasks.spawn(drain(namespace_events));
-    let certificates = CertificateTask {
-        namespace: context.settings.namespace.clone(),
-        extra_names: context.settings.hub_names.clone(),
-        owner,
-    };
-    let stop_certificates = stop.clone();
+    for task in certificate_tasks(&context.settings, &context.metrics, owner.as_ref()) {
+        let (client, stop) = (client.clone(), stop.clone());
+        tasks.spawn(async move {
+            certificates::run(client, task, stop).await;
+            Ok(())
+        });
+    }
     tasks.spawn(async move {
-        certificates::run(client_of_certificates, certificates, stop_certificates).await;
+        sharing.run().await;
         Ok(())
     });
     let pacing = Arc::clone(&context);
     tasks.spawn(async move {
-        dirt::pace(&pacing).await;
+        pace::pace(&pacing).await;
         Ok(())
     });
+    report(&mut tasks, &context);
     for source in sources {
         start(&mut tasks, &client, &context, source, &stop);
     }
@@ -286,10 +311,31 @@ async fn reconcile(
     }
 }
 
+/// The certificates that the leader looks after: the hub's, and the webhook's if there is one.
+fn certificate_tasks(
+    settings: &ControllerSettings,
+    metrics: &Metrics,
+    owner: Option<&OwnerReference>,
+) -> Vec<CertificateTask> {
+    let task = |publication: Publication, extra_names: &[String]| CertificateTask {
+        namespace: settings.namespace.clone(),
+        expiry: metrics.certificate(publication.secret()),
+        publication,
+        extra_names: extra_names.to_vec(),
+        owner: owner.cloned(),
+    };
+    let webhook = settings.webhook.as_ref();
+    let webhook = webhook.map(|own| task(Publication::Webhook(own.configuration.clone()), &own.names));
+    [Some(task(Publication::Hub, &settings.hub_names)), webhook]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 /// The watches that the settings ask for, none of them started, and the world that they will fill.
 fn prepare(
     settings: &ControllerSettings,
-    labels: &Watched<PartialObjectMeta<Namespace>>,
+    labels: &WatchedStore<PartialObjectMeta<Namespace>>,
 ) -> (Vec<Sources>, Triggers, World) {
     let own = settings.namespaces();
     let namespaces: Vec<Option<String>> = if own.is_empty() {
@@ -305,9 +351,9 @@ fn prepare(
         runtime_senders.push(runtime_sender);
         sources.push(Sources {
             namespace,
-            skills: Watched::new(),
-            runtimes: Watched::new(),
-            config_maps: Watched::new(),
+            skills: WatchedStore::new(),
+            runtimes: WatchedStore::new(),
+            config_maps: WatchedStore::new(),
             skills_by_name: Index::default(),
             skills_by_namespace: Index::default(),
             skills_by_source: Index::default(),
@@ -341,10 +387,33 @@ fn prepare(
     (sources, (skill_senders, runtime_senders), world)
 }
 
-/// Drives a stream whose store is all that is wanted of it.
+/// Drives a stream of which only the store is used.
 async fn drain(events: impl Stream) -> Result<(), ControllerError> {
     events.for_each(|_| std::future::ready(())).await;
     Ok(())
+}
+
+/// Counts objects for metrics, and reports pods without the sidecar that they ask for, if this installation injects any.
+fn report(tasks: &mut JoinSet<Result<(), ControllerError>>, context: &Arc<Context>) {
+    let counting = Arc::clone(context);
+    tasks.spawn(async move {
+        census::run(counting).await;
+        Ok(())
+    });
+    if context.settings.packages {
+        let context = Arc::clone(context);
+        tasks.spawn(async move {
+            environments::follow(context).await;
+            Ok(())
+        });
+    }
+    if let Some(default) = context.settings.injection_runtime.clone() {
+        let context = Arc::clone(context);
+        tasks.spawn(async move {
+            sidecars::run(context, default).await;
+            Ok(())
+        });
+    }
 }
 
 /// What an event is about.
@@ -367,7 +436,7 @@ fn start(
 ) {
     let namespace = source.namespace.as_ref();
     let (skill_store, runtime_store) = (source.skills.store.clone(), source.runtimes.store.clone());
-    let dirt = Arc::clone(&context.dirt);
+    let changes = Arc::clone(&context.changes);
     let skills = source
         .skills
         .events(scoped(client, namespace), config(), slim_skill, move |event| {
@@ -375,7 +444,7 @@ fn start(
             source.skills_by_namespace.see(event, ResourceExt::namespace);
             source.skills_by_source.see(event, source_of);
             if let Some(skill) = object_of(event) {
-                dirt.skills_of(skill.meta().namespace.as_deref().unwrap_or_default());
+                changes.skills_of(skill.meta().namespace.as_deref().unwrap_or_default());
             }
         });
     let owned = source.config_maps.events(
@@ -451,7 +520,7 @@ fn owner_of(config_map: &ConfigMapMeta) -> Option<ObjectRef<WatchedSkill>> {
     Some(ObjectRef::new(&owner.name).within(config_map.metadata.namespace.as_deref()?))
 }
 
-/// The skills whose source a ConfigMap is.
+/// The skills that have a ConfigMap as source.
 fn users_of(context: &Context, config_map: &PartialObjectMeta<ConfigMap>) -> Vec<ObjectRef<WatchedSkill>> {
     let namespace = config_map.namespace().unwrap_or_default();
     let users = context

@@ -5,21 +5,21 @@ use kube::core::Status;
 use super::conditions::{State, Verdict};
 use super::error::ControllerError;
 use super::reason::Reason;
+use crate::api_call::CallError;
 
 /// Cause of a refusal in a namespace that is being deleted, as the API server spells it.
 const CAUSE_TERMINATING: &str = "NamespaceTerminating";
 
-/// The verdict on an object whose write was refused: a quota, an admission policy or webhook, missing rights, a namespace that
-/// goes. It is tried again by itself, since what refuses can change without the object. `None`: no refusal but a failure.
+/// The verdict on an object whose write the API server refused: by a quota, an admission policy or webhook, missing
+/// rights, or a namespace that is being deleted. It is retried without an edit, since the cause can change without the
+/// object. `None`: the write failed and was not refused.
 pub(super) fn verdict(error: &ControllerError) -> Option<Verdict> {
-    let ControllerError::Api { what, source } = error else {
+    let ControllerError::Call(error @ CallError::Api { what, .. }) = error else {
         return None;
     };
-    let kube::Error::Api(status) = source.as_ref() else {
-        return None;
-    };
+    let status = error.answer()?;
     if is_terminating(status) {
-        let text = format!("the namespace is being deleted, nothing is made in it any more ({what})");
+        let text = format!("the namespace is being deleted, so nothing can be created in it ({what})");
         return Some(Verdict::new(State::Retrying, Reason::NamespaceTerminating, text));
     }
     // 400 and 422 are what webhooks and policies answer besides 403; 413 is an object that the server finds too large.
@@ -31,10 +31,10 @@ pub(super) fn verdict(error: &ControllerError) -> Option<Verdict> {
 
 /// Whether the refusal is for want of a right, and not by a quota or a policy: both answer 403.
 pub(super) fn is_for_want_of_rights(error: &ControllerError) -> bool {
-    let ControllerError::Api { source, .. } = error else {
+    let ControllerError::Call(error) = error else {
         return false;
     };
-    matches!(source.as_ref(), kube::Error::Api(status) if status.code == 403 && lacks_right(&status.message))
+    matches!(error.answer(), Some(status) if status.code == 403 && lacks_right(&status.message))
 }
 
 /// The words of the API server's authorization: `User "..." cannot create resource "..." in API group "..."`.
@@ -58,14 +58,14 @@ mod tests {
             "status": "Failure", "code": code, "message": message, "details": {"causes": [{"reason": cause}]},
         }))
         .unwrap();
-        ControllerError::Api {
+        ControllerError::Call(CallError::Api {
             what: "create ConfigMap n/a-1".to_owned(),
             source: Box::new(kube::Error::Api(Box::new(status))),
-        }
+        })
     }
 
     #[test]
-    fn refusals_are_told_apart_from_failures_and_missing_rights() {
+    fn refusals_differ_from_failures_and_missing_rights() {
         let quota = "configmaps \"a-1\" is forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=0, limited: count/configmaps=0";
         let policy =
             "configmaps \"a-1\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no";

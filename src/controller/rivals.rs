@@ -1,13 +1,15 @@
-//! Other releases of Knack in the same cluster. Two controllers that look after the same namespaces would overwrite each
-//! other's status for ever, so the one that came later refuses, by name, until the other is gone.
+//! Other releases of Knack in the same cluster. Two controllers that manage the same namespaces would overwrite each
+//! other's status, so the later one refuses to start work, and names the other, until that one is gone.
 //!
-//! Every controller keeps a Lease of one name in the namespace of its release, and says on it which namespaces it looks
-//! after. A Lease that changes between two looks belongs to somebody who is there; clocks are never compared.
+//! Every controller keeps a Lease of one name in the namespace of its release, with an annotation that lists the
+//! namespaces that it manages. A Lease that changes between two reads belongs to a live process; clocks are never
+//! compared.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
+use knack_vocabulary::{ANNOTATION_SCOPE, LEASE_CONTROLLER};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
@@ -16,8 +18,8 @@ use tracing::{error, info, warn};
 
 use super::error::ControllerError;
 use super::http::Phase;
-use super::settings::{CALL_TIMEOUT, ControllerSettings};
-use crate::api::vocabulary::{ANNOTATION_SCOPE, LEASE_CONTROLLER};
+use super::settings::ControllerSettings;
+use crate::api_call::CALL_TIMEOUT;
 
 /// Between two looks: a holder renews its Lease every three seconds.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(8);
@@ -39,7 +41,7 @@ struct Release {
     created: Option<Timestamp>,
 }
 
-/// The namespaces that a release looks after, as its Lease tells.
+/// The namespaces that a release manages, from its Lease.
 pub(super) fn scope(settings: &ControllerSettings) -> String {
     let namespaces = settings.namespaces();
     if namespaces.is_empty() {
@@ -48,7 +50,7 @@ pub(super) fn scope(settings: &ControllerSettings) -> String {
     namespaces.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Waits until no other release looks after one of our namespaces.
+/// Waits until no other release manages one of our namespaces.
 pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
     let mut told = false;
     loop {
@@ -90,7 +92,7 @@ pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> Cont
     }
 }
 
-/// Releases that look after one of our namespaces.
+/// Releases that manage one of our namespaces.
 fn candidates<'a>(releases: &'a [Release], settings: &ControllerSettings) -> impl Iterator<Item = &'a Release> {
     let (own, namespace) = (scope(settings), settings.namespace.clone());
     releases
@@ -124,7 +126,7 @@ fn refusal(rival: &Release) -> String {
         some => some,
     };
     format!(
-        "the release of Knack in namespace {} looks after {scope} already, and two would overwrite each other's status: \
+        "the release of Knack in namespace {} already manages {scope}, and two would overwrite each other's status: \
          uninstall one of them, or give each its own watchNamespaces",
         rival.namespace
     )
@@ -138,11 +140,11 @@ async fn look(client: &Client) -> Vec<Release> {
     match tokio::time::timeout(CALL_TIMEOUT, api.list(&parameters)).await {
         Ok(Ok(list)) => list.items.iter().map(release).collect(),
         Ok(Err(error)) => {
-            warn!(%error, "other releases of Knack cannot be looked for");
+            warn!(%error, "could not look for other releases of Knack");
             Vec::new()
         }
         Err(_) => {
-            warn!("other releases of Knack cannot be looked for: no answer from the API server");
+            warn!("could not look for other releases of Knack: no answer from the API server");
             Vec::new()
         }
     }
@@ -152,7 +154,7 @@ fn release(lease: &Lease) -> Release {
     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
     Release {
         namespace: lease.namespace().unwrap_or_default(),
-        // One that says nothing is of a version that looked after everything it could.
+        // A Lease without the annotation is of a version that managed every namespace it could.
         scope: lease
             .annotations()
             .get(ANNOTATION_SCOPE)
@@ -177,9 +179,13 @@ mod tests {
             runtime_namespaces: vec!["sandboxes".to_owned()],
             default_image: None,
             allow_image_tags: false,
+            packages: false,
             priority_class: None,
             allow_archive_networks: Vec::new(),
             hub_names: Vec::new(),
+            injection_runtime: None,
+            roll_stale_sidecars: None,
+            webhook: None,
             metrics_listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
         }
     }
@@ -221,7 +227,7 @@ mod tests {
                 release("b", "team-b", "2", 1),
                 false,
             ),
-            // Not renewed: left behind by somebody who is gone.
+            // Not renewed: left behind by a process that is gone.
             (&[], release("b", "*", "1", 1), release("b", "*", "1", 1), false),
             (&[], release("b", "*", "1", 1), free, false),
             (&[], release("own", "*", "1", 1), release("own", "*", "2", 1), false),
@@ -232,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_where_code_runs_are_looked_after_too() {
+    fn namespaces_where_code_runs_are_managed_too() {
         for (watched, expected, of_others) in [
             (&[][..], "*", true),
             (&["team-b", "team-a"], "sandboxes,team-a,team-b", false),

@@ -1,9 +1,10 @@
-//! Watches into stores: slim copies, retries with pauses, and a word when the first list is complete.
+//! Watches into stores: slim copies, retries with pauses, and a signal when the first list is complete.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use futures::{Stream, StreamExt as _};
+use knack_api::skill::InlineSource;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, reflector::Lookup, watcher};
@@ -14,10 +15,9 @@ use tracing::warn;
 
 use super::settings::WATCH_SECONDS;
 use super::world::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
-use crate::api::skill::InlineSource;
 
 /// A watch with its store.
-pub(super) struct Watched<K: Lookup + Clone + 'static>
+pub(super) struct WatchedStore<K: Lookup + Clone + 'static>
 where
     K::DynamicType: Eq + Hash + Clone + Default,
 {
@@ -27,7 +27,7 @@ where
     ready_sender: watch::Sender<bool>,
 }
 
-impl<K> Watched<K>
+impl<K> WatchedStore<K>
 where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     <K as Lookup>::DynamicType: Eq + Hash + Clone + Default + Debug + Send + Sync + Unpin,
@@ -92,13 +92,13 @@ pub(super) fn slim_runtime(runtime: &mut WatchedRuntime) {
     slim_metadata(runtime.meta_mut());
 }
 
-/// Keeps of a ConfigMap's metadata what owner and revision are told by.
+/// Keeps only the metadata of a ConfigMap that identifies its owner and revision.
 pub(super) fn slim_config_map(config_map: &mut ConfigMapMeta) {
     config_map.managed_fields_mut().clear();
     config_map.annotations_mut().clear();
 }
 
-/// kubectl's annotation holds the whole object once more.
+/// kubectl's annotation holds a second copy of the object.
 fn slim_metadata(metadata: &mut kube::core::ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {

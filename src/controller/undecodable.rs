@@ -1,66 +1,120 @@
 //! Objects that do not fit their type: stored before their definition was what it is.
 
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::Action;
-use kube::{Api, Resource};
+use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
+use tracing::warn;
 
 use super::conditions::{State, Verdict, conditions};
 use super::context::Context;
 use super::error::ControllerError;
+use super::events;
 use super::reason::Reason;
-use crate::api::vocabulary::{API_VERSION, FIELD_MANAGER};
+use crate::status_write::Target;
 
-/// Says in the status of an object that it cannot be read, and why.
+/// Says that an object cannot be read, and why: in its status, and in an Event where the API server takes no status for it,
+/// since a rule of the definition cannot be evaluated over what is stored.
 pub(super) async fn tell<K>(
     context: &Context,
-    kind: &'static str,
+    object: &DeserializeGuard<K>,
     invalid: &InvalidObject,
 ) -> Result<(&'static str, Action), ControllerError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let meta = &invalid.metadata;
-    let name = meta.name.clone().unwrap_or_default();
+    let (namespace, name) = (
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    );
+    let target = Target {
+        namespace,
+        name,
+        uid: meta.uid.as_deref(),
+    };
+    // A watch reports what is wrong, and not where.
+    let Some(stored) = context.status().stored::<K>(&target).await? else {
+        return Ok(("deleted", Action::await_change()));
+    };
+    let is_other = stored.resource_version() != meta.resource_version;
+    let stored = serde_json::to_value(stored).unwrap_or_default();
+    let Some(trouble) = trouble::<K>(stored).or_else(|| (!is_other).then(|| invalid.error.clone())) else {
+        return Ok(("superseded", Action::await_change()));
+    };
     let verdict = Verdict::new(
         State::Stalled,
         Reason::InvalidObject,
         format!(
-            "the object does not fit its definition: {}; write it anew",
-            invalid.error
+            "the object does not match its definition: {trouble}; replace it (kubectl replace), or delete it and apply it again"
         ),
     );
-    // The time of its making, so that the same trouble makes the same status.
+    // The object's creation time, so that the same error gives the same status.
     let time = meta
         .creation_timestamp
         .as_ref()
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let generation = meta.generation.unwrap_or_default();
-    let body = json!({
-        "apiVersion": API_VERSION, "kind": kind,
-        "metadata": {"name": name, "namespace": meta.namespace, "uid": meta.uid},
-        "status": {"observedGeneration": generation, "conditions": conditions(&[], generation, &verdict, None, time)},
+    let status = json!({
+        "observedGeneration": generation,
+        "conditions": conditions(&[], generation, &verdict, None, time),
     });
-    let api: Api<K> = Api::namespaced(context.client.clone(), meta.namespace.as_deref().unwrap_or_default());
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(&body);
-    let written = context
-        .call(|| format!("status of {kind} {name}"), async {
-            // The answer does not fit the type either.
-            match api.patch_status(&name, &params, &patch).await {
-                Err(kube::Error::SerdeError(_)) => Ok(()),
-                other => other.map(|_| ()),
-            }
-        })
-        .await;
-    match written {
-        Err(error) if !matches!(error.status(), Some(404 | 409 | 422)) => Err(error),
-        _ => Ok(("invalid", Action::await_change())),
+    match context
+        .status()
+        .write::<K>(&target, &status)
+        .await
+        .map_err(ControllerError::from)
+    {
+        Ok(_) => {}
+        Err(error) if error.status() == Some(422) => {
+            warn!(kind = %K::kind(&()), namespace, name, message = %verdict.message, %error, "no status can be written");
+            events::publish(&context.recorder, object, &verdict).await;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(("invalid", Action::await_change()))
+}
+
+/// The field that does not fit, and why. `None`: all do.
+fn trouble<K: DeserializeOwned>(stored: Value) -> Option<String> {
+    let error = serde_path_to_error::deserialize::<_, K>(stored).err()?;
+    Some(format!("{}: {}", error.path(), error.inner()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use knack_api::{Skill, SkillRuntime};
+
+    #[test]
+    fn the_field_is_named() {
+        let object = |kind: &str, spec: &str| -> Value {
+            let spec: Value = serde_json::from_str(spec).unwrap();
+            json!({"apiVersion": "knack.dev/v1alpha1", "kind": kind, "metadata": {"name": "a"}, "spec": spec})
+        };
+        for (spec, expected) in [
+            (r#"{"source": "a folder"}"#, Some("spec.source: invalid type: string")),
+            (
+                r#"{"source": {"path": 3}}"#,
+                Some("spec.source.path: invalid type: integer"),
+            ),
+            (
+                r#"{"source": {}, "suspend": "yes"}"#,
+                Some("spec.suspend: invalid type: string"),
+            ),
+            (r#"{"source": {}}"#, None),
+        ] {
+            let told = trouble::<Skill>(object("Skill", spec));
+            let is_expected = match (&told, expected) {
+                (Some(told), Some(expected)) => told.starts_with(expected),
+                (told, expected) => told.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{spec}: {told:?}");
+        }
+        let told = trouble::<SkillRuntime>(object("SkillRuntime", r#"{"sandbox": {"image": []}}"#));
+        assert!(told.unwrap().starts_with("spec.sandbox.image: invalid type: sequence"));
     }
 }

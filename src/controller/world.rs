@@ -1,17 +1,17 @@
-//! What the controller knows of the cluster: slim copies of its objects, kept by watches.
+//! The controller's copy of the cluster: slim objects, kept current by watches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use knack_api::{Skill, SkillRuntime};
+use knack_vocabulary::API_VERSION;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
 
 use super::index::{Index, Name};
-use crate::api::vocabulary::API_VERSION;
-use crate::api::{Skill, SkillRuntime};
 use crate::selection::{NamespaceLabels, Scope, namespaces_reached};
 
 /// A skill as watched: without file contents, and possibly undecodable.
@@ -42,9 +42,9 @@ pub(super) struct Realm {
 pub(super) struct World {
     pub(super) realms: Vec<Realm>,
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
-    /// Made of `namespaces` when it is asked for; whoever follows them clears it.
+    /// Computed from `namespaces` on demand; code that changes them clears it.
     pub(super) labels: Cached<NamespaceLabels>,
-    /// Made of the realms' runtimes when it is asked for; whoever follows them clears it.
+    /// Computed from the realms' runtimes on demand; code that changes them clears it.
     pub(super) sorted_runtimes: Cached<Vec<Arc<WatchedRuntime>>>,
     /// One per stream; true once its first list is complete.
     pub(super) ready: Vec<watch::Receiver<bool>>,
@@ -90,14 +90,15 @@ impl World {
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
-    /// Skills whose source is a ConfigMap of this name.
+    /// Skills that have a ConfigMap of this name as source.
     pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<Name> {
         let key = source_key(namespace, config_map);
         let realms = self.realms.iter();
         realms.flat_map(|realm| realm.skills_by_source.members(&key)).collect()
     }
 
-    /// The skills that a runtime may select: few for one that looks at its own namespace, all for one that looks further.
+    /// The skills that a runtime may select: few for one that selects in its own namespace, all for one that selects in
+    /// others.
     pub(super) fn candidates(&self, runtime: &SkillRuntime, scope: &Scope<'_>) -> Vec<Arc<WatchedSkill>> {
         match namespaces_reached(runtime, scope) {
             None => self.skills(),
@@ -232,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// 10,000 skills in 200 namespaces, and what a runtime of one of them looks at.
+    /// 10,000 skills in 200 namespaces, and the skills that a runtime of one of them may select.
     #[test]
     fn a_runtime_of_one_namespace_looks_at_its_skills_only() {
         let (store, mut writer) = reflector::store::<WatchedSkill>();
@@ -292,6 +293,7 @@ mod tests {
                 namespaces: &labels,
                 default_image: None,
                 allow_image_tags: false,
+                environments: None,
             };
             assert_eq!(world.candidates(&runtime, &scope).len(), expected, "{spec}");
         }

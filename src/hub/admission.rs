@@ -1,23 +1,24 @@
-//! From a POST to a request of the executor: what is asked, checked against what is served. Pure.
+//! Checks the body of a POST against what is served, and makes a request to the executor of it. Pure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use knack_skill::call::{ToolRun, is_stageable};
-use knack_skill::model::{Skill, SkillRef};
-use serde_json::{Map, Value};
-
-use crate::api::SkillRuntime;
-use crate::api::runtime_sandbox::ModelCode;
-use crate::api::shared::Resources;
-use crate::execution::job::{JobRequest, RuntimeView};
-use crate::execution::remote::limits_from;
-use crate::execution::{
+use knack_api::SkillRuntime;
+use knack_api::runtime_sandbox::ModelCode;
+use knack_api::shared::Resources;
+use knack_execution::lines::limits_from;
+use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
-use crate::hub_api::{ExecutionPost, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
+use knack_hub_api::{ExecutionPost, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
+use knack_packages::environment::InImage;
+use knack_skill::call::{ToolRun, is_stageable};
+use knack_skill::model::{Skill, SkillRef};
+use knack_tool_schema::validate;
+use serde_json::{Map, Value};
+
+use crate::jobs::{JobRequest, RuntimeView};
 use crate::selection::{Rejection, Scope, image_allowed, resources_allowed};
-use crate::tool_schema::validate;
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
 const MAX_MOUNTS: usize = 64;
@@ -31,9 +32,11 @@ pub struct Mounted {
     pub revision: String,
     /// Resources that it asks for.
     pub resources: Option<Resources>,
+    /// The environment of its packages.
+    pub packages: Option<InImage>,
 }
 
-/// What can be told from the POST alone. Returns the id and the skills to look up, in the order of the mounts.
+/// The checks that need only the POST. Returns the id and the skills to look up, in the order of the mounts.
 pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Problem> {
     if !PROTOCOLS.accepts(post.protocol) {
         return Err(invalid(format!(
@@ -104,8 +107,8 @@ pub struct Admission<'a> {
 
 /// The executor's request.
 ///
-/// What runs decides what it gets: a declared tool is resolved here, from the revision that is mounted, and only such a run
-/// is granted environment values. Code and command lines are model-written, whatever skill they name.
+/// The kind of program decides what it gets: a declared tool is resolved here, from the mounted revision, and only such
+/// a run is granted environment values. Code and command lines are model-written, whatever skill they name.
 pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) -> Result<JobRequest, Problem> {
     let Admission {
         mounted,
@@ -143,6 +146,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
             skill: Arc::clone(&mounted.skill),
         })
         .collect();
+    let packages = skill.as_ref().and_then(|mounted| mounted.packages.clone());
     let reference = skill.as_ref().map(|mounted| mounted.skill.id.clone());
     let execution = ExecutionRequest {
         id,
@@ -170,6 +174,8 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         skill_namespace: reference.as_ref().map(|skill| skill.namespace.clone()),
         skill: reference.map(|skill| skill.name),
         revision: skill.map(|mounted| mounted.revision),
+        // An image of the skill's own is taken to have its packages.
+        packages: packages.filter(|_| image.is_none()),
         image: image.filter(|image| *image != view.image),
         resources,
         ..JobRequest::from(execution)
@@ -222,7 +228,7 @@ fn tool(admission: &Admission<'_>, name: &str, arguments: Map<String, Value>) ->
     Ok(run)
 }
 
-/// Code or a command line, which a model wrote, or whoever posts it.
+/// Code or a command line, written by a model or by the client.
 fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, Problem> {
     if runtime.spec.sandbox.model_code == ModelCode::Deny {
         return Err(Problem::new(
@@ -240,7 +246,7 @@ fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, P
             Err(invalid("program.argv: empty".to_owned()))
         }
         ProgramLine::Command { argv } => Ok(Program::Command { argv }),
-        ProgramLine::Tool { .. } => Err(invalid("program: a tool is no program of the sender's".to_owned())),
+        ProgramLine::Tool { .. } => Err(invalid("program: kind tool is not accepted here".to_owned())),
     }
 }
 

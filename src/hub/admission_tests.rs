@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use knack_hub_api::PROTOCOL;
 use knack_skill::LoadInput;
 use knack_skill::model::SkillFile;
 use knack_skill::problem::Profile;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::execution::job::Defaults;
-use crate::hub_api::PROTOCOL;
+use crate::jobs::Defaults;
 
 const SKILL_MD: &str = "---\nname: weather\ndescription: Tells the weather.\n---\nText.\n";
 
@@ -18,7 +18,7 @@ fn skill() -> Arc<Skill> {
         bytes: text.as_bytes().into(),
         executable: false,
     };
-    let overrides = crate::api::SkillOverrides {
+    let overrides = knack_api::SkillOverrides {
         tools: serde_json::from_value(json!([
             {"name": "now", "command": ["python3", "scripts/now.py"], "env": ["TOKEN"], "parameters": [
                 {"name": "place"}, {"name": "unit", "required": false},
@@ -27,7 +27,7 @@ fn skill() -> Arc<Skill> {
             {"name": "open", "command": ["python3"], "parameters": [{"name": "script"}]},
         ]))
         .unwrap(),
-        ..crate::api::SkillOverrides::default()
+        ..knack_api::SkillOverrides::default()
     };
     let loaded = knack_skill::load(LoadInput {
         id: SkillRef {
@@ -74,6 +74,7 @@ fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<Jo
             skill: skill(),
             revision: "abc".to_owned(),
             resources: serde_json::from_value(resources.clone()).unwrap(),
+            packages: None,
         })
         .collect();
     let (view, namespaces) = (RuntimeView::of(&runtime, &Defaults::new("img")), BTreeMap::new());
@@ -82,6 +83,7 @@ fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<Jo
         namespaces: &namespaces,
         default_image: None,
         allow_image_tags: false,
+        environments: None,
     };
     let admission = Admission {
         mounted: &mounted,
@@ -109,7 +111,7 @@ fn values(request: &JobRequest) -> Vec<String> {
     granted.into_iter().map(|grant| grant.name).collect()
 }
 
-/// Programs that are the sender's own, whatever they look like.
+/// Programs of the sender, which are never taken for declared tools.
 fn own_programs() -> [Value; 6] {
     [
         json!({"program": {"kind": "code", "language": "python", "source": "steal()"}}),
@@ -130,7 +132,7 @@ fn grants_are_for_declared_tools_only() {
     for change in own_programs() {
         let request = admitted(&change, &granting()).unwrap();
         assert_eq!(values(&request), [""; 0], "{change}");
-        // The label stays: whoever looks for the runs of a skill finds it.
+        // The label is kept, so that the runs of a skill can be found by it.
         assert_eq!(request.skill.as_deref(), Some("weather"), "{change}");
         assert_eq!(request.execution.caller, "team/app/u");
         assert!(request.execution.env.is_empty());
@@ -260,7 +262,8 @@ fn the_runtimes_ceiling_binds() {
     assert_eq!(request.unwrap().execution.limits.timeout.as_secs(), 20);
 }
 
-/// A pod of the pool serves whoever asks for no more than it has; the ceiling binds an older revision too.
+/// A pod of the pool serves a request that asks for no more than the pod has; the ceiling also holds for an older
+/// revision.
 #[test]
 fn a_skill_gets_more_than_the_pool_has_up_to_the_ceiling() {
     let spec = json!({"sandbox": {

@@ -9,18 +9,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::Skill;
+use knack_api::shared::Resources;
+use knack_api::skill_status::{EarlierRevision, PackagesStatus};
+use knack_hub_api::convert::overrides_to_line;
+use knack_hub_api::{ContentFile, Overrides};
+use knack_memory::{MemoryBudget, MemoryShare};
+use knack_packages::stated;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Api, Client, Resource as _};
 use tokio::sync::Semaphore;
 
+use super::identity::reference;
 use super::in_service::{InService, Unfit};
 use super::world::Change;
-use crate::api::shared::Resources;
-use crate::api::{Skill, vocabulary};
-use crate::catalog::remote::convert::overrides_to_line;
+use crate::api_call::call;
 use crate::events::Events;
-use crate::hub_api::{ContentFile, Overrides};
-use crate::memory::{MemoryBudget, MemoryShare};
+use crate::selection::declared_packages;
 use crate::{artifact, hub::watch::Shared};
 
 /// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
@@ -28,28 +33,30 @@ use crate::{artifact, hub::watch::Shared};
 const CACHE_DIVISOR: usize = 8;
 /// What a file costs besides its bytes.
 const FILE_BYTES: usize = 256;
-/// Superseded revisions of a skill whose summary stays: requests in flight are pinned to what they began with.
+/// Superseded revisions of a skill whose summary is kept: requests in progress stay with the revision that they began
+/// with.
 const OLD_SUMMARIES: usize = 4;
 /// Reads at once: the client is HTTP/1.1, so each is a connection.
 const READS_AT_ONCE: usize = 32;
-/// One call to the API server.
-const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// First pause before an artifact that could not be read is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Reason of the Event of a Skill whose ConfigMaps are not what its status says.
+/// Reason of the Event of a Skill whose ConfigMaps differ from its status.
 const SWAPPED: &str = "ArtifactSwapped";
 
 /// What is known of one revision of a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// What a status said of it.
+    /// The content of a status.
     pub in_service: InService,
     /// What the spec set when this content was judged.
     pub overrides: Overrides,
     /// Resources that the spec asked for its pods.
     pub resources: Option<Resources>,
+    /// Packages that it declares, if any. Read from its files: of a revision that requests began with and that nobody serves
+    /// any more, no status says it.
+    pub packages: Option<PackagesStatus>,
     /// Every file.
     pub files: Vec<ContentFile>,
 }
@@ -61,7 +68,7 @@ pub struct Content {
     share: Option<MemoryShare>,
     /// What it is.
     pub summary: Arc<Summary>,
-    /// The skill as it is judged everywhere; `None` if this hub cannot read what a newer controller accepted.
+    /// The skill as every component checks it; `None` if this hub cannot read what a newer controller accepted.
     pub skill: Option<Arc<LoadedSkill>>,
     /// Files by path.
     pub files: std::collections::BTreeMap<String, knack_skill::model::SkillFile>,
@@ -107,14 +114,14 @@ struct Table {
     /// Newest last.
     summaries: HashMap<SkillRef, Vec<Arc<Summary>>>,
     /// Revisions that are being read.
-    reading: HashMap<SkillRef, InService>,
+    reading: HashMap<SkillRef, Vec<InService>>,
     content: HashMap<(SkillRef, String), Arc<Content>>,
     /// Keys of `content`, least recently used first.
     order: VecDeque<(SkillRef, String)>,
 }
 
 impl Artifacts {
-    /// An empty cache; `shared` is told when a summary comes.
+    /// An empty cache; `shared` is notified when a summary arrives.
     pub fn new(client: Client, shared: Arc<Shared>, events: Events, memory: &MemoryBudget) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -128,31 +135,22 @@ impl Artifacts {
         }
     }
 
-    /// Reads the artifact of a Skill's status in the background, unless it is known.
+    /// Reads the artifact of a Skill's status in the background, unless it is known. The Skill is in the world as it is
+    /// given here, or newer.
     pub fn want(&self, skill: &Skill) {
-        let Some(wanted) = InService::of(skill) else {
-            return;
-        };
-        {
-            let mut table = self.lock();
-            let known = table
-                .summaries
-                .get(&wanted.skill)
-                .is_some_and(|list| list.iter().any(|summary| summary.in_service == wanted));
-            if known || table.reading.get(&wanted.skill) == Some(&wanted) {
-                return;
+        for wanted in InService::all(skill) {
+            if self.lock().is_new(&wanted) {
+                let artifacts = self.clone();
+                tokio::spawn(async move { artifacts.read_until_known(wanted).await });
             }
-            table.reading.insert(wanted.skill.clone(), wanted.clone());
         }
-        let artifacts = self.clone();
-        tokio::spawn(async move { artifacts.read_until_known(wanted).await });
     }
 
     async fn read_until_known(&self, wanted: InService) {
         let (mut pause, id) = (RETRY_FIRST, &wanted.skill);
         loop {
-            // Another one is wanted, or the skill is gone: this one is nobody's any more.
-            if self.lock().reading.get(id) != Some(&wanted) || !self.is_in_service(&wanted) {
+            // Another revision is wanted, or the skill is gone: this one is no longer used.
+            if !self.is_in_service(&wanted) {
                 break;
             }
             match self.read(&wanted).await {
@@ -168,19 +166,32 @@ impl Artifacts {
             pause = (pause * 2).min(RETRY_MAX);
         }
         let mut table = self.lock();
-        if table.reading.get(id) == Some(&wanted) {
-            table.reading.remove(id);
-        }
+        table.is_read(&wanted);
         drop(table);
         self.inner.shared.write(|_| Some(Change::Skill(id.clone())));
+        // It may have come back into service after it was given up and before it was off the list.
+        let skill = self
+            .inner
+            .shared
+            .read(|world| world.skills.get(&id.namespace, &id.name).cloned());
+        if let Some(skill) = skill {
+            self.want(&skill);
+        }
     }
 
     fn is_in_service(&self, wanted: &InService) -> bool {
-        // The event that asked for this revision may not be in the world yet.
-        self.current(&wanted.skill).is_none_or(|current| current == *wanted)
+        self.in_service(&wanted.skill).contains(wanted)
     }
 
-    /// What a skill's status says now.
+    /// All content of a skill's status.
+    fn in_service(&self, id: &SkillRef) -> Vec<InService> {
+        self.inner.shared.read(|world| {
+            let skill = world.skills.get(&id.namespace, &id.name);
+            skill.map(|skill| InService::all(skill)).unwrap_or_default()
+        })
+    }
+
+    /// The current content of a skill's status.
     fn current(&self, id: &SkillRef) -> Option<InService> {
         self.inner.shared.read(|world| {
             let skill = world.skills.get(&id.namespace, &id.name)?;
@@ -188,20 +199,28 @@ impl Artifacts {
         })
     }
 
-    /// The revision that is in service, or the newest one of the same object while the one in service is being read.
-    pub fn summary(&self, skill: &Skill) -> Option<Arc<Summary>> {
-        let wanted = InService::of(skill)?;
+    /// The revision that is in service, or the newest one of the same object while the one in service is being read. With
+    /// `earlier` exactly that one.
+    pub fn summary(&self, skill: &Skill, earlier: Option<&EarlierRevision>) -> Option<Arc<Summary>> {
+        let wanted = match earlier {
+            Some(earlier) => InService::of_earlier(skill, earlier)?,
+            None => InService::of(skill)?,
+        };
         let table = self.lock();
         let list = table.summaries.get(&wanted.skill)?;
         let exact = list.iter().find(|summary| summary.in_service == wanted);
+        if earlier.is_some() {
+            return exact.cloned();
+        }
         let newest = || list.last().filter(|summary| summary.in_service.uid == wanted.uid);
         exact.or_else(newest).cloned()
     }
 
-    /// Whether a skill's content is being read and none of it is known yet: so it is in a replica that has just started.
+    /// Whether a skill has content in service and none of it is known yet: so it is in a replica that has just started. By
+    /// the status, not by what is being read: the reading begins only after the world has the Skill.
     pub fn is_being_read(&self, id: &SkillRef) -> bool {
-        let table = self.lock();
-        table.reading.contains_key(id) && !table.summaries.contains_key(id)
+        let has_content = !self.in_service(id).is_empty();
+        has_content && !self.lock().summaries.contains_key(id)
     }
 
     /// The content of a digest of a skill: of the revision in service, or of one before it that this replica has seen in
@@ -259,12 +278,22 @@ impl Artifacts {
     fn keep(&self, mut content: Content) -> Arc<Content> {
         let of = content.summary.in_service.clone();
         let key = (of.skill.clone(), of.revision.clone());
+        let in_service = self.in_service(&of.skill);
         let mut table = self.lock();
         let list = table.summaries.entry(of.skill.clone()).or_default();
         if !list.iter().any(|summary| summary.in_service == of) {
             list.push(Arc::clone(&content.summary));
-            let excess = list.len().saturating_sub(OLD_SUMMARIES + 1);
-            list.drain(..excess);
+            let is_old = |summary: &Arc<Summary>| !in_service.contains(&summary.in_service);
+            let mut excess = list
+                .iter()
+                .filter(|summary| is_old(summary))
+                .count()
+                .saturating_sub(OLD_SUMMARIES);
+            list.retain(|summary| {
+                let goes = excess > 0 && is_old(summary);
+                excess -= usize::from(goes);
+                !goes
+            });
         }
         table.drop_content(&key);
         let bytes = size(&content);
@@ -277,7 +306,7 @@ impl Artifacts {
             }
         }
         let content = Arc::new(content);
-        // What finds no room, since runs hold what was given up, is read again the next time.
+        // Content without room, because runs hold the memory, is read again the next time.
         if content.share.is_some() {
             table.content.insert(key.clone(), Arc::clone(&content));
             table.order.push_back(key);
@@ -294,8 +323,12 @@ impl Artifacts {
             .map_err(|_| ArtifactError::Api("the hub is stopping".to_owned()))?;
         let api: Api<ConfigMap> = Api::namespaced(self.inner.client.clone(), &wanted.skill.namespace);
         // Most skills have one; the largest have ten.
-        let calls = wanted.config_maps.iter().map(|map| timed(api.get(&map.name)));
-        let shards = futures::future::try_join_all(calls).await?;
+        let calls = wanted.config_maps.iter().map(|map| {
+            let what = || format!("get ConfigMap {}", map.name);
+            call(what, api.get(&map.name))
+        });
+        let shards = futures::future::try_join_all(calls).await;
+        let shards = shards.map_err(|error| ArtifactError::Api(error.to_string()))?;
         match wanted.read(&shards) {
             Ok(content) => Ok(judge(wanted, content)),
             Err(Unfit::Unreadable(why)) => Err(ArtifactError::Broken(why)),
@@ -306,7 +339,7 @@ impl Artifacts {
         }
     }
 
-    /// Tells the owner of a skill that somebody has put something else in the place of what was judged.
+    /// Tells the owner of a skill by an Event that its content was replaced after it was judged.
     async fn tell(&self, id: &SkillRef, why: &str) {
         let object = self.inner.shared.read(|world| {
             let skill = world.skills.get(&id.namespace, &id.name)?;
@@ -324,6 +357,33 @@ impl Artifacts {
 }
 
 impl Table {
+    /// Whether a revision is neither known nor being read; it is being read from now on.
+    fn is_new(&mut self, wanted: &InService) -> bool {
+        let known = self.summaries.get(&wanted.skill);
+        let is_known = known.is_some_and(|list| list.iter().any(|summary| summary.in_service == *wanted));
+        let is_reading = self
+            .reading
+            .get(&wanted.skill)
+            .is_some_and(|list| list.contains(wanted));
+        let is_new = !is_known && !is_reading;
+        if is_new {
+            self.reading
+                .entry(wanted.skill.clone())
+                .or_default()
+                .push(wanted.clone());
+        }
+        is_new
+    }
+
+    fn is_read(&mut self, wanted: &InService) {
+        if let Some(reading) = self.reading.get_mut(&wanted.skill) {
+            reading.retain(|other| other != wanted);
+            if reading.is_empty() {
+                self.reading.remove(&wanted.skill);
+            }
+        }
+    }
+
     fn drop_content(&mut self, key: &(SkillRef, String)) {
         if self.content.remove(key).is_some() {
             self.order.retain(|other| other != key);
@@ -338,12 +398,16 @@ fn judge(wanted: &InService, content: artifact::Content) -> Content {
         .map(|(path, file)| ContentFile {
             path: path.clone(),
             size: file.bytes.len() as u64,
-            sha256: crate::digest::sha256(&file.bytes),
+            sha256: knack_skill::digest::sha256(&file.bytes),
             executable: file.executable,
         })
         .collect();
+    let skill = knack_skill::load(content.to_load(&wanted.skill)).skill.map(Arc::new);
+    // Imports of scripts are not looked at: no Python is parsed here.
+    let declares = |skill: &Arc<LoadedSkill>| declared_packages(&stated(&skill.files, skill.requirements.as_deref()));
     let summary = Arc::new(Summary {
         in_service: wanted.clone(),
+        packages: skill.as_ref().and_then(declares),
         overrides: overrides_to_line(&content.overrides.to_load()),
         resources: content
             .overrides
@@ -352,22 +416,11 @@ fn judge(wanted: &InService, content: artifact::Content) -> Content {
             .and_then(|sandbox| sandbox.resources.clone()),
         files,
     });
-    let skill = knack_skill::load(content.to_load(&wanted.skill)).skill.map(Arc::new);
     Content {
         share: None,
         summary,
         skill,
         files: content.files,
-    }
-}
-
-/// The identity of a Skill object.
-pub fn reference(skill: &Skill) -> SkillRef {
-    SkillRef {
-        namespace: skill
-            .namespace()
-            .unwrap_or_else(|| vocabulary::DEFAULT_NAMESPACE.to_owned()),
-        name: skill.name_any(),
     }
 }
 
@@ -380,15 +433,4 @@ fn size(content: &Content) -> usize {
     files
         .map(|(path, file)| path.len() + file.bytes.len() + FILE_BYTES)
         .sum()
-}
-
-async fn timed<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ArtifactError> {
-    match tokio::time::timeout(CALL_TIMEOUT, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(ArtifactError::Api(error.to_string())),
-        Err(_) => Err(ArtifactError::Api(format!(
-            "the API server did not answer within {} s",
-            CALL_TIMEOUT.as_secs()
-        ))),
-    }
 }

@@ -1,18 +1,17 @@
-//! Request bodies of the hub: its part of the process's budget, and what is told to who finds no room in it.
+//! Request bodies of the hub: its part of the process's memory budget, and the answers when there is no room in it.
 
 use axum::body::Body;
 use http::HeaderMap;
-
-use crate::hub_api::{Problem, ProblemCode};
-use crate::memory::{MemoryBudget, OverBudget};
-use crate::serving::bodies::{
+use knack_hub_api::{Problem, ProblemCode};
+use knack_memory::{MemoryBudget, OverBudget};
+use knack_serving::bodies::{
     self, ARRIVE_TIMEOUT, BODY_MAX_BYTES, BodyBudget, BodyError, BodyTimes, HeldBody, SILENCE_TIMEOUT,
 };
 
 /// Of the process's budget, how many eighths large bodies and the inputs of waiting runs may take.
 const EIGHTHS: usize = 3;
-/// What a request takes of the whole budget; anything above comes from the part for what is large. A call with its
-/// arguments or its source text has this size; all places of a runtime's usual queue take 5 MiB.
+/// Bytes that a request takes of the whole budget; more than this comes from the part for large bodies. A call with its
+/// arguments or its source text has this size; a full queue of a runtime usually takes 5 MiB.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// The bodies of callers.
@@ -106,7 +105,7 @@ mod tests {
         for index in 0..300 {
             let caller = ["loud", "louder"][index % 2];
             match read(&bodies, caller, 24 * MIB).await {
-                // The body is gone, what was made of it waits.
+                // The body is gone; the request that was made of it waits.
                 Ok(mut held) => {
                     held.holding.shrink_to(18 * MIB);
                     waiting.push(held.holding);
@@ -119,7 +118,7 @@ mod tests {
         }
         assert!(waiting.len() >= 4 && refused > 290, "{} {refused}", waiting.len());
         assert!(whole.held_bytes() <= 96 * MIB, "{}", whole.held_bytes());
-        // A third caller's call comes in, whatever two others hold.
+        // A call of a third caller is accepted, however much two others hold.
         let other = read(&bodies, "quiet", SMALL_BYTES).await.unwrap();
         assert_eq!(other.bytes.len(), SMALL_BYTES);
         drop((waiting, other));

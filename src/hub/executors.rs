@@ -4,28 +4,27 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use knack_api::{SkillRuntime, SkillRuntimeSpec};
+use knack_hub_api::RuntimeName;
+use knack_vocabulary::FIELD_MANAGER_HUB;
+use kube::ResourceExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::judged::{Standing, standing};
+use super::judged::{RuntimeState, runtime_state};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::watch::Shared;
-use crate::api::vocabulary::FIELD_MANAGER_HUB;
-use crate::api::{SkillRuntime, SkillRuntimeSpec};
-use crate::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RunnerSource, RuntimeView};
-use crate::hub_api::RuntimeName;
+use crate::api_call::CallError;
+use crate::jobs::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RunnerSource, RuntimeView};
+use crate::status_write::Writer;
 
 /// How often counts are written to a status, at most (docs/design/decisions.md#status-and-conditions).
 const STATUS_EVERY: Duration = Duration::from_secs(5);
-/// Looks after which counts that never stand still are written all the same: half a minute.
+/// Checks after which counts that never settle are written nevertheless: half a minute.
 const RESTLESS_LOOKS: u32 = 6;
-/// How often it is looked at whether the last runtime was handed over.
+/// How often a stop checks whether the last runtime was handed over.
 const HELD_LOOK: Duration = Duration::from_millis(100);
-/// One call to the API server.
-const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The executors.
 pub struct Executors {
@@ -44,28 +43,29 @@ impl std::fmt::Debug for Executors {
 #[derive(Debug, Clone)]
 struct Running {
     uid: String,
-    /// The spec of the last generation seen Ready, which is what runs.
+    /// The spec of the last generation that was Ready, which is in use.
     spec: SkillRuntimeSpec,
-    /// Nothing new runs and nothing stands ready; what runs goes on to its end.
+    /// No new run starts and no warm pod is kept; running executions continue to their end.
     is_stopped: bool,
     executor: Arc<JobExecutor>,
-    told: Told,
+    written: WrittenCounts,
 }
 
-/// What the status of a runtime was told, and what has been seen since.
+/// The counts that the status of a runtime has, and those observed since.
 ///
-/// A pool that replaces a used pod dips for a second. Told at once, each run would cost two writes that nobody reads, so
-/// counts are told when two looks in a row see the same.
+/// Replacing a used pod lowers a pool's count for a second. Writing every such dip would cost two status patches per
+/// run, so counts are written when two checks in a row agree.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct WrittenCounts {
     status: Option<PoolCounts>,
     last_look: Option<PoolCounts>,
-    /// Looks in a row that saw something else than the status tells.
+    /// Consecutive checks that differ from the status.
     differing: u32,
 }
 
-impl Told {
-    /// Takes what a look sees; true if the status is to be told. The first look of an owner always is.
+impl WrittenCounts {
+    /// Takes the counts of a check; true if they are to be written to the status. The first check of an owner always
+    /// is.
     fn look(&mut self, now: &PoolCounts) -> bool {
         let stands = self.last_look.as_ref() == Some(now);
         self.last_look = Some(now.clone());
@@ -101,9 +101,11 @@ impl Executors {
         let uid = runtime.uid().unwrap_or_default();
         let entry = running.get_mut(&name).filter(|entry| entry.uid == uid);
         let Some(entry) = entry else {
-            return Err(match standing(runtime, None) {
-                Standing::Stops(why) => why,
-                Standing::Serves | Standing::GoesOn => format!("SkillRuntime {name} is not served yet; try again"),
+            return Err(match runtime_state(runtime, None) {
+                RuntimeState::Stops(why) => why,
+                RuntimeState::Serves | RuntimeState::GoesOn => {
+                    format!("SkillRuntime {name} is not served yet; try again")
+                }
             });
         };
         // The request may be faster than the event that `follow` waits for.
@@ -111,7 +113,7 @@ impl Executors {
         Ok(Arc::clone(&entry.executor))
     }
 
-    /// The executor of a runtime, for asking about what it has run.
+    /// The executor of a runtime, for requests about executions that it has run.
     pub fn get(&self, runtime: &RuntimeName) -> Option<Arc<JobExecutor>> {
         let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         running.get(runtime).map(|running| Arc::clone(&running.executor))
@@ -161,7 +163,7 @@ impl Executors {
                             tracing::debug!(runtime = %name, %why, "a runtime is not served now");
                         }
                     }
-                    None if standing(runtime, None) != Standing::Serves => {}
+                    None if runtime_state(runtime, None) != RuntimeState::Serves => {}
                     None => {
                         tracing::info!(runtime = %name, "a runtime is served");
                         let executor =
@@ -171,7 +173,7 @@ impl Executors {
                             spec: runtime.spec.clone(),
                             is_stopped: false,
                             executor,
-                            told: Told::default(),
+                            written: WrittenCounts::default(),
                         };
                         running.insert(name, entry);
                     }
@@ -179,15 +181,15 @@ impl Executors {
             }
         }
         for executor in closed {
-            // The runtime is gone: its Jobs go with it, and whoever waits is told by the executor.
+            // The runtime is gone: its Jobs are deleted with it, and the executor answers those who wait.
             tokio::spawn(async move { executor.retire().await });
         }
     }
 
-    /// Brings an executor to what its runtime's standing says. Errors: why no code runs.
+    /// Applies the state of a runtime to its executor. Errors: why no code runs.
     fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), String> {
-        match standing(runtime, Some(&entry.spec)) {
-            Standing::Serves => {
+        match runtime_state(runtime, Some(&entry.spec)) {
+            RuntimeState::Serves => {
                 if entry.is_stopped || entry.spec != runtime.spec {
                     entry.spec = runtime.spec.clone();
                     entry.is_stopped = false;
@@ -195,7 +197,7 @@ impl Executors {
                 }
                 Ok(())
             }
-            Standing::GoesOn => {
+            RuntimeState::GoesOn => {
                 if entry.is_stopped {
                     let mut judged = runtime.clone();
                     judged.spec = entry.spec.clone();
@@ -204,7 +206,7 @@ impl Executors {
                 }
                 Ok(())
             }
-            Standing::Stops(why) => {
+            RuntimeState::Stops(why) => {
                 if !entry.is_stopped {
                     entry.is_stopped = true;
                     let view = RuntimeView {
@@ -227,6 +229,7 @@ impl Executors {
     fn view(&self, runtime: &SkillRuntime) -> RuntimeView {
         let image = self.settings.default_image.clone().unwrap_or_default();
         let mut defaults = Defaults::new(image);
+        defaults.environments = self.settings.packages;
         defaults.priority_class.clone_from(&self.settings.priority_class);
         if let Some(image) = self.settings.runner_image.clone() {
             defaults.runner = RunnerSource::ImageVolume { image };
@@ -235,57 +238,52 @@ impl Executors {
         RuntimeView::of(runtime, &defaults)
     }
 
-    /// Tells counts and owner to metrics and, where they changed, to the status of runtimes that this replica owns.
+    /// Reports counts and owner to metrics and, where they changed, to the status of runtimes that this replica owns.
     async fn tell(&self, metrics: &Metrics) {
         let mut due = Vec::new();
         {
             let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
             for (name, entry) in running.iter_mut() {
                 if !entry.executor.is_owner() {
-                    entry.told = Told::default();
+                    entry.written = WrittenCounts::default();
                     metrics.forget(&name.to_string());
                     continue;
                 }
                 let counts = entry.executor.counts();
-                metrics.pool(&name.to_string(), counts.ready, counts.running, counts.queued);
+                metrics.pool(&name.to_string(), &counts);
                 let stable = PoolCounts {
                     running: 0,
                     queued: 0,
                     ..counts
                 };
-                if entry.told.look(&stable) {
-                    due.push((name.clone(), stable));
+                if entry.written.look(&stable) {
+                    due.push((name.clone(), entry.executor.view(), stable));
                 }
             }
         }
-        for (name, counts) in due {
-            if let Err(error) = self.write_status(&name, &counts).await {
+        for (name, view, counts) in due {
+            if let Err(error) = self.write_status(&view, &counts).await {
                 tracing::warn!(runtime = %name, %error, "the status cannot be written; trying again");
                 let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if let Some(entry) = running.get_mut(&name) {
-                    entry.told = Told::default();
+                    entry.written = WrittenCounts::default();
                 }
             }
         }
     }
 
-    async fn write_status(&self, name: &RuntimeName, counts: &PoolCounts) -> Result<(), String> {
-        let api: Api<SkillRuntime> = Api::namespaced(self.clients.api.clone(), &name.namespace);
-        // A merge, not an apply: what the isolation probe writes under the same manager must stay.
-        let body = json!({
-            "status": {"warmPool": {"ready": counts.ready, "desired": counts.desired}, "owner": self.settings.replica},
-        });
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER_HUB.to_owned()),
-            ..PatchParams::default()
+    async fn write_status(&self, view: &RuntimeView, counts: &PoolCounts) -> Result<(), CallError> {
+        let writer = Writer {
+            client: &self.clients.api,
+            manager: FIELD_MANAGER_HUB,
+            conditions: &[],
         };
-        let patch = Patch::Merge(&body);
-        let call = api.patch_status(&name.name, &params, &patch);
-        match tokio::time::timeout(CALL_TIMEOUT, call).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("no answer in time".to_owned()),
-        }
+        // Fields that the isolation probe writes under the same manager stay.
+        let status = json!({
+            "warmPool": {"ready": counts.ready, "desired": counts.desired}, "owner": self.settings.replica,
+        });
+        // One that is gone has no counts to tell.
+        writer.merge::<SkillRuntime>(&view.target(), &status).await.map(|_| ())
     }
 
     /// Returns when this replica owns no runtime any more, and is not about to own one.
@@ -317,11 +315,11 @@ pub fn name_of(runtime: &SkillRuntime) -> RuntimeName {
 mod tests {
     use super::*;
 
-    /// What each look sees as ready, and at which looks the status is told.
-    fn told(seen: &[usize]) -> Vec<usize> {
-        let mut told = Told::default();
+    /// The ready count at each check, and the checks at which the status is written.
+    fn written(seen: &[usize]) -> Vec<usize> {
+        let mut written = WrittenCounts::default();
         let looks = seen.iter().enumerate().filter(|(_, ready)| {
-            told.look(&PoolCounts {
+            written.look(&PoolCounts {
                 ready: **ready,
                 desired: 2,
                 ..PoolCounts::default()
@@ -331,15 +329,15 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_told_once_they_stand() {
-        assert_eq!(told(&[0, 1, 2, 2, 2]), [0, 3], "a pool that fills");
-        assert_eq!(told(&[2, 1, 2, 0, 2]), [0], "dips of single runs");
-        assert_eq!(told(&[2, 1, 1, 2, 2]), [0, 2, 4], "less, and then all again");
+    fn counts_are_written_once_they_settle() {
+        assert_eq!(written(&[0, 1, 2, 2, 2]), [0, 3], "a pool that fills");
+        assert_eq!(written(&[2, 1, 2, 0, 2]), [0], "dips of single runs");
+        assert_eq!(written(&[2, 1, 1, 2, 2]), [0, 2, 4], "less, and then all again");
     }
 
     #[test]
-    fn counts_that_never_stand_are_told_every_half_minute() {
+    fn counts_that_never_settle_are_written_every_half_minute() {
         let seen: Vec<usize> = (0..14).collect();
-        assert_eq!(told(&seen), [0, 6, 12]);
+        assert_eq!(written(&seen), [0, 6, 12]);
     }
 }

@@ -1,24 +1,24 @@
-//! What a Skill's status says is in service, and whether ConfigMaps are that. Pure.
+//! Which content is in service according to a Skill's status, and whether ConfigMaps have it. Pure.
 //!
-//! Names, labels and annotations prove nothing: who may write ConfigMaps can give them all, and an index that fits its own
-//! files. The status is the controller's alone, and holds the digest of everything that it judged.
+//! Names, labels and annotations prove nothing: a user who may write ConfigMaps can give them all, and an index that
+//! matches the files. Only the controller writes the status, which holds the digest of everything that it judged.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::Skill;
+use knack_api::skill_status::{ConfigMapStatus, EarlierRevision};
 use knack_skill::model::SkillRef;
+use knack_vocabulary::KIND_SKILL;
 use kube::ResourceExt as _;
 
-use super::artifacts::reference;
-use crate::api::Skill;
-use crate::api::skill_status::ConfigMapStatus;
-use crate::api::vocabulary::KIND_SKILL;
+use super::identity::reference;
 use crate::artifact::{self, Content, shard_digest};
 
-/// A revision of a skill, as its status tells it.
+/// A revision of a skill, from its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InService {
     /// The skill.
     pub skill: SkillRef,
-    /// The uid of its object: one that is deleted and made anew is another one.
+    /// The uid of its object: one that is deleted and created again has another one.
     pub uid: String,
     /// Short name of content and settings.
     pub revision: String,
@@ -31,7 +31,7 @@ pub struct InService {
 /// Why ConfigMaps are not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// They are not what the status says, or not the controller's.
+    /// They differ from the status, or are not the controller's.
     #[error("{0}")]
     Swapped(String),
     /// This version cannot read them.
@@ -40,7 +40,7 @@ pub enum Unfit {
 }
 
 impl InService {
-    /// What a Skill's status says is in service; `None` before the controller has judged any content.
+    /// The content in service according to a Skill's status; `None` before the controller has judged any content.
     pub fn of(skill: &Skill) -> Option<Self> {
         let status = skill.status.as_ref()?;
         let artifact = status.artifact.as_ref()?;
@@ -53,7 +53,25 @@ impl InService {
         })
     }
 
-    /// The content of its ConfigMaps, given in the order of the status, if they are what the status says.
+    /// The content of an earlier revision of a Skill's status.
+    pub fn of_earlier(skill: &Skill, earlier: &EarlierRevision) -> Option<Self> {
+        Some(Self {
+            skill: reference(skill),
+            uid: skill.uid()?,
+            revision: earlier.revision.clone(),
+            digest: earlier.digest.clone(),
+            config_maps: earlier.config_maps.clone(),
+        })
+    }
+
+    /// Everything that a Skill's status names: the newest content first, then what runtimes still serve instead.
+    pub fn all(skill: &Skill) -> Vec<Self> {
+        let earlier = skill.status.iter().flat_map(|status| &status.earlier);
+        let earlier = earlier.filter_map(|earlier| Self::of_earlier(skill, earlier));
+        Self::of(skill).into_iter().chain(earlier).collect()
+    }
+
+    /// The content of its ConfigMaps, given in the order of the status, if they match the status.
     pub fn read(&self, shards: &[ConfigMap]) -> Result<Content, Unfit> {
         for (shard, expected) in shards.iter().zip(&self.config_maps) {
             self.check(shard, expected).map_err(Unfit::Swapped)?;
@@ -98,8 +116,8 @@ mod tests {
     use knack_skill::model::SkillFile;
 
     use super::*;
-    use crate::api::SkillOverrides;
     use crate::artifact::{Artifact, build};
+    use knack_api::SkillOverrides;
 
     fn owner(uid: &str) -> OwnerReference {
         OwnerReference {
@@ -184,7 +202,7 @@ mod tests {
                 other => panic!("{word}: {other:?}"),
             }
         }
-        // A status whose digests contradict each other is nobody's either.
+        // A status whose digests contradict each other is not used either.
         let other_tree = InService {
             digest: "0".repeat(64),
             ..status(&honest)

@@ -1,18 +1,18 @@
 //! Whether the controller has judged a runtime, and so whether code may run there. Pure.
 //!
-//! The controller puts up the fence and the admission register and says by condition `Ready` that they stand. The hub opens
-//! nothing before that. A generation that was seen Ready goes on while an edit waits for its judgement, also while the
-//! controller is away, unless the edit takes something away: then what it takes away must not run one second longer.
+//! The controller applies the fence and the admission register and reports them by the condition `Ready`. The hub runs
+//! nothing before that. A generation that was seen Ready stays in use while an edit waits for the controller, also
+//! while the controller is away, unless the edit removes a permission: then nothing that uses it may run from that
+//! moment.
 
+use knack_api::runtime_sandbox::{Enforcement, EnvGrant, LogsMode, RuntimeSandbox, Toleration};
+use knack_api::{SkillRuntime, SkillRuntimeSpec};
+use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
-
-use crate::api::runtime_sandbox::{Enforcement, EnvGrant, LogsMode, RuntimeSandbox, Toleration};
-use crate::api::vocabulary::CONDITION_READY;
-use crate::api::{SkillRuntime, SkillRuntimeSpec};
 
 /// What the hub does about a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RuntimeState {
     /// Judged as it is written: code runs by it.
     Serves,
     /// An edit waits; code runs by the spec that was judged last.
@@ -22,43 +22,44 @@ pub(super) enum Standing {
 }
 
 /// Decides. `served` is the spec of the last generation that this replica has seen Ready.
-pub(super) fn standing(runtime: &SkillRuntime, served: Option<&SkillRuntimeSpec>) -> Standing {
+pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntimeSpec>) -> RuntimeState {
     let name = format!(
         "SkillRuntime {}/{}",
         runtime.namespace().unwrap_or_default(),
         runtime.name_any()
     );
     if runtime.spec.suspend {
-        return Standing::Stops(format!("{name} is suspended (spec.suspend); no code runs"));
+        return RuntimeState::Stops(format!("{name} is suspended (spec.suspend); no code runs"));
     }
     let status = runtime.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|found| found.type_ == CONDITION_READY));
     // -1 is what the definition writes before anybody has looked.
     let observed = status.and_then(|status| status.observed_generation).unwrap_or(-1);
     let Some(ready) = ready.filter(|_| observed >= 0) else {
-        return Standing::Stops(format!("{name} waits for the controller, which has not seen it yet"));
+        return RuntimeState::Stops(format!("{name} waits for the controller, which has not seen it yet"));
     };
     if ready.status != "True" {
-        return Standing::Stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
+        return RuntimeState::Stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
     }
     if runtime.metadata.generation == Some(observed) {
-        return Standing::Serves;
+        return RuntimeState::Serves;
     }
     match served.map(|served| narrows(served, &runtime.spec)) {
-        Some(None) => Standing::GoesOn,
-        Some(Some(field)) => Standing::Stops(format!(
+        Some(None) => RuntimeState::GoesOn,
+        Some(Some(field)) => RuntimeState::Stops(format!(
             "{name} was edited and allows less than before ({field}); no code runs until the controller has judged it"
         )),
-        None => Standing::Stops(format!(
+        None => RuntimeState::Stops(format!(
             "{name} was edited; this replica has just started and waits until the controller has judged it"
         )),
     }
 }
 
-/// The first field by which `after` allows less than `before`, of those that an executor holds on to.
+/// The first field by which `after` allows less than `before`, among those that an executor uses for longer than one
+/// request.
 ///
-/// Callers, skills, images of skills and model-written code are asked of the newest spec at every request, so narrowing
-/// those needs no stop.
+/// Callers, skills, images of skills and model-written code are checked against the newest spec at every request, so
+/// narrowing those needs no stop.
 fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'static str> {
     let (old, new) = (&before.sandbox, &after.sandbox);
     let keeps_grant = |grant: &EnvGrant| {
@@ -71,7 +72,7 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
     let longest = |sandbox: &RuntimeSandbox| {
         sandbox
             .max_timeout_seconds
-            .unwrap_or(crate::selection::DEFAULT_MAX_TIMEOUT_SECONDS)
+            .unwrap_or(knack_vocabulary::defaults::MAX_TIMEOUT_SECONDS)
     };
     let checks = [
         ("spec.env", !before.env.iter().all(keeps_grant)),
@@ -140,7 +141,7 @@ mod tests {
             (&plain, 2, "True", Some(&grant), "serves"),
             (&plain, -1, "", None, "has not seen it"),
             (&plain, -1, "Unknown", None, "has not seen it"),
-            // The fence is missing, whatever was served before.
+            // The fence is missing, even if the runtime was served before.
             (&plain, 2, "False", Some(&plain), "NetworkPolicy x is not ours"),
             (&plain, 1, "False", Some(&plain), "NetworkPolicy x is not ours"),
             (&plain, 2, "Unknown", Some(&plain), "not ready"),
@@ -160,10 +161,10 @@ mod tests {
             (&short, 1, "True", Some(&plain), "maxTimeoutSeconds"),
         ] {
             let served = served.map(spec);
-            let told = match standing(&runtime(now, observed, ready), served.as_ref()) {
-                Standing::Serves => "serves".to_owned(),
-                Standing::GoesOn => "goes on".to_owned(),
-                Standing::Stops(why) => why,
+            let told = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
+                RuntimeState::Serves => "serves".to_owned(),
+                RuntimeState::GoesOn => "goes on".to_owned(),
+                RuntimeState::Stops(why) => why,
             };
             assert!(told.contains(expected), "{now} {observed} {ready} {served:?}: {told}");
         }

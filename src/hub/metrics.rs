@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::views::ViewCounts;
-use crate::serving::ConnectionMetrics;
+use crate::jobs::PoolCounts;
 
 /// Seconds of an execution, from the POST to its last frame.
 const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
@@ -44,6 +45,7 @@ pub struct Metrics {
     executions: Family<Execution, Counter>,
     duration: Histogram,
     warm: Family<OfRuntime, Gauge>,
+    wanted: Family<OfRuntime, Gauge>,
     running: Family<OfRuntime, Gauge>,
     queued: Family<OfRuntime, Gauge>,
     /// Open catalog streams.
@@ -78,7 +80,13 @@ impl Default for Metrics {
             duration.clone(),
         );
         let warm = Family::default();
-        registry.register("warm_pods", "Pods that stand ready, by runtime", warm.clone());
+        registry.register("warm_pods", "Warm pods that are ready, by runtime", warm.clone());
+        let wanted = Family::default();
+        registry.register(
+            "warm_pods_wanted",
+            "Warm pods that should be ready at this moment, by runtime",
+            wanted.clone(),
+        );
         let running = Family::default();
         registry.register("running", "Executions that run, by runtime", running.clone());
         let queued = Family::default();
@@ -88,13 +96,17 @@ impl Default for Metrics {
         let views = ViewCounts::default();
         let (built, patched) = (views.built.clone(), views.patched.clone());
         registry.register("views_built", "Views made from all skills", built);
-        registry.register("views_patched", "Views made from another one and what changed", patched);
+        registry.register(
+            "views_patched",
+            "Views made from an earlier view and the changes since",
+            patched,
+        );
         let listener = ConnectionMetrics::default();
         listener.register(&mut registry, "listener");
         let kept_evicted = Counter::default();
         registry.register(
             "kept_evicted",
-            "Hidden turns and files of gateways that made room for others",
+            "Hidden turns and files of gateways that were evicted for newer ones",
             kept_evicted.clone(),
         );
         let kept_values = Gauge::default();
@@ -104,7 +116,11 @@ impl Default for Metrics {
             kept_values.clone(),
         );
         let kept_bytes = Gauge::default();
-        registry.register("kept_bytes", "Bytes of them", kept_bytes.clone());
+        registry.register(
+            "kept_bytes",
+            "Bytes of hidden turns and files that are kept for replicas of gateways",
+            kept_bytes.clone(),
+        );
         let memory_held = Gauge::default();
         registry.register(
             "memory_held_bytes",
@@ -123,6 +139,7 @@ impl Default for Metrics {
             executions,
             duration,
             warm,
+            wanted,
             running,
             queued,
             streams,
@@ -154,7 +171,7 @@ impl Metrics {
     }
 
     /// Sets the counts of a runtime that this replica owns.
-    pub fn pool(&self, runtime: &str, ready: usize, running: usize, queued: usize) {
+    pub fn pool(&self, runtime: &str, counts: &PoolCounts) {
         let labels = OfRuntime {
             runtime: runtime.to_owned(),
         };
@@ -163,18 +180,19 @@ impl Metrics {
                 .get_or_create(&labels)
                 .set(i64::try_from(value).unwrap_or(i64::MAX));
         };
-        set(&self.warm, ready);
-        set(&self.running, running);
-        set(&self.queued, queued);
+        set(&self.warm, counts.ready);
+        set(&self.wanted, counts.desired);
+        set(&self.running, counts.running);
+        set(&self.queued, counts.queued);
     }
 
-    /// Sets what is kept for gateways.
+    /// Sets the bytes that are kept for gateways.
     pub fn kept(&self, values: usize, bytes: usize) {
         self.kept_values.set(i64::try_from(values).unwrap_or(i64::MAX));
         self.kept_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Sets what is held of the memory budget.
+    /// Sets the bytes that are held of the memory budget.
     pub fn memory(&self, held_bytes: usize, total_bytes: usize) {
         self.memory_held.set(i64::try_from(held_bytes).unwrap_or(i64::MAX));
         self.memory_total.set(i64::try_from(total_bytes).unwrap_or(i64::MAX));
@@ -185,7 +203,7 @@ impl Metrics {
         let labels = OfRuntime {
             runtime: runtime.to_owned(),
         };
-        for family in [&self.warm, &self.running, &self.queued] {
+        for family in [&self.warm, &self.wanted, &self.running, &self.queued] {
             family.remove(&labels);
         }
     }

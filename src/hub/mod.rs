@@ -7,15 +7,16 @@
 //!                                                                     └▶ routes::kept ─▶ kept (what replicas of a gateway share)
 //! ```
 //!
-//! The port that parses tenants' bodies does not hold the reconciler's rights: it reads Skills and artifacts, asks the API
-//! server who somebody is and what he may, and writes only in runtime namespaces. [`world`], [`view`], [`admission`] and the
-//! verdicts in [`auth`] are functions of values.
+//! The port that parses tenants' bodies does not hold the reconciler's rights: it reads Skills and artifacts, asks the
+//! API server who a caller is and what it may do, and writes only in runtime namespaces. [`world`], [`view`],
+//! [`admission`] and the verdicts in [`auth`] are functions of values.
 
 pub mod admission;
 pub mod artifacts;
 pub mod auth;
 mod body;
 pub mod executors;
+mod identity;
 pub mod in_service;
 mod judged;
 pub mod kept;

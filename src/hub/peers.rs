@@ -1,12 +1,13 @@
-//! Which replicas of the hub there are: by the EndpointSlices of its own Service.
+//! The replicas of the hub, from the EndpointSlices of its own Service.
 //!
-//! Kubernetes keeps them: a replica is in them while its readiness holds, and not any more from the moment it is told to end.
-//! Reading them in the release's own namespace is all the right that this needs.
+//! Kubernetes maintains them: they contain a replica while it is ready, and no longer from the moment it is told to
+//! terminate. Reading them in the release's namespace is the only right that this needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use knack_vocabulary::{LABEL_SERVICE_NAME, SERVICE_HUB};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -14,7 +15,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::watch::WATCH_TIMEOUT_SECONDS;
-use crate::api::vocabulary::{LABEL_SERVICE_NAME, SERVICE_HUB};
 use crate::lease::Peers;
 
 /// Names of ready pods by EndpointSlice.
@@ -48,7 +48,7 @@ impl Slices {
 /// Names of the pods behind a slice that get traffic.
 fn ready_pods(slice: &EndpointSlice) -> BTreeSet<String> {
     let ready = slice.endpoints.iter().filter(|endpoint| {
-        // Not told: ready, as the API says.
+        // Absent: ready, as the API defines it.
         endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
     });
     ready
@@ -58,7 +58,7 @@ fn ready_pods(slice: &EndpointSlice) -> BTreeSet<String> {
         .collect()
 }
 
-/// Tells the replicas as they come and go, for ever. While they cannot be read, the last ones known count.
+/// Reports the replicas whenever they change, without end. While they cannot be read, the last ones known count.
 pub(super) async fn follow(client: Client, namespace: String, peers: watch::Sender<Peers>) {
     let api: Api<EndpointSlice> = Api::namespaced(client, &namespace);
     let config = Config::default()

@@ -1,22 +1,20 @@
-//! A SkillRuntime as gateways are told of it. Pure.
+//! A SkillRuntime as it is sent to gateways. Pure.
 
+use knack_api::SkillRuntime;
+use knack_api::runtime_sandbox::ModelCode;
+use knack_execution::Language;
+use knack_hub_api::convert::activation_to_name;
+use knack_hub_api::{PinLine, RuntimeLine};
+use knack_vocabulary::defaults;
 use kube::ResourceExt as _;
 
-use crate::api::SkillRuntime;
-use crate::api::runtime_sandbox::ModelCode;
-use crate::catalog::RuntimeSettings;
-use crate::catalog::remote::convert::activation_to_name;
-use crate::execution::Language;
-use crate::hub_api::{PinLine, RuntimeLine};
-
-/// `maxSnapshotAgeSeconds` of a runtime that names none: an hour outlives any upgrade of the hub.
-const MAX_SNAPSHOT_AGE_SECONDS: u64 = 3600;
-
-/// The settings of a runtime whose sandboxes have these interpreters. Keys, Secrets and environment grants are not among them.
+/// The settings of a runtime whose sandboxes have these interpreters. They include no keys, Secrets or environment
+/// grants.
 pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLine {
-    let (spec, base) = (&runtime.spec, RuntimeSettings::default());
+    let spec = &runtime.spec;
     let namespace = runtime.namespace().unwrap_or_default();
     let injection = &spec.gateway.injection;
+    let (timeout_seconds, max_timeout_seconds) = spec.sandbox.time_limits();
     let pins = spec.skill_selector.iter().flat_map(|selector| &selector.skills);
     RuntimeLine {
         uid: runtime.uid().unwrap_or_default(),
@@ -24,24 +22,25 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
         suspend: spec.suspend,
         max_activation: spec
             .max_activation
-            .map_or(crate::hub_api::ActivationName::Listed, |word| {
+            .map_or(knack_hub_api::ActivationName::Listed, |word| {
                 activation_to_name(word.into())
             }),
         model_code: spec.sandbox.model_code == ModelCode::Allow,
         node: languages.contains(&Language::Node),
-        timeout_seconds: spec.sandbox.timeout_seconds.unwrap_or(base.timeout.as_secs()),
-        max_timeout_seconds: spec.sandbox.max_timeout_seconds.unwrap_or(base.max_timeout.as_secs()),
-        // The pod's cgroup bounds memory; an address space limit of the same size would only break what maps much.
+        timeout_seconds,
+        max_timeout_seconds,
+        // The pod's cgroup bounds memory; an address space limit of the same size would only break programs that map
+        // much.
         memory_bytes: None,
-        max_tool_rounds: injection.max_tool_rounds.unwrap_or(base.max_tool_rounds),
-        deadline_seconds: injection.deadline_seconds.unwrap_or(base.deadline.as_secs()),
-        max_listing_tokens: injection.max_listing_tokens.unwrap_or(base.max_listing_tokens) as u64,
+        max_tool_rounds: injection.max_tool_rounds.unwrap_or(defaults::MAX_TOOL_ROUNDS),
+        deadline_seconds: injection.deadline_seconds.unwrap_or(defaults::DEADLINE_SECONDS),
+        max_listing_tokens: injection.max_listing_tokens.unwrap_or(defaults::MAX_LISTING_TOKENS) as u64,
         models: injection.models.clone().unwrap_or_default(),
-        min_max_tokens: injection.min_max_tokens.unwrap_or(base.min_max_tokens),
+        min_max_tokens: injection.min_max_tokens.unwrap_or(defaults::MIN_MAX_TOKENS),
         max_snapshot_age_seconds: spec
             .gateway
             .max_snapshot_age_seconds
-            .unwrap_or(MAX_SNAPSHOT_AGE_SECONDS),
+            .unwrap_or(defaults::MAX_SNAPSHOT_AGE_SECONDS),
         pins: pins
             .map(|pin| PinLine {
                 namespace: pin.namespace.clone().unwrap_or_else(|| namespace.clone()),
@@ -56,5 +55,61 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
             .iter()
             .map(|(api, upstream)| (api.clone(), upstream.url.clone()))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::{Defaults, RuntimeView};
+
+    #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
+    fn runtime(spec: serde_json::Value) -> SkillRuntime {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+            "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    /// What the API server stores for a SkillRuntime that names every object and no scalar: the schema's defaults.
+    fn with_schema_defaults() -> (serde_json::Value, usize) {
+        fn walk(schema: &serde_json::Value, count: &mut usize) -> serde_json::Value {
+            let properties = schema["properties"].as_object().unwrap();
+            let fields = properties.iter().filter_map(|(name, field)| {
+                let value = match field.get("default") {
+                    Some(default) => {
+                        *count += 1;
+                        default.clone()
+                    }
+                    None if field.get("properties").is_some()
+                        && ["sandbox", "concurrency", "warmPool", "gateway", "injection"].contains(&name.as_str()) =>
+                    {
+                        walk(field, count)
+                    }
+                    None => return None,
+                };
+                Some((name.clone(), value))
+            });
+            serde_json::Value::Object(fields.collect())
+        }
+        let [_, definition] = knack_api::schema::definitions();
+        let mut count = 0;
+        let spec = walk(
+            &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"],
+            &mut count,
+        );
+        (spec, count)
+    }
+
+    #[test]
+    fn defaults_of_the_schema_are_those_of_the_code() {
+        let (spec, count) = with_schema_defaults();
+        assert!(count > 15, "{spec}");
+        let (written, empty) = (runtime(spec), runtime(serde_json::json!({})));
+        let defaults = Defaults::new("img");
+        assert_eq!(RuntimeView::of(&written, &defaults), RuntimeView::of(&empty, &defaults));
+        let line = |runtime| format!("{:?}", runtime_line(runtime, &[]));
+        assert_eq!(line(&written), line(&empty));
     }
 }

@@ -4,6 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use knack_memory::MemoryBudget;
+use knack_serving::probes::Probes;
+use knack_serving::{Bounds, Serving, Stop, Stopping, serve};
+use knack_vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
@@ -23,32 +27,30 @@ use super::settings::HubSettings;
 use super::tls::Certificate;
 use super::views::Views;
 use super::watch::{self, Shared};
-use crate::api::vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
-use crate::execution::job::{Beacon, JobClients, JobSettings, ResultMemory};
+use crate::jobs::{Beacon, JobClients, JobSettings, ResultMemory};
 use crate::lease::Peers;
-use crate::memory::MemoryBudget;
-use crate::probes::Probes;
-use crate::serving::{Bounds, Serving, Stop, Stopping, serve};
 
-/// Bounds of the listener. Each catalog stream and each execution has a connection: a thousand gateways with a few runs each,
-/// which may all come from one address where a mesh or a load balancer stands between.
+/// Bounds of the listener. Each catalog stream and each execution has a connection: a thousand gateways with a few runs
+/// each, which may all come from one address behind a mesh or a load balancer.
 const BOUNDS: Bounds = Bounds {
     connections: 8192,
     connections_per_peer: 4096,
-    head: Duration::from_secs(10),
+    // As long as the API server of Kubernetes gives a head: many clients of one busy node connect at once, and each has
+    // handshakes and bodies of the others before its own turn.
+    head: Duration::from_secs(32),
     // Longer than a gateway keeps an unused connection.
     idle: Duration::from_mins(2),
-    // Results wait in memory for their reader; a line comes every 10 s, so a reader that lives takes some.
+    // Results wait in memory for their reader; a line is sent every 10 s, so a live reader takes some bytes.
     stalled: Duration::from_mins(1),
     http2: false,
 };
-/// How long handing over what is left at the end of the drain may take, and telling its callers: pods that stand idle are
-/// ended, Leases given back, results written.
+/// How long the handover at the end of the drain may take: deleting idle pods, releasing Leases, writing results, and
+/// answering callers.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often artifacts of deleted skills, and what is kept for gateways and was not asked for in its time, are forgotten.
+/// How often artifacts of deleted skills and expired values of gateways are removed.
 const PRUNE_EVERY: Duration = Duration::from_mins(1);
 
-/// What the process's other ports tell of it.
+/// State that the process's other ports report.
 #[derive(Debug)]
 pub struct HubProbes {
     shared: Arc<Shared>,
@@ -93,6 +95,7 @@ impl Hub {
     /// Starts the watches. Must be called inside a tokio runtime.
     pub fn start(client: &Client, clients: JobClients, mut job_settings: JobSettings, settings: HubSettings) -> Self {
         let settings = Arc::new(settings);
+        let watching = settings.watching();
         let kept_secrets = KeptSecrets::new(job_settings.secret);
         let memory = MemoryBudget::of_process();
         let beacon = job_settings.probe.as_ref().map(|probe| probe.beacon.clone());
@@ -103,9 +106,9 @@ impl Hub {
         let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), clients.events.clone(), &memory);
         let on_skill = {
             let artifacts = artifacts.clone();
-            move |skill: &crate::api::Skill| artifacts.want(skill)
+            move |skill: &knack_api::Skill| artifacts.want(skill)
         };
-        let mut watches = watch::spawn(client, &settings, &shared, on_skill);
+        let mut watches = watch::spawn(client, &watching, &shared, on_skill);
         watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
         let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
         let pruned = (artifacts.clone(), Arc::clone(&kept));
@@ -121,7 +124,7 @@ impl Hub {
             metrics: Arc::clone(&metrics),
             memory: memory.clone(),
             kept: Arc::clone(&kept),
-            lists: watch::lists(&settings),
+            lists: watch::lists(&watching),
             draining: AtomicBool::new(false),
         });
         let state = HubState {
@@ -131,7 +134,7 @@ impl Hub {
                 client.clone(),
                 Arc::clone(&shared),
                 settings.default_runtime.clone(),
-                watch::lists(&settings),
+                watch::lists(&watching),
             ),
             views: Views::new(
                 Arc::clone(&shared),
@@ -157,7 +160,7 @@ impl Hub {
         }
     }
 
-    /// What the probes' port tells.
+    /// State that the probes' port reports.
     pub fn probes(&self) -> Arc<HubProbes> {
         Arc::clone(&self.probes)
     }
@@ -224,7 +227,7 @@ pub async fn run(
     }
     ending.cancel();
     let ended = async {
-        // The executors hand over first: their callers hear where to go, and their streams end by that.
+        // The executors hand over first: their callers get the address of the new owner, which ends their streams.
         let _ = executors.await;
         stops.close.cancel();
         let _ = connections.await;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::execution::Language;
-use crate::hub_api::RuntimeName;
-use crate::telemetry::Tracer;
+use knack_execution::Language;
+use knack_hub_api::RuntimeName;
+use knack_telemetry::Tracer;
+
+use super::watch::Watching;
 
 /// Settings of one hub process.
 #[derive(Debug, Clone)]
@@ -25,6 +27,8 @@ pub struct HubSettings {
     pub runner_image: Option<String>,
     /// Whether images may go without a digest.
     pub allow_image_tags: bool,
+    /// Whether environments of packages are built on this cluster.
+    pub packages: bool,
     /// PriorityClass of the sandboxes' pods; the cluster's default when absent.
     pub priority_class: Option<String>,
     /// This replica, unique among replicas and over restarts.
@@ -36,6 +40,16 @@ pub struct HubSettings {
 }
 
 impl HubSettings {
+    /// What the hub watches.
+    pub fn watching(&self) -> Watching {
+        Watching {
+            namespace: self.namespace.clone(),
+            watch_namespaces: self.watch_namespaces.clone(),
+            runtime_namespaces: self.runtime_namespaces.clone(),
+            packages: self.packages,
+        }
+    }
+
     /// Whether a runtime is the cluster default.
     pub fn is_cluster_default(&self, runtime: &RuntimeName) -> bool {
         self.default_runtime.as_ref() == Some(runtime)

@@ -8,11 +8,11 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::CancellationToken;
 
-/// How often the files are looked at: a certificate is replaced an hour after its authority was published.
+use crate::certificates::{KeyError, certified_key};
+
+/// How often the files are read: a certificate is replaced an hour after its authority was published.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Why a certificate cannot be served.
@@ -40,22 +40,22 @@ impl Certificate {
         }))
     }
 
-    /// Reads the files again and again until `stop`; files that do not fit together (a replacement under way) are passed over.
+    /// Reads the files repeatedly until `stop`; files that do not match (during a replacement) are skipped.
     pub async fn follow(self: Arc<Self>, stop: CancellationToken) {
         loop {
             tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(LOOK_EVERY) => {} }
             match load(&self.folder).await {
                 Ok(key) if key.cert != self.current.load().cert => {
-                    tracing::info!("another certificate is served from now on");
+                    tracing::info!("the certificate was replaced");
                     self.current.store(Arc::new(key));
                 }
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "the certificate cannot be read again; the last one stays"),
+                Err(error) => tracing::warn!(%error, "the certificate cannot be reloaded; the last one stays in use"),
             }
         }
     }
 
-    /// What a TLS listener needs. HTTP/1.1 only: each stream has a connection, so a reader that stops slows nobody else.
+    /// What a TLS listener needs. HTTP/1.1 only: each stream has a connection, so a slow reader delays no other.
     pub fn server_config(self: &Arc<Self>) -> ServerConfig {
         let mut config = ServerConfig::builder()
             .with_no_client_auth()
@@ -84,13 +84,12 @@ async fn load(folder: &Path) -> Result<CertifiedKey, TlsError> {
         let bytes = tokio::fs::read(&path).await;
         bytes.map_err(|error| fail(&path, error.to_string()))
     };
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(certificate_path.clone()).await?)
-        .collect::<Result<_, _>>()
-        .map_err(|error| fail(&certificate_path, error.to_string()))?;
-    let key = PrivateKeyDer::from_pem_slice(&read(key_path.clone()).await?)
-        .map_err(|error| fail(&key_path, error.to_string()))?;
-    let provider = rustls::crypto::ring::default_provider();
-    CertifiedKey::from_der(chain, key, &provider).map_err(|error| fail(&certificate_path, error.to_string()))
+    let certificate = read(certificate_path.clone()).await?;
+    let key = read(key_path.clone()).await?;
+    certified_key(&certificate, &key).map_err(|error| match &error {
+        KeyError::Certificate(reason) => fail(&certificate_path, reason.clone()),
+        KeyError::Key(reason) => fail(&key_path, reason.clone()),
+    })
 }
 
 #[cfg(test)]

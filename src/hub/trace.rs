@@ -1,15 +1,14 @@
 //! The trace of one execution at the hub: a part of the gateway's call.
 
 use http::HeaderMap;
+use knack_execution::{ExecutionError, ExecutionResult, ExecutionStatus, StartKind};
+use knack_telemetry::genai::{self, Executed, Failure, Ran};
+use knack_telemetry::{Kind, Scope, SpanPosition, Tracer};
 use tokio::time::Instant;
 
-use crate::execution::{ExecutionError, ExecutionResult, ExecutionStatus, StartKind};
-use crate::telemetry::genai::{self, Executed, Failure, Ran};
-use crate::telemetry::{Kind, Place, Scope, Tracer};
-
-/// The trace of one execution, if there is one. Dropped without an end, whoever asked left.
+/// The trace of one execution, if there is one. Dropped before the end: the client disconnected.
 #[derive(Debug)]
-pub(super) struct ExecutionTrace(Option<Box<(Scope, Place, Executed)>>);
+pub(super) struct ExecutionTrace(Option<Box<(Scope, SpanPosition, Executed)>>);
 
 impl ExecutionTrace {
     /// Begins with the request's head.
@@ -40,7 +39,7 @@ impl ExecutionTrace {
         self.close(start, failure);
     }
 
-    /// It was refused before anything was to run, for the reason that this word names.
+    /// It was refused before it ran, for the reason that this code names.
     pub(super) fn refuse(mut self, word: &'static str) {
         self.close(None, Some(Failure::Run(word)));
     }

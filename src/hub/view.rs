@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
+use knack_api::skill_status::EarlierRevision;
+use knack_api::{Skill, SkillRuntime};
+use knack_hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced};
 use knack_skill::model::{ActivationMode, SkillRef};
 use kube::ResourceExt as _;
 
-use super::artifacts::{Summary, reference};
-use crate::api::{Skill, SkillRuntime};
-use crate::hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced};
+use super::artifacts::Summary;
+use super::identity::reference;
 use crate::selection::{Caller, Scope, select};
 
 /// A complete state of a catalog.
@@ -18,12 +20,12 @@ pub struct View {
     pub runtime: RuntimeLine,
     /// Skills served, by identity. Empty while the runtime is suspended.
     pub skills: BTreeMap<SkillRef, Arc<SkillLine>>,
-    /// The same by digest, once somebody asks for content.
+    /// The same by digest, computed at the first request for content.
     by_digest: OnceLock<HashMap<String, SkillRef>>,
 }
 
 impl View {
-    /// A skill that is made of a digest.
+    /// A skill that has a digest as its content.
     pub fn of_digest(&self, digest: &str) -> Option<&SkillRef> {
         let made = || {
             let lines = self.skills.iter();
@@ -33,14 +35,14 @@ impl View {
     }
 }
 
-/// Builds a view. `summary` finds the artifact of a skill; one whose artifact is not read yet is left out until it is.
+/// Builds a view. `summary` finds the artifact of a skill, of an earlier revision if one is named; one whose artifact is not read yet is left out until it is.
 pub fn build<'a>(
     runtime: &'a SkillRuntime,
     settings: RuntimeLine,
     scope: &Scope<'_>,
     caller: Caller<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
-    summary: impl Fn(&Skill) -> Option<Arc<Summary>>,
+    summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> View {
     let served = lines(runtime, scope, caller, skills, summary);
     View {
@@ -50,15 +52,15 @@ pub fn build<'a>(
     }
 }
 
-/// What changes of a view when some skills did: each with what it is now, `None` for one that is gone. `None` if nothing does.
-/// Whether a skill is served depends on no other skill.
+/// The changes of a view after changes of some skills: each with its current state, `None` for one that is gone. `None`
+/// if nothing changes. Whether a skill is served depends on no other skill.
 pub fn patch<'a>(
     view: &View,
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
     caller: Caller<'_>,
     changed: &'a BTreeMap<SkillRef, Option<Arc<Skill>>>,
-    summary: impl Fn(&Skill) -> Option<Arc<Summary>>,
+    summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> Option<View> {
     let skills = changed.values().flatten().map(|skill| &**skill);
     let mut now = lines(runtime, scope, caller, skills, summary);
@@ -88,7 +90,7 @@ fn lines<'a>(
     scope: &Scope<'_>,
     caller: Caller<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
-    summary: impl Fn(&Skill) -> Option<Arc<Summary>>,
+    summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> BTreeMap<SkillRef, Arc<SkillLine>> {
     let mut served = BTreeMap::new();
     if !runtime.spec.suspend {
@@ -97,7 +99,7 @@ fn lines<'a>(
                 continue;
             }
             let id = reference(item.skill);
-            if let Some(line) = summary(item.skill).map(|summary| line(item.skill, &id, &summary)) {
+            if let Some(line) = summary(item.skill, item.earlier).map(|summary| line(item.skill, &id, &summary)) {
                 served.insert(id, Arc::new(line));
             }
         }
@@ -121,8 +123,14 @@ fn line(skill: &Skill, id: &SkillRef, summary: &Summary) -> SkillLine {
     }
 }
 
-/// The lines of a stream's beginning, for a client's namespace if one was asked for.
-pub fn index(view: &View, seen: &str, client_namespace: Option<&str>) -> Vec<CatalogLine> {
+/// The lines of a stream's beginning: for a client's namespace if one was asked for, from a hub that reads the Skills of
+/// some namespaces (`None`: of all).
+pub fn index(
+    view: &View,
+    seen: &str,
+    client_namespace: Option<&str>,
+    watched_namespaces: Option<Vec<String>>,
+) -> Vec<CatalogLine> {
     let mut lines = vec![
         CatalogLine::Hello(Hello {
             protocol: PROTOCOLS.max,
@@ -130,6 +138,7 @@ pub fn index(view: &View, seen: &str, client_namespace: Option<&str>) -> Vec<Cat
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resource_version: seen.to_owned(),
             client_namespace: client_namespace.map(str::to_owned),
+            watched_namespaces,
         }),
         CatalogLine::Runtime(Box::new(view.runtime.clone())),
     ];
@@ -142,7 +151,7 @@ pub fn index(view: &View, seen: &str, client_namespace: Option<&str>) -> Vec<Cat
     lines
 }
 
-/// The lines that lead from one state to the next; none if nothing that a gateway knows has changed.
+/// The lines that lead from one state to the next; none if nothing that gateways receive has changed.
 pub fn changes(before: &Arc<View>, after: &Arc<View>, seen: &str) -> Vec<CatalogLine> {
     let mut lines = Vec::new();
     if Arc::ptr_eq(before, after) {
@@ -182,7 +191,7 @@ fn synced(seen: &str) -> CatalogLine {
     })
 }
 
-/// A write to a status changes the version and nothing that is served: it is not told.
+/// A write to a status changes the version and nothing that is served: no line is sent.
 fn settings_differ(one: &RuntimeLine, other: &RuntimeLine) -> bool {
     let versionless = |line: &RuntimeLine| RuntimeLine {
         resource_version: String::new(),
@@ -199,14 +208,14 @@ fn content_differs(one: &SkillLine, other: &SkillLine) -> bool {
 mod tests {
     use super::*;
     use crate::hub::runtime_line::runtime_line;
-    use crate::hub_api::Overrides;
+    use knack_hub_api::Overrides;
 
     fn view(skills: &[(&str, &str, &str)], suspend: bool) -> Arc<View> {
         let runtime = SkillRuntime::new(
             "r",
-            crate::api::SkillRuntimeSpec {
+            knack_api::SkillRuntimeSpec {
                 suspend,
-                ..crate::api::SkillRuntimeSpec::default()
+                ..knack_api::SkillRuntimeSpec::default()
             },
         );
         let line = |(name, version, digest): &(&str, &str, &str)| {
@@ -249,13 +258,13 @@ mod tests {
     #[test]
     fn a_stream_begins_with_everything() {
         assert_eq!(
-            told(&index(&view(&[("x", "1", "d")], false), "99", None)),
+            told(&index(&view(&[("x", "1", "d")], false), "99", None, None)),
             ["hello 99", "runtime suspend=false", "skill x d", "synced"]
         );
     }
 
     #[test]
-    fn only_what_a_gateway_would_serve_differently_is_told() {
+    fn only_changes_of_what_a_gateway_serves_are_sent() {
         let before = view(&[("x", "1", "d"), ("y", "2", "e")], false);
         assert!(changes(&before, &before, "99").is_empty());
         // A status write: another version, the same content.

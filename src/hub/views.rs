@@ -1,33 +1,38 @@
-//! Views, shared by every stream that shows the same, and brought up to date by what changed.
+//! Views, shared by every stream that shows the same, and updated by changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use knack_api::skill_status::EarlierRevision;
+use knack_api::{Skill, SkillRuntime};
+use knack_hub_api::{RuntimeLine, RuntimeName};
+use knack_packages::Records;
+use knack_packages::environment::InImage;
 use knack_skill::model::SkillRef;
 use prometheus_client::metrics::counter::Counter;
 
-use super::artifacts::{Artifacts, reference};
+use super::artifacts::Artifacts;
+use super::identity::reference;
 use super::runtime_line::runtime_line;
 use super::settings::HubSettings;
 use super::view::{View, build, patch};
 use super::watch::Shared;
 use super::world::{Change, World};
-use crate::api::{Skill, SkillRuntime};
-use crate::execution::job::languages;
-use crate::hub_api::{RuntimeLine, RuntimeName};
-use crate::selection::{Caller, NamespaceLabels, Scope};
+use crate::jobs::languages;
+use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, environment};
 
-/// Views kept: one for each runtime and each namespace that sees it its own way. Those that no stream shows go first.
+/// Views kept: one for each runtime and each namespace that has a view of its own. Those without a stream are dropped
+/// first.
 const KEPT: usize = 1024;
 
-/// A runtime, and whose view of it: `None` for everything.
+/// A runtime, and the namespace whose view of it this is: `None` for everything.
 type Key = (RuntimeName, Option<String>);
 
-/// A view with the number of the last change that is in it. Its own lock: while it is built, others who want the same wait
-/// and share it, and others who want another one do not wait.
+/// A view with the number of the last change that is in it. It has its own lock: while it is built, requests for the
+/// same view wait and share it, and requests for other views do not wait.
 type Slot = Arc<Mutex<Option<(u64, Arc<View>)>>>;
 
-/// How often views were made; the difference to the changes of the cluster is what was saved.
+/// How often views were built; compared with the changes of the cluster, this shows what sharing saves.
 #[derive(Debug, Clone, Default)]
 pub struct ViewCounts {
     /// From all skills.
@@ -46,16 +51,17 @@ pub struct Views {
     slots: Mutex<HashMap<Key, Slot>>,
 }
 
-/// What a view is made of, taken out of the world, which goes on meanwhile.
+/// The inputs of a view, copied from the world, which may change meanwhile.
 struct Material {
     version: u64,
     runtime: Arc<SkillRuntime>,
     namespaces: Arc<NamespaceLabels>,
+    environments: Arc<Records>,
     skills: Skills,
 }
 
 enum Skills {
-    /// The view stands as it is.
+    /// The view is still current.
     Same,
     All(Vec<Arc<Skill>>),
     Changed(BTreeMap<SkillRef, Option<Arc<Skill>>>),
@@ -88,9 +94,9 @@ impl Views {
             lock(&self.slots).remove(&key);
             return None;
         };
-        let scope = self.scope(runtime, &material.namespaces);
+        let scope = self.scope(runtime, &material.namespaces, &material.environments);
         let caller = sees.map_or(Caller::All, Caller::Namespace);
-        let summary = |skill: &Skill| self.artifacts.summary(skill);
+        let summary = |skill: &Skill, earlier: Option<&EarlierRevision>| self.artifacts.summary(skill, earlier);
         let before = slot.as_ref().map(|(_, view)| Arc::clone(view));
         let view = match (material.skills, before) {
             (Skills::Same, Some(view)) => view,
@@ -109,11 +115,23 @@ impl Views {
                 let line = self.line(&material.runtime);
                 Arc::new(build(&material.runtime, line, &scope, caller, skills, summary))
             }
-            // Only what is known is brought up to date.
+            // Only known changes are applied.
             (Skills::Same | Skills::Changed(_), None) => return None,
         };
         *slot = Some((material.version, Arc::clone(&view)));
         Some(view)
+    }
+
+    /// The environment of packages that runs of a revision get at a runtime now; `None` if they need none. Errors: why
+    /// it is not run there.
+    pub fn environment(&self, runtime: &RuntimeName, revision: Revision<'_>) -> Result<Option<InImage>, Rejection> {
+        self.shared.read(|world| {
+            let Some(found) = world.runtime(runtime) else {
+                return Ok(None);
+            };
+            let scope = self.scope(runtime, &world.namespaces, &world.environments);
+            environment(found, revision, &scope).map(Option::<&InImage>::cloned)
+        })
     }
 
     /// Whether a skill is served at a runtime to a caller, now.
@@ -124,12 +142,12 @@ impl Views {
             else {
                 return false;
             };
-            let scope = self.scope(runtime, &world.namespaces);
+            let scope = self.scope(runtime, &world.namespaces, &world.environments);
             let caller = sees.map_or(Caller::All, Caller::Namespace);
             let line = self.line(runtime_object);
             let one = std::iter::once(&**object);
-            let view = build(runtime_object, line, &scope, caller, one, |skill| {
-                self.artifacts.summary(skill)
+            let view = build(runtime_object, line, &scope, caller, one, |skill, earlier| {
+                self.artifacts.summary(skill, earlier)
             });
             view.skills.contains_key(&reference(object))
         })
@@ -154,12 +172,18 @@ impl Views {
         Arc::clone(slots.entry(key.clone()).or_default())
     }
 
-    fn scope<'s>(&'s self, runtime: &RuntimeName, namespaces: &'s NamespaceLabels) -> Scope<'s> {
+    fn scope<'s>(
+        &'s self,
+        runtime: &RuntimeName,
+        namespaces: &'s NamespaceLabels,
+        environments: &'s Records,
+    ) -> Scope<'s> {
         Scope {
             cluster_default: self.settings.is_cluster_default(runtime),
             namespaces,
             default_image: self.settings.default_image.as_deref(),
             allow_image_tags: self.settings.allow_image_tags,
+            environments: self.settings.packages.then_some(environments),
         }
     }
 }
@@ -172,6 +196,7 @@ impl Material {
             version: world.log.version(),
             runtime: Arc::clone(world.runtime(runtime)?),
             namespaces: Arc::clone(&world.namespaces),
+            environments: Arc::clone(&world.environments),
             skills: match changes {
                 Some(changes) => Skills::after(world, runtime, changes),
                 None => Skills::All(world.skills.iter().cloned().collect()),

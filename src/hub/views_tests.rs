@@ -1,4 +1,4 @@
-//! What is made anew by which change, against an API server that has the ConfigMaps.
+//! Which change rebuilds what, against an API server that has the ConfigMaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,20 @@ use axum::extract::{Path, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::SkillOverrides;
+use knack_memory::MemoryBudget;
 use knack_skill::model::SkillFile;
+use knack_telemetry::Tracer;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
-use crate::api::SkillOverrides;
 use crate::artifact::{build as pack, shard_digest};
 use crate::events::Events;
+use crate::hub::in_service::InService;
+use crate::hub::watch::take_skill;
 use crate::hub::world::trim;
-use crate::memory::MemoryBudget;
-use crate::telemetry::Tracer;
 
 type Maps = Arc<Mutex<HashMap<String, ConfigMap>>>;
 
@@ -43,6 +45,7 @@ fn settings() -> HubSettings {
         default_languages: Vec::new(),
         runner_image: None,
         allow_image_tags: true,
+        packages: false,
         priority_class: None,
         replica: "r".to_owned(),
         address: "https://r:1".to_owned(),
@@ -82,8 +85,34 @@ impl Cluster {
         }
     }
 
-    /// A Skill `s` of a namespace whose content is `text`, delivered and told as the watch does.
+    /// A Skill `s` of a namespace whose content is `text`, delivered and reported by the watch.
     async fn apply(&self, namespace: &str, text: &str, change: serde_json::Value) {
+        let skill = self.deliver(namespace, text, &change);
+        self.take(Event::Apply(skill.clone()));
+        self.is_read(&skill).await;
+    }
+
+    /// An event of the watch over all Skills.
+    fn take(&self, event: Event<Skill>) {
+        take_skill(&self.shared, None, event, |skill| self.artifacts.want(skill));
+    }
+
+    /// Waits until the content in service is known.
+    async fn is_read(&self, skill: &Skill) {
+        let wanted = InService::of(skill);
+        let mut changes = self.shared.changes();
+        let known = changes.wait_for(|_| {
+            self.artifacts
+                .summary(skill, None)
+                .map(|summary| summary.in_service.clone())
+                == wanted
+        });
+        let known = tokio::time::timeout(std::time::Duration::from_secs(20), known).await;
+        assert!(known.is_ok(), "the content of {wanted:?} is not read");
+    }
+
+    /// A Skill `s` of a namespace whose content is `text`, with its ConfigMaps delivered, as the watch would report it.
+    fn deliver(&self, namespace: &str, text: &str, change: &serde_json::Value) -> Skill {
         let id = SkillRef {
             namespace: namespace.to_owned(),
             name: "s".to_owned(),
@@ -120,20 +149,7 @@ impl Cluster {
                 .unwrap()
                 .extend(value.as_object().unwrap().clone());
         }
-        let skill = trim(serde_json::from_value(skill).unwrap());
-        self.artifacts.want(&skill);
-        self.shared
-            .write(|world| world.skills.take(None, Event::Apply(skill.clone())));
-        let mut changes = self.shared.changes();
-        let known = changes.wait_for(|_| {
-            self.artifacts
-                .summary(&skill)
-                .is_some_and(|summary| summary.in_service.digest == artifact.digest)
-        });
-        tokio::time::timeout(std::time::Duration::from_mins(1), known)
-            .await
-            .unwrap()
-            .unwrap();
+        trim(serde_json::from_value(skill).unwrap())
     }
 
     fn view(&self, sees: Option<&str>) -> Arc<View> {
@@ -148,6 +164,33 @@ impl Cluster {
         let views = [self.view(Some("a")), self.view(Some("b")), self.view(None)];
         (views, (self.views.counts.built.get(), self.views.counts.patched.get()))
     }
+}
+
+/// A request that meets a replica between the watch's event and the start of the reading is told to try again, not that the
+/// skill is gone.
+#[tokio::test]
+async fn a_skill_is_being_read_from_the_moment_that_the_watch_reports_it() {
+    let cluster = Cluster::start().await;
+    let id = SkillRef {
+        namespace: "a".to_owned(),
+        name: "s".to_owned(),
+    };
+    assert!(!cluster.artifacts.is_being_read(&id), "nobody has heard of it");
+    let skill = cluster.deliver("a", "one", &json!({}));
+    take_skill(&cluster.shared, None, Event::Apply(skill.clone()), |_| ());
+    assert!(
+        cluster.artifacts.is_being_read(&id),
+        "reported, and nothing has begun to read it"
+    );
+    cluster.artifacts.want(&skill);
+    cluster.is_read(&skill).await;
+    assert!(!cluster.artifacts.is_being_read(&id), "known");
+    let broken = cluster.deliver("b", "two", &json!({"status": {"artifact": null}}));
+    cluster.take(Event::Apply(broken.clone()));
+    assert!(
+        !cluster.artifacts.is_being_read(&reference(&broken)),
+        "it has no content"
+    );
 }
 
 #[tokio::test]
@@ -174,7 +217,7 @@ async fn a_change_costs_what_it_touches() {
     );
     assert_eq!(cluster.shared.seen(), "9");
 
-    // A label that no runtime asks for, and settings of another runtime.
+    // A label that no runtime selects, and settings of another runtime.
     cluster
         .apply("a", "one", json!({"metadata": {"labels": {"l": "x"}}}))
         .await;
@@ -186,7 +229,7 @@ async fn a_change_costs_what_it_touches() {
     let (after, counts) = cluster.look();
     assert_eq!((same(&after), counts), ([true; 3], (3, 0)));
 
-    // New content: whoever sees the skill gets a new view, from the old one.
+    // New content: callers that see the skill get a new view, made from the old one.
     cluster
         .apply("a", "three", json!({"metadata": {"labels": {"l": "x"}}}))
         .await;
@@ -218,7 +261,7 @@ async fn content_that_was_swapped_is_in_no_view() {
     cluster.apply("a", "one", json!({})).await;
     cluster.apply("b", "two", json!({})).await;
     let name = cluster.view(Some("a")).skills.values().next().unwrap().digest.clone();
-    // A hub that starts now reads what is there: in the place of a's ConfigMap is b's text, made to fit a's name.
+    // A hub that starts now reads the current objects: a's ConfigMap was replaced by b's text under a's name.
     let fresh = Cluster::start().await;
     {
         let maps = lock(&cluster.maps);
@@ -239,11 +282,58 @@ async fn content_that_was_swapped_is_in_no_view() {
         .shared
         .read(|world| world.skills.get("a", "s").cloned())
         .unwrap();
-    fresh.artifacts.want(&skill);
-    fresh
-        .shared
-        .write(|world| world.skills.take(None, Event::Apply((*skill).clone())));
+    fresh.take(Event::Apply((*skill).clone()));
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     assert!(fresh.view(None).skills.is_empty());
     assert!(fresh.artifacts.content(&reference(&skill), &name).await.is_err());
+}
+
+#[tokio::test]
+async fn an_edit_that_a_new_list_reports_is_read() {
+    let cluster = Cluster::start().await;
+    cluster.apply("a", "one", json!({})).await;
+    // The watch broke, the Skill was edited, and everything is listed again.
+    let edited = cluster.deliver("a", "two", &json!({}));
+    cluster.take(Event::Init);
+    cluster.take(Event::InitApply(edited.clone()));
+    // The next page of the list takes a while.
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    cluster.take(Event::InitDone);
+    cluster.is_read(&edited).await;
+}
+
+#[tokio::test]
+async fn a_hub_that_starts_reads_every_revision_that_a_status_names() {
+    let cluster = Cluster::start().await;
+    let before = cluster.deliver("a", "one", &json!({}));
+    let status = before.status.clone().unwrap();
+    let artifact = status.artifact.unwrap();
+    let earlier = json!({"revision": artifact.revision, "digest": artifact.digest, "configMaps": status.config_maps});
+    let edited = cluster.deliver("a", "two", &json!({"status": {"earlier": [earlier]}}));
+    cluster.take(Event::Apply(edited.clone()));
+    cluster.is_read(&edited).await;
+    let id = reference(&edited);
+    let known = || {
+        let earlier = &edited.status.as_ref().unwrap().earlier[0];
+        cluster.artifacts.summary(&edited, Some(earlier))
+    };
+    let mut changes = cluster.shared.changes();
+    let read = changes.wait_for(|_| known().is_some());
+    let read = tokio::time::timeout(std::time::Duration::from_secs(20), read)
+        .await
+        .is_ok();
+    assert!(read, "the earlier revision is not read");
+    assert_eq!(known().unwrap().in_service.digest, artifact.digest);
+    assert!(cluster.artifacts.content(&id, &artifact.digest).await.is_ok());
+    // However many edits come, it stays known while it serves.
+    for text in ["three", "four", "five", "six", "seven", "eight"] {
+        let edited = cluster.deliver(
+            "a",
+            text,
+            &json!({"status": {"earlier": edited.status.as_ref().unwrap().earlier}}),
+        );
+        cluster.take(Event::Apply(edited.clone()));
+        cluster.is_read(&edited).await;
+    }
+    assert!(known().is_some(), "it was forgotten while it serves");
 }

@@ -1,10 +1,14 @@
 //! From the API server to the world: one watch per kind and scope.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::future;
 use std::sync::{Arc, RwLock};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
+use knack_api::{Skill, SkillRuntime};
+use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as start};
@@ -13,11 +17,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::settings::HubSettings;
 use super::world::{Change, World, trim};
-use crate::api::{Skill, SkillRuntime};
+use crate::api_call::call;
+use crate::environments;
 
-/// Load balancers drop idle watches, one at 240 s; asking anew after 200 s notices.
+/// Load balancers drop idle watches, one at 240 s; a new request after 200 s notices it.
 pub(super) const WATCH_TIMEOUT_SECONDS: u32 = 200;
 
 /// The world, and a number that grows with every change of it.
@@ -43,17 +47,15 @@ impl Shared {
         read(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Changes the world; `change` says what that changes for readers.
-    pub fn write(&self, change: impl FnOnce(&mut World) -> Option<Change>) {
-        let version = {
-            let mut world = self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let change = change(&mut world);
-            change.map(|change| world.log.note(change))
-        };
-        if let Some(new) = version {
-            // Of two writers the second may be here first.
-            self.version.send_modify(|version| *version = new.max(*version));
-        }
+    /// Applies a change to the world; `change` says what differs for readers. Returns what it said.
+    pub fn write(&self, change: impl FnOnce(&mut World) -> Option<Change>) -> Option<Change> {
+        let mut world = self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let change = change(&mut world)?;
+        let new = world.log.note(change.clone());
+        drop(world);
+        // Of two writers the second may be here first.
+        self.version.send_modify(|version| *version = new.max(*version));
+        Some(change)
     }
 
     /// Highest resourceVersion of any Skill that this replica has seen.
@@ -67,54 +69,135 @@ impl Shared {
     }
 }
 
+/// What is watched.
+#[derive(Debug, Clone, Default)]
+pub struct Watching {
+    /// Namespace of the release.
+    pub namespace: String,
+    /// Namespaces whose Skills and SkillRuntimes are watched; empty: all.
+    pub watch_namespaces: BTreeSet<String>,
+    /// Namespaces where code runs, watched too.
+    pub runtime_namespaces: BTreeSet<String>,
+    /// Whether builders say what they know of environments of packages.
+    pub packages: bool,
+}
+
 /// How many watches there are per kind.
-pub fn lists(settings: &HubSettings) -> usize {
+pub fn lists(settings: &Watching) -> usize {
     scopes(settings).len()
 }
 
-fn scopes(settings: &HubSettings) -> Vec<Option<String>> {
-    if settings.watch_namespaces.is_empty() {
-        return vec![None];
+fn scopes(settings: &Watching) -> Vec<Option<String>> {
+    match namespaces(settings) {
+        None => vec![None],
+        Some(namespaces) => namespaces.into_iter().map(Some).collect(),
     }
-    let mut all = settings.watch_namespaces.clone();
-    all.extend(settings.runtime_namespaces.iter().cloned());
-    all.into_iter().map(Some).collect()
 }
 
-/// Starts all watches. `on_skill` hears of every Skill that came or changed.
+/// The namespaces that are watched; `None`: all.
+pub fn namespaces(settings: &Watching) -> Option<Vec<String>> {
+    let watched = &settings.watch_namespaces;
+    (!watched.is_empty()).then(|| watched.union(&settings.runtime_namespaces).cloned().collect())
+}
+
+/// Starts all watches. `on_skill` is called for every Skill that is new or changed, once it is in the world.
 pub fn spawn(
     client: &Client,
-    settings: &HubSettings,
+    settings: &Watching,
     shared: &Arc<Shared>,
     on_skill: impl Fn(&Skill) + Clone + Send + Sync + 'static,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for scope in scopes(settings) {
-        let (world, on_skill) = (Arc::clone(shared), on_skill.clone());
-        let of = scope.clone();
-        let skills = api::<DeserializeGuard<Skill>>(client, scope.as_deref());
-        tasks.spawn(follow(skills, "Skill", move |event| {
-            let Some(event) = decoded(event, "Skill") else { return };
-            let event = map(event, trim);
-            if let Event::Apply(skill) | Event::InitApply(skill) = &event {
-                on_skill(skill);
-            }
-            world.write(|world| world.skills.take(of.as_deref(), event));
-        }));
+        let skills = api(client, scope.as_deref());
+        tasks.spawn(follow_skills(
+            skills,
+            scope.clone(),
+            Arc::clone(shared),
+            on_skill.clone(),
+        ));
         let (world, of) = (Arc::clone(shared), scope.clone());
         let runtimes = api::<DeserializeGuard<SkillRuntime>>(client, scope.as_deref());
         tasks.spawn(follow(runtimes, "SkillRuntime", move |event| {
             if let Some(event) = decoded(event, "SkillRuntime") {
                 world.write(|world| world.runtimes.take(of.as_deref(), event));
             }
+            future::ready(())
+        }));
+    }
+    if settings.packages {
+        let (client, world, namespace) = (client.clone(), Arc::clone(shared), settings.namespace.clone());
+        tasks.spawn(environments::follow(client, namespace, move |records| {
+            world.write(|world| {
+                let has_changed = *world.environments != records;
+                world.environments = Arc::new(records);
+                has_changed.then_some(Change::All)
+            });
         }));
     }
     let world = Arc::clone(shared);
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
     tasks.spawn(follow(namespaces, "Namespace", move |event| {
         world.write(|world| world.take_namespace(event));
+        future::ready(())
     }));
     tasks
+}
+
+/// Follows the Skills of a scope.
+async fn follow_skills(
+    api: Api<DeserializeGuard<Skill>>,
+    scope: Option<String>,
+    shared: Arc<Shared>,
+    on_skill: impl Fn(&Skill) + Clone,
+) {
+    follow(api.clone(), "Skill", |event| {
+        let is_init = matches!(event, Event::Init);
+        if let Some(event) = decoded(event, "Skill") {
+            take_skill(&shared, scope.as_deref(), map(event, trim), &on_skill);
+        }
+        let (api, shared, scope) = (api.clone(), Arc::clone(&shared), scope.clone());
+        async move {
+            if is_init {
+                note_revision(&api, &shared, scope.as_deref()).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// Notes how new the list is that comes next. Its objects do not tell: the newest one may be deleted.
+async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scope: Option<&str>) {
+    let listed = call(
+        || "list Skills".to_owned(),
+        api.list_metadata(&ListParams::default().limit(1)),
+    )
+    .await;
+    match listed {
+        Ok(list) => {
+            let revision = list.metadata.resource_version.unwrap_or_default();
+            shared.write(|world| {
+                world.skills.list_has(scope, revision);
+                None
+            });
+        }
+        // The list that follows asks the same server, and says aloud that it fails.
+        Err(error) => tracing::debug!(%error, "it is not known how new the list of Skills is"),
+    }
+}
+
+/// Applies an event of the watch over `scope`, and then calls `on_skill` for what it changed. In this order: a reader of
+/// artifacts gives up a revision that the world does not name.
+pub(super) fn take_skill(shared: &Shared, scope: Option<&str>, event: Event<Skill>, on_skill: impl Fn(&Skill)) {
+    let change = shared.write(|world| world.skills.take(scope, event));
+    let changed: Vec<Arc<Skill>> = shared.read(|world| match &change {
+        None => Vec::new(),
+        Some(Change::Skill(id)) => world.skills.get(&id.namespace, &id.name).cloned().into_iter().collect(),
+        Some(Change::All | Change::Runtime(_)) => world.skills.iter().cloned().collect(),
+    });
+    for skill in &changed {
+        on_skill(skill);
+    }
 }
 
 fn api<K>(client: &Client, scope: Option<&str>) -> Api<K>
@@ -127,16 +210,18 @@ where
     }
 }
 
-/// Follows one watch for ever. Errors are told and tried again with a growing pause; a missing CRD is such an error.
-async fn follow<K>(api: Api<K>, kind: &'static str, mut take: impl FnMut(Event<K>))
+/// Follows one watch without end; the next event is asked for when `take` is done with one. Errors are logged and retried
+/// with a growing pause; a missing CRD is such an error.
+async fn follow<K, Done>(api: Api<K>, kind: &'static str, mut take: impl FnMut(Event<K>) -> Done)
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    Done: Future<Output = ()>,
 {
     let config = Config::default().timeout(WATCH_TIMEOUT_SECONDS);
     let mut events = start(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => take(event),
+            Ok(event) => take(event).await,
             Err(watcher::Error::InitialListFailed(error)) => {
                 tracing::warn!(kind, %error, "objects cannot be listed; is the CRD installed and may the hub read it?");
             }
@@ -145,13 +230,14 @@ where
     }
 }
 
-/// An object that this version cannot read (a newer one wrote it) is left as it was known; it must not end the watch.
+/// An object that this version cannot decode (a newer one wrote it) keeps its last known state; it must not end the
+/// watch.
 fn decoded<K>(event: Event<DeserializeGuard<K>>, kind: &'static str) -> Option<Event<K>> {
     let read = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(invalid) => {
             let (namespace, name) = (invalid.metadata.namespace, invalid.metadata.name);
-            tracing::warn!(kind, ?namespace, ?name, error = %invalid.error, "an object cannot be read; it stays as it was");
+            tracing::warn!(kind, ?namespace, ?name, error = %invalid.error, "an object cannot be decoded; its last readable state stays in use");
             None
         }
     };
@@ -171,5 +257,43 @@ fn map<K>(event: Event<K>, change: impl Fn(K) -> K) -> Event<K> {
         Event::InitApply(object) => Event::InitApply(change(object)),
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::RawQuery;
+    use axum::response::{IntoResponse as _, Response};
+    use axum::routing::get;
+    use axum::{Json, Router};
+
+    use super::*;
+
+    /// An API server without Skills, at revision 500.
+    async fn skills(RawQuery(query): RawQuery) -> Response {
+        if query.unwrap_or_default().contains("watch=true") {
+            return future::pending().await;
+        }
+        Json(serde_json::json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillList", "metadata": {"resourceVersion": "500"}, "items": [],
+        }))
+        .into_response()
+    }
+
+    #[tokio::test]
+    async fn a_list_is_as_new_as_the_server_says_though_its_newest_skill_is_deleted() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().route("/apis/knack.dev/v1alpha1/skills", get(skills));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let shared = Arc::new(Shared::default());
+        let mut changes = shared.changes();
+        let following = tokio::spawn(follow_skills(Api::all(client), None, Arc::clone(&shared), |_| {}));
+        let listed = changes.wait_for(|_| shared.read(|world| world.skills.is_complete(1)));
+        let listed = tokio::time::timeout(std::time::Duration::from_mins(1), listed).await;
+        assert!(listed.is_ok(), "nothing was listed");
+        assert_eq!(shared.seen(), "500");
+        following.abort();
     }
 }

@@ -1,22 +1,23 @@
-//! What the hub knows of the cluster: an index fed by watch events, and what changed in it lately. Pure.
+//! The hub's copy of the cluster: an index fed by watch events, and the latest changes of it. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use knack_api::skill::Source;
+use knack_api::{Skill, SkillRuntime, SkillStatus};
+use knack_hub_api::RuntimeName;
+use knack_packages::Records;
 use knack_skill::model::SkillRef;
+use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
-use crate::api::skill::Source;
-use crate::api::vocabulary::CONDITION_READY;
-use crate::api::{Skill, SkillRuntime, SkillStatus};
-use crate::hub_api::RuntimeName;
 use crate::selection::NamespaceLabels;
 
 /// Namespace and name.
 pub type Key = (String, String);
 
-/// What an event changed of what is served.
+/// What an event changed of the served content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// One Skill.
@@ -28,7 +29,7 @@ pub enum Change {
 }
 
 /// An object of which an event may change nothing that is served.
-pub trait Watched: ResourceExt {
+pub trait ServedObject: ResourceExt {
     /// Whether two states of it are served differently.
     fn differs(&self, other: &Self) -> bool;
 
@@ -36,7 +37,7 @@ pub trait Watched: ResourceExt {
     fn changed(&self) -> Change;
 }
 
-impl Watched for Skill {
+impl ServedObject for Skill {
     /// Conditions, verdicts of runtimes and versions are left out: [`trim`] has dropped them.
     fn differs(&self, other: &Self) -> bool {
         self.metadata.uid != other.metadata.uid
@@ -54,8 +55,8 @@ impl Watched for Skill {
     }
 }
 
-impl Watched for SkillRuntime {
-    /// Of the status only what the controller has judged; the hub's own counts are served nowhere.
+impl ServedObject for SkillRuntime {
+    /// Of the status only the controller's verdict; the hub's own counts are not served.
     fn differs(&self, other: &Self) -> bool {
         let judged = |runtime: &Self| {
             let status = runtime.status.clone().unwrap_or_default();
@@ -116,12 +117,29 @@ impl ChangeLog {
 #[derive(Debug)]
 pub struct Kind<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    /// Objects of lists that are being read, by what is listed (a namespace, or all).
-    pending: BTreeMap<Option<String>, BTreeMap<Key, Arc<K>>>,
+    /// Lists that are being read, by what is listed (a namespace, or all).
+    pending: BTreeMap<Option<String>, Listing<K>>,
     /// Lists that were read to their end at least once.
     complete: usize,
-    /// Highest resourceVersion seen, of deletions too.
+    /// Highest resourceVersion seen, of deletions and of lists too.
     seen: String,
+}
+
+/// A list that is being read.
+#[derive(Debug)]
+struct Listing<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// Highest resourceVersion that is known to be in it.
+    seen: String,
+}
+
+impl<K> Default for Listing<K> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            seen: "0".to_owned(),
+        }
+    }
 }
 
 impl<K> Default for Kind<K> {
@@ -135,37 +153,39 @@ impl<K> Default for Kind<K> {
     }
 }
 
-impl<K: Watched> Kind<K> {
-    /// Takes an event of the watch over `scope` (a namespace; `None`: all). Returns what it changed of what is served.
+impl<K: ServedObject> Kind<K> {
+    /// Applies an event of the watch over `scope` (a namespace; `None`: all). Returns what it changed of the served
+    /// content.
     pub fn take(&mut self, scope: Option<&str>, event: Event<K>) -> Option<Change> {
         match event {
             Event::Init => {
-                self.pending.insert(scope.map(str::to_owned), BTreeMap::new());
+                self.pending.insert(scope.map(str::to_owned), Listing::default());
                 None
             }
             Event::InitApply(object) => {
-                self.note(&object);
-                let pending = self.pending.entry(scope.map(str::to_owned)).or_default();
-                pending.insert(key(&object), Arc::new(object));
+                let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
+                raise(&mut listing.seen, object.resource_version());
+                listing.objects.insert(key(&object), Arc::new(object));
                 None
             }
             Event::InitDone => {
-                let listed = self.pending.remove(&scope.map(str::to_owned)).unwrap_or_default();
+                let listing = self.pending.remove(&scope.map(str::to_owned)).unwrap_or_default();
                 self.objects
                     .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
-                self.objects.extend(listed);
+                self.objects.extend(listing.objects);
+                raise(&mut self.seen, Some(listing.seen));
                 self.complete += 1;
                 Some(Change::All)
             }
             Event::Apply(object) => {
-                self.note(&object);
+                raise(&mut self.seen, object.resource_version());
                 let object = Arc::new(object);
                 let before = self.objects.insert(key(&*object), Arc::clone(&object));
                 let same = before.is_some_and(|before| !before.differs(&object));
                 (!same).then(|| object.changed())
             }
             Event::Delete(object) => {
-                self.note(&object);
+                raise(&mut self.seen, object.resource_version());
                 self.objects.remove(&key(&object)).map(|_| object.changed())
             }
         }
@@ -192,12 +212,19 @@ impl<K: Watched> Kind<K> {
         &self.seen
     }
 
-    fn note(&mut self, object: &K) {
-        if let Some(version) = object.resource_version()
-            && (version.len(), version.as_str()) > (self.seen.len(), self.seen.as_str())
-        {
-            self.seen = version;
-        }
+    /// The list over `scope` that is being read has everything up to a resourceVersion.
+    pub fn list_has(&mut self, scope: Option<&str>, version: String) {
+        let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
+        raise(&mut listing.seen, Some(version));
+    }
+}
+
+/// Raises the highest resourceVersion seen.
+fn raise(seen: &mut String, version: Option<String>) {
+    if let Some(version) = version
+        && (version.len(), version.as_str()) > (seen.len(), seen.as_str())
+    {
+        *seen = version;
     }
 }
 
@@ -214,6 +241,8 @@ pub struct World {
     pub runtimes: Kind<SkillRuntime>,
     /// Labels of namespaces.
     pub namespaces: Arc<NamespaceLabels>,
+    /// What is known of environments of packages.
+    pub environments: Arc<Records>,
     /// What changed lately.
     pub log: ChangeLog,
     /// Namespaces of a list that is being read.
@@ -228,7 +257,7 @@ impl World {
         self.runtimes.get(&name.namespace, &name.name)
     }
 
-    /// Takes an event about namespaces. Returns what it changed of what is served.
+    /// Applies an event about namespaces. Returns what it changed of the served content.
     pub fn take_namespace<K: ResourceExt>(&mut self, event: Event<K>) -> Option<Change> {
         let has_changed = match event {
             Event::Init => {
@@ -278,7 +307,7 @@ impl World {
     }
 }
 
-/// A Skill without what the hub does not read.
+/// A Skill without the fields that the hub does not read.
 pub fn trim(mut skill: Skill) -> Skill {
     skill.spec.source = Source::default();
     skill.metadata.managed_fields = None;
@@ -289,7 +318,9 @@ pub fn trim(mut skill: Skill) -> Skill {
         activation: status.activation,
         artifact: status.artifact,
         config_maps: status.config_maps,
+        earlier: status.earlier,
         inputs: status.inputs,
+        packages: status.packages,
         ..SkillStatus::default()
     });
     skill
@@ -309,7 +340,7 @@ mod tests {
                 resource_version: Some(version.to_owned()),
                 ..ObjectMeta::default()
             },
-            spec: crate::api::SkillRuntimeSpec::default(),
+            spec: knack_api::SkillRuntimeSpec::default(),
             status: None,
         }
     }
@@ -332,12 +363,15 @@ mod tests {
         kind.take(Some("a"), Event::Init);
         kind.take(Some("a"), Event::InitApply(runtime("a", "z", "6")));
         assert_eq!(
-            names(&kind),
-            ["a/x", "b/y"],
+            (names(&kind), kind.seen()),
+            (vec!["a/x".to_owned(), "b/y".to_owned()], "5"),
             "the old list serves until the new one is complete"
         );
         kind.take(Some("a"), Event::InitDone);
-        assert_eq!(names(&kind), ["a/z", "b/y"]);
+        assert_eq!(
+            (names(&kind), kind.seen()),
+            (vec!["a/z".to_owned(), "b/y".to_owned()], "6")
+        );
     }
 
     #[test]

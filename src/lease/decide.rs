@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use knack_vocabulary::ANNOTATION_ADDRESS;
 use tokio::time::Instant;
 
 use super::spread::Turn;
-use crate::api::vocabulary::ANNOTATION_ADDRESS;
 
-/// Who holds a Lease, as far as this process knows.
+/// The holder of a Lease, as far as this process has observed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct LeaseClaim {
     /// Identity of the holder, if there is one.
     pub holder: Option<String>,
     /// Where the holder answers, if it says so.
@@ -21,7 +21,7 @@ pub struct Claim {
     pub transitions: i32,
 }
 
-impl Claim {
+impl LeaseClaim {
     /// Whether this process holds the Lease at a moment.
     pub fn is_mine(&self, now: Instant) -> bool {
         self.mine_until.is_some_and(|until| now < until)
@@ -50,7 +50,7 @@ impl Observed {
         (self.seen, self.free_since) = (None, None);
     }
 
-    /// Since when the Lease may be taken, as far as it was looked at.
+    /// Since when the Lease may be taken, as far as this process has observed it.
     pub fn free_since(&self) -> Option<Instant> {
         self.free_since
     }
@@ -86,7 +86,7 @@ pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, no
         observed.seen = None;
         return Decision::Renew;
     }
-    // The version changes with every renewal, whatever the holder's clock says.
+    // The version changes with every renewal, independently of the holder's clock.
     let version = lease.and_then(|lease| lease.metadata.resource_version.clone());
     let since = match &observed.seen {
         Some((seen_holder, seen_version, since)) if *seen_holder == holder && *seen_version == version => *since,
@@ -129,9 +129,9 @@ pub(super) fn defer(
 }
 
 /// What a Lease object says about its holder.
-pub(super) fn foreign_claim(lease: &LeaseObject) -> Claim {
+pub(super) fn foreign_claim(lease: &LeaseObject) -> LeaseClaim {
     let spec = lease.spec.clone().unwrap_or_default();
-    Claim {
+    LeaseClaim {
         holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
         address: lease
             .metadata
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_lease_is_taken_when_it_stood_still_for_its_duration() {
+    fn a_foreign_lease_is_taken_when_it_was_not_renewed_for_its_duration() {
         let (start, mut observed) = (Instant::now(), Observed::default());
         for (seconds, version, expected) in [
             (0, "1", Decision::Wait),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_knows_when_to_look_again() {
+    fn a_standby_has_a_time_for_its_next_read() {
         let (start, mut observed) = (Instant::now(), Observed::default());
         assert_eq!(observed.expires(), None);
         decide(&mut observed, Some(&lease("other", "1")), "me", start);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_first_waits_for_those_who_are() {
+    fn later_candidates_wait_for_earlier_ones() {
         let (start, patience) = (Instant::now(), Duration::from_secs(3));
         for (turn, seconds, expected) in [
             (Turn::First, &[0][..], &[Decision::Take][..]),
@@ -222,7 +222,7 @@ mod tests {
                 .collect();
             assert_eq!(decided, expected, "{turn:?}");
         }
-        // Counted anew once somebody has held it in between.
+        // Counting restarts when the Lease was held in between.
         let mut observed = Observed::default();
         for (seconds, decision, expected) in [
             (0, Decision::Create, Decision::Wait),
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn a_claim_ends_by_the_own_clock() {
         let now = Instant::now();
-        let claim = Claim {
+        let claim = LeaseClaim {
             mine_until: Some(now + Duration::from_secs(1)),
-            ..Claim::default()
+            ..LeaseClaim::default()
         };
         assert!(claim.is_mine(now));
         assert!(!claim.is_mine(now + Duration::from_secs(1)));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
+use knack_vocabulary::ANNOTATION_ADDRESS;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
@@ -14,11 +15,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::decide::{Claim, Decision, Observed, decide, defer, foreign_claim};
+use super::decide::{Decision, LeaseClaim, Observed, decide, defer, foreign_claim};
 use super::spread::{Spread, Turn};
-use crate::api::vocabulary::ANNOTATION_ADDRESS;
 
-/// Which Lease, who we are, and how fast a dead holder is followed.
+/// Which Lease, the name of this process, and how soon a dead holder is replaced.
 #[derive(Debug, Clone)]
 pub struct LeaseSettings {
     /// Namespace of the Lease.
@@ -37,13 +37,14 @@ pub struct LeaseSettings {
     pub duration: Duration,
     /// Pause between renewals; a third of the duration or less.
     pub interval: Duration,
-    /// Pause between looks at a foreign Lease, unless somebody asks for it ([`Nudge`]); half of the duration or less.
+    /// Pause between reads of a Lease that another process holds, unless a [`LookRequest`] asks for one; half of the duration
+    /// or less.
     pub standby: Duration,
-    /// By which a standby is asked to look now.
-    pub nudge: Nudge,
-    /// Which of the replicas should have it; absent: whoever comes first.
+    /// Asks a standby to read the Lease now.
+    pub look_request: LookRequest,
+    /// Which replica should hold it; absent: the first that takes it.
     pub spread: Option<Spread>,
-    /// Whether it is wanted at this moment: a holder who wants it no more gives it back. Absent: always.
+    /// Whether the Lease is wanted at this moment: a holder that no longer wants it releases it. Absent: always.
     pub wanted: Option<watch::Receiver<bool>>,
 }
 
@@ -60,7 +61,7 @@ impl LeaseSettings {
             duration: Duration::from_secs(15),
             interval: Duration::from_secs(3),
             standby: Duration::from_secs(3),
-            nudge: Nudge::default(),
+            look_request: LookRequest::default(),
             spread: None,
             wanted: None,
         }
@@ -76,17 +77,17 @@ impl LeaseSettings {
     }
 }
 
-/// Shortest pause between two looks at a foreign Lease, however many ask for it.
-const NUDGE_PAUSE: Duration = Duration::from_secs(1);
+/// Shortest pause between two reads of a Lease that another process holds, however many requests arrive.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a look at a Lease and its taking may last at a loaded API server, before another replica takes it.
+/// Time allowed for reading and taking a Lease at a loaded API server, before the next replica tries.
 const LOOK_MARGIN: Duration = Duration::from_secs(5);
 
-/// Makes a standby look at its Lease soon: somebody needs the holder now, and it may be gone.
+/// Makes a standby read its Lease soon: a caller needs the holder now, and the holder may be gone.
 #[derive(Debug, Clone, Default)]
-pub struct Nudge(Arc<Notify>);
+pub struct LookRequest(Arc<Notify>);
 
-impl Nudge {
+impl LookRequest {
     /// Asks for a look within a second.
     pub fn look(&self) {
         self.0.notify_one();
@@ -100,7 +101,7 @@ async fn is_wanted(wanted: Option<&mut watch::Receiver<bool>>, expected: bool) {
         None => expected,
     };
     if !is_so {
-        // It is always wanted; or whoever wanted it is gone, and the shutdown is on its way.
+        // Always wanted; or the task that decides it is gone, and the shutdown has begun.
         std::future::pending::<()>().await;
     }
 }
@@ -111,33 +112,37 @@ pub struct Lease {
     api: Api<LeaseObject>,
     settings: LeaseSettings,
     observed: Observed,
-    /// The Lease as this process has written it last: a renewal begins with it, and asks only if somebody was faster.
+    /// The Lease as this process wrote it last: a renewal starts from it, and reads the Lease only after a conflict.
     written: Option<LeaseObject>,
-    claim: watch::Sender<Claim>,
+    /// It was ours, and the API server has not yet heard that it is free.
+    is_being_released: bool,
+    claim: watch::Sender<LeaseClaim>,
 }
 
 impl Lease {
-    /// A Lease, and the channel that tells who holds it.
-    pub fn new(client: Client, settings: LeaseSettings) -> (Self, watch::Receiver<Claim>) {
-        let (claim, receiver) = watch::channel(Claim::default());
+    /// A Lease, and the channel that reports its holder.
+    pub fn new(client: Client, settings: LeaseSettings) -> (Self, watch::Receiver<LeaseClaim>) {
+        let (claim, receiver) = watch::channel(LeaseClaim::default());
         let api = Api::namespaced(client, &settings.namespace);
         let lease = Self {
             api,
             settings,
             observed: Observed::default(),
             written: None,
+            is_being_released: false,
             claim,
         };
         (lease, receiver)
     }
 
-    /// Looks once: creates, takes, renews or leaves the Lease, and tells the channel. `Ok(true)`: it is ours.
-    /// Errors are those of the API server or a timeout; a claim that runs out meanwhile ends by its own clock.
+    /// One step: creates, takes, renews or leaves the Lease, and reports to the channel. `Ok(true)`: this process holds
+    /// it. Errors are those of the API server or a timeout; a claim that expires meanwhile ends by the local clock.
     pub async fn step(&mut self) -> Result<bool, kube::Error> {
         // Counted from before the call: what the server saw later can only end later.
         let started = Instant::now();
         if let Some(known) = self.written.take() {
-            // Still ours as far as we know: one call instead of two. Of two writers one loses, and then looks.
+            // Still ours as far as we know: one call instead of two. Of two writers one gets a conflict, and then
+            // reads.
             let object = self.object(Some(known));
             let params = PostParams::default();
             let call = self.api.replace(&self.settings.name, &params, &object);
@@ -169,7 +174,7 @@ impl Lease {
         match (written, current) {
             (Some(written), _) => self.hold(written, started),
             (None, Some(current)) => self.tell(foreign_claim(&current)),
-            (None, None) => self.tell(Claim::default()),
+            (None, None) => self.tell(LeaseClaim::default()),
         }
         Ok(is_ours)
     }
@@ -178,17 +183,18 @@ impl Lease {
     fn hold(&mut self, written: LeaseObject, started: Instant) {
         // A tenth earlier than others may take it: they count from when they saw the renewal, which is later.
         let margin = self.settings.duration / 10;
-        let claim = Claim {
+        let claim = LeaseClaim {
             mine_until: Some(started + self.settings.duration - margin),
             ..foreign_claim(&written)
         };
         self.written = Some(written);
+        self.is_being_released = false;
         self.observed.forget();
         self.tell(claim);
     }
 
     /// Waits until the Lease is ours.
-    pub async fn acquire(&mut self) -> Claim {
+    pub async fn acquire(&mut self) -> LeaseClaim {
         loop {
             match self.step().await {
                 Ok(true) => return self.claim.borrow().clone(),
@@ -199,13 +205,11 @@ impl Lease {
         }
     }
 
-    /// Between two looks at a foreign Lease: until the next is due, one runs out, or somebody asks for it.
+    /// Between two reads of a Lease that another process holds: until the next is due, the Lease expires, or a request to look
+    /// arrives.
     async fn pause(&self) {
         let now = Instant::now();
-        let (due, soonest) = (
-            now + self.settings.standby,
-            now + NUDGE_PAUSE.min(self.settings.standby),
-        );
+        let (due, soonest) = (now + self.settings.standby, now + LOOK_PAUSE.min(self.settings.standby));
         let free = self.observed.free_since();
         let ends = [
             self.observed.expires(),
@@ -219,7 +223,7 @@ impl Lease {
             () = sleep_until(due) => {}
             () = async {
                 tokio::select! {
-                    () = self.settings.nudge.0.notified() => {}
+                    () = self.settings.look_request.0.notified() => {}
                     // It may be this one's turn now.
                     () = self.peers_change(), if free.is_some() => {}
                 }
@@ -253,7 +257,7 @@ impl Lease {
                     pause = self.settings.interval / 5;
                     self.log(&error);
                     if !self.claim.borrow().is_mine(Instant::now()) {
-                        self.tell(Claim::default());
+                        self.tell(LeaseClaim::default());
                         return;
                     }
                 }
@@ -261,7 +265,7 @@ impl Lease {
         }
     }
 
-    /// Acquires and renews until told to stop; then releases, so that another one need not wait.
+    /// Acquires and renews until cancelled; then releases, so that another replica need not wait.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut wanted = self.settings.wanted.clone();
         let forever = async {
@@ -287,13 +291,14 @@ impl Lease {
         self.release().await;
     }
 
-    /// Gives the Lease back, if it is ours.
+    /// Gives the Lease back, if it is ours. A release that was dropped on its way is taken up by the next one.
     pub async fn release(&mut self) {
-        if !self.claim.borrow().is_mine(Instant::now()) {
+        if !self.is_being_released && !self.claim.borrow().is_mine(Instant::now()) {
             return;
         }
-        self.tell(Claim::default());
+        self.tell(LeaseClaim::default());
         self.written = None;
+        self.is_being_released = true;
         let released = async {
             loop {
                 let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
@@ -315,6 +320,7 @@ impl Lease {
         if let Err(error) = self.call(released).await {
             self.log(&error);
         }
+        self.is_being_released = false;
     }
 
     /// What we write over the current object: a replace with its resourceVersion, so that of two takers one loses.
@@ -334,7 +340,8 @@ impl Lease {
         let address = address.map(|address| (ANNOTATION_ADDRESS.to_owned(), address.clone()));
         let annotations = object.metadata.annotations.get_or_insert_with(BTreeMap::new);
         annotations.extend(address.chain(self.settings.annotations.clone()));
-        // Written with every renewal: a Lease of an earlier version has none, and one of an owner made anew has the old one's.
+        // Written with every renewal: a Lease of an earlier version has none, and an owner that was deleted and created
+        // again has another uid.
         if let Some(owner) = &self.settings.owner {
             object.metadata.owner_references = Some(vec![owner.clone()]);
         }
@@ -370,7 +377,7 @@ impl Lease {
         })
     }
 
-    fn tell(&self, claim: Claim) {
+    fn tell(&self, claim: LeaseClaim) {
         self.claim.send_if_modified(|current| {
             let changed = *current != claim;
             *current = claim;

@@ -45,7 +45,8 @@ pub fn replica_of(identity: &str) -> &str {
 /// The replicas, as one of them sees them.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    /// Names of those that get traffic; `None`: nobody knows, so each takes what it finds and keeps it.
+    /// Names of the replicas that get traffic; `None`: unknown, so each takes the Leases that it finds free and keeps
+    /// them.
     ready: Option<BTreeSet<String>>,
     /// Since when they are these.
     since: Instant,
@@ -63,7 +64,7 @@ impl Default for Peers {
     }
 }
 
-/// When a replica may take a Lease that nobody holds.
+/// When a replica may take a Lease that has no holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// At once.
@@ -126,9 +127,9 @@ impl Peers {
 /// Makes a Lease one of many that are spread over replicas.
 #[derive(Debug, Clone)]
 pub struct Spread {
-    /// Name of this replica, as its peers know it.
+    /// Name of this replica, as its peers use it.
     pub replica: String,
-    /// What stands for the Lease, the same at all replicas.
+    /// The key of the Lease in the hash, the same at all replicas.
     pub lease: String,
     /// The replicas.
     pub peers: watch::Receiver<Peers>,

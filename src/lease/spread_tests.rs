@@ -70,7 +70,7 @@ fn only_what_a_replica_held_moves_when_it_goes_and_only_what_it_wins_when_it_com
 }
 
 #[test]
-fn the_winner_does_not_depend_on_who_asks_or_in_which_order() {
+fn the_winner_does_not_depend_on_the_replica_or_the_order() {
     let three = replicas(1, 3);
     for runtime in runtimes(50) {
         let forth = preferred(&runtime, three.iter().map(String::as_str));
@@ -96,7 +96,7 @@ fn whose_turn_it_is() {
         (&names[..], best, None, Turn::First),
         (&names, second, None, Turn::Later),
         (&names, last, None, Turn::Later),
-        // Whoever was killed is not waited for, though it still counts as ready.
+        // A killed replica is not waited for, though it still counts as ready.
         (&names, second, Some(best), Turn::First),
         (&names, last, Some(best), Turn::Later),
         // It was this very replica, restarted.

@@ -20,6 +20,8 @@ struct Server {
     version: u64,
     reads: usize,
     writes: usize,
+    /// How long an answer takes.
+    delay: Duration,
 }
 
 type Shared = Arc<Mutex<Server>>;
@@ -57,6 +59,8 @@ async fn serve(State(server): State<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let body = (!bytes.is_empty()).then(|| serde_json::from_slice(&bytes).unwrap());
+    let delay = server.lock().unwrap_or_else(PoisonError::into_inner).delay;
+    tokio::time::sleep(delay).await;
     let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
     answer(&mut server, &parts.method, body)
 }
@@ -111,11 +115,11 @@ async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
 }
 
 #[tokio::test]
-async fn who_lost_the_lease_learns_it_by_the_refusal_and_a_nudge_finds_the_next_holder() {
+async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_holder() {
     let (client, server) = start().await;
     let (mut first, claim) = Lease::new(client.clone(), settings("first"));
     assert!(first.step().await.unwrap() && first.step().await.unwrap());
-    // Somebody else has taken it, whatever the first one believes.
+    // Another replica has taken it, whatever the first one believes.
     {
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lease = server.lease.clone().unwrap();
@@ -134,7 +138,7 @@ async fn who_lost_the_lease_learns_it_by_the_refusal_and_a_nudge_finds_the_next_
         standby: Duration::from_mins(5),
         ..settings("patient")
     };
-    let nudge = patient.nudge.clone();
+    let look_request = patient.look_request.clone();
     let (standby, mut claim) = Lease::new(client, patient);
     let stop = CancellationToken::new();
     let running = tokio::spawn(standby.run(stop.clone()));
@@ -145,7 +149,7 @@ async fn who_lost_the_lease_learns_it_by_the_refusal_and_a_nudge_finds_the_next_
         lease["spec"]["holderIdentity"] = Value::Null;
         server.lease = Some(lease);
     }
-    nudge.look();
+    look_request.look();
     let taken = claim.wait_for(|claim| claim.mine_until.is_some());
     tokio::time::timeout(Duration::from_secs(30), taken)
         .await
@@ -190,7 +194,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
         },
     );
     let mut running = vec![tokio::spawn(lease.run(stop.clone()))];
-    let mine = |claim: &Claim| claim.mine_until.is_some();
+    let mine = |claim: &LeaseClaim| claim.mine_until.is_some();
     let patience = Duration::from_mins(1);
     tokio::time::timeout(patience, held.wait_for(mine))
         .await
@@ -209,7 +213,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
     seen_by_other.send_modify(|peers| {
         peers.see(["a", "b"].map(str::to_owned).into(), tokio::time::Instant::now());
     });
-    // What is held is held, whoever should have it.
+    // A held Lease stays with its holder, even if another replica should have it.
     tokio::time::timeout(patience, taken.wait_for(|claim| claim.holder.is_some()))
         .await
         .unwrap()
@@ -236,7 +240,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
     for running in running {
         running.await.unwrap();
     }
-    // One that ends takes nothing, though nobody else is left.
+    // A replica that is ending takes nothing, even if no other is left.
     let alone = peers(&[other]);
     alone.send_modify(Peers::leave);
     let (leaving, mut none) = Lease::new(
@@ -252,4 +256,31 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
     assert!(never.is_err());
     stop.cancel();
     running.await.unwrap();
+}
+
+/// A hub that ends gives its idle runtimes to others first, and its Leases back at the end: the second may come while the
+/// first is under way.
+#[tokio::test]
+async fn a_shutdown_while_the_lease_is_given_back_gives_it_back() {
+    let (client, server) = start().await;
+    let (wanted, is_wanted) = watch::channel(true);
+    let shutdown = CancellationToken::new();
+    let (lease, mut claim) = Lease::new(
+        client,
+        LeaseSettings {
+            wanted: Some(is_wanted),
+            ..settings("a")
+        },
+    );
+    let task = tokio::spawn(lease.run(shutdown.clone()));
+    let is_mine = |claim: &LeaseClaim| claim.is_mine(tokio::time::Instant::now());
+    claim.wait_for(is_mine).await.unwrap();
+    server.lock().unwrap().delay = Duration::from_millis(300);
+    wanted.send_replace(false);
+    // Nobody here uses the runtime any more, and the API server has not heard of it.
+    claim.wait_for(|claim| !is_mine(claim)).await.unwrap();
+    shutdown.cancel();
+    task.await.unwrap();
+    let server = server.lock().unwrap();
+    assert_eq!(server.lease.as_ref().unwrap()["spec"].get("holderIdentity"), None);
 }

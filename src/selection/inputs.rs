@@ -1,10 +1,10 @@
-//! Inputs of templates: what a pin gives them, and what is missing where nobody else can give it.
+//! Inputs of templates: what a pin gives them, and which required ones have no other source.
 
+use knack_api::Skill;
+use knack_api::skill_runtime::SkillPin;
 use knack_skill::model::ActivationMode;
 
 use super::types::{Reason, Rejection};
-use crate::api::Skill;
-use crate::api::skill_runtime::SkillPin;
 
 /// What status says about a template that is served with these inputs in this mode. A request that names or loads a skill can give inputs;
 /// modes that put the body into requests by themselves have those of the pin only.
@@ -38,7 +38,7 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>, mode: Activatio
     (!missing.is_empty()).then(|| Rejection {
         reason: Reason::InputsMissing,
         message: format!(
-            "required inputs have no value in mode {}: {}; requests ask the model for them in place of the instructions; give values in \
+            "required inputs have no value in mode {}: {}; the model is asked for them and gets the instructions only then; give values in \
              spec.skillSelector.skills[].inputs of the runtime, or serve the skill as Listed or OnRequest",
             mode.as_str(),
             missing.join(", ")

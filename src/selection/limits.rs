@@ -1,17 +1,13 @@
 //! Ceilings and images: what a skill asks of a sandbox against what the runtime allows.
 
+use knack_api::shared::Resources;
+use knack_api::skill::SkillSandbox;
+use knack_api::{Quantity, SkillRuntime};
+
 use super::types::{Reason, Rejection, Scope};
-use crate::api::shared::Resources;
-use crate::api::skill::SkillSandbox;
-use crate::api::{Quantity, SkillRuntime};
 
-/// Wall-clock limit of one run where the runtime names none, seconds.
-pub const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
-/// Highest wall-clock limit where the runtime names none, seconds: the most that a dialect gives a run by itself.
-pub const DEFAULT_MAX_TIMEOUT_SECONDS: u64 = knack_skill::call::LITELLM_TIMEOUT_SECONDS;
-
-/// What of a skill's requests the runtime does not allow, if anything. Frontmatter requests are capped instead: their
-/// authors know no runtime.
+/// What a skill asks for in its spec and the runtime does not allow, if anything. What the frontmatter asks for is
+/// capped instead: its author does not know the runtime.
 pub(super) fn check(runtime: &SkillRuntime, asked: &SkillSandbox, scope: &Scope<'_>) -> Option<Rejection> {
     timeout(runtime, asked)
         .or_else(|| resources_allowed(runtime, asked.resources.as_ref()?).err())
@@ -24,11 +20,7 @@ pub(super) fn check(runtime: &SkillRuntime, asked: &SkillSandbox, scope: &Scope<
 }
 
 fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
-    let ceiling = runtime
-        .spec
-        .sandbox
-        .max_timeout_seconds
-        .unwrap_or(DEFAULT_MAX_TIMEOUT_SECONDS);
+    let (_, ceiling) = runtime.spec.sandbox.time_limits();
     let seconds = asked.timeout_seconds.filter(|seconds| *seconds > ceiling)?;
     Some(Rejection {
         reason: Reason::TimeoutOverCeiling,

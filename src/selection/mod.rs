@@ -1,15 +1,21 @@
 //! Which skills a runtime serves, to whom, how, and why not. Pure: controller (status) and hub (catalog, admission of
 //! executions) ask the same function.
 
+mod declared;
+mod earlier;
+#[cfg(test)]
+mod earlier_tests;
 mod inputs;
 mod limits;
-mod names;
+mod packages;
 mod select;
 #[cfg(test)]
 mod tests;
 mod types;
 
-pub use limits::{DEFAULT_MAX_TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS, image_allowed, resources_allowed};
-pub use names::name_owner;
+pub use declared::declared_packages;
+pub use earlier::{EarlierState, candidates, earlier_state, retained};
+pub use limits::{image_allowed, resources_allowed};
+pub use packages::{Asked, PackagesVerdict, Revision, asked, environment, packages, rules};
 pub use select::{namespaces_reached, reaches, select};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use knack_api::skill::RuntimesFrom;
+use knack_api::skill_runtime::{SkillPin, SkillSelector};
+use knack_api::skill_status::EarlierRevision;
+use knack_api::{Labels, Skill, SkillRuntime};
+use knack_hub_api::name_owner;
 use knack_skill::model::ActivationMode;
 use kube::ResourceExt as _;
 
+use super::earlier;
 use super::limits;
-use super::names::name_owner;
+use super::packages::{self, Revision};
 use super::types::{Caller, Reason, Rejection, Scope, Selected};
-use crate::api::skill::RuntimesFrom;
-use crate::api::skill_runtime::{SkillPin, SkillSelector};
-use crate::api::{Labels, Skill, SkillRuntime};
 
 /// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
 ///
@@ -92,7 +95,7 @@ fn is_in_namespace(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSe
 fn is_selected(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, skill: &Skill) -> bool {
     let namespace = skill.namespace().unwrap_or_default();
     let in_namespace = is_in_namespace(runtime, scope, selector, &namespace);
-    let requirements = crate::api::LabelSelector {
+    let requirements = knack_api::LabelSelector {
         match_labels: selector.match_labels.clone(),
         match_expressions: selector.match_expressions.clone(),
     };
@@ -106,7 +109,7 @@ fn labels_of<'a>(scope: &Scope<'a>, namespace: &str) -> &'a Labels {
 }
 
 /// What the skill's owner consents to: words and selector.
-fn consent(skill: &Skill) -> (RuntimesFrom, Option<&crate::api::LabelSelector>) {
+fn consent(skill: &Skill) -> (RuntimesFrom, Option<&knack_api::LabelSelector>) {
     let namespaces = skill.spec.allowed_runtimes.as_ref().map(|allowed| &allowed.namespaces);
     (
         namespaces.map_or(RuntimesFrom::default(), |namespaces| namespaces.from),
@@ -120,7 +123,7 @@ fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, ski
         return true;
     };
     let namespace = skill.namespace().unwrap_or_default();
-    // Elsewhere the runtime's own access rules decide who comes in, and whoever is in sees all of it.
+    // Otherwise the runtime's access rules decide who may call it, and each of its callers sees all of it.
     if !scope.cluster_default || namespace == caller || namespace == own_namespace(runtime) {
         return true;
     }
@@ -136,13 +139,19 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
         .spec
         .max_activation
         .map_or(ActivationMode::Listed, ActivationMode::from);
-    let asked = asked_mode(skill);
+    let refused = refusal(runtime, scope, skill);
+    let earlier = refused
+        .as_ref()
+        .filter(|rejection| rejection.reason.is_of_packages())
+        .and_then(|_| earlier::serving(runtime, skill, scope));
+    let asked = asked_mode(skill, earlier);
     let mode = pin
         .and_then(|pin| pin.mode)
         .map_or_else(|| asked.min(cap), ActivationMode::from);
-    let accepted = match refusal(runtime, scope, skill) {
-        Some(rejection) => Err(rejection),
-        None if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
+    let accepted = match (refused, earlier) {
+        (Some(rejection), Some(earlier)) => Ok(Some(earlier::reservation(earlier, &rejection))),
+        (Some(rejection), None) => Err(rejection),
+        (None, _) if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
             reason: Reason::ServedAtCap,
             message: format!(
                 "asks for {}, served at {}: the runtime's maxActivation; raise it or pin the skill",
@@ -150,19 +159,24 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
                 mode.as_str()
             ),
         })),
-        None => Ok(super::inputs::reservation(skill, pin, mode)),
+        (None, _) => Ok(super::inputs::reservation(skill, pin, mode)
+            .or_else(|| packages::reservation(runtime, Revision::newest(skill), scope))),
     };
     Selected {
         skill,
         pin,
+        earlier,
         mode,
         accepted,
     }
 }
 
-/// The activation that the artifact in service asks for; of the spec before there is one.
-fn asked_mode(skill: &Skill) -> ActivationMode {
-    let served = skill.status.as_ref().and_then(|status| status.activation);
+/// The activation that the revision in service asks for; of the spec before there is one.
+fn asked_mode(skill: &Skill, earlier: Option<&EarlierRevision>) -> ActivationMode {
+    let served = match earlier {
+        Some(earlier) => earlier.activation,
+        None => skill.status.as_ref().and_then(|status| status.activation),
+    };
     let written = skill.spec.activation.as_ref().and_then(|activation| activation.mode);
     served.or(written).map_or(ActivationMode::Listed, ActivationMode::from)
 }
@@ -183,6 +197,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<R
             })
         })
         .or_else(|| limits::check(runtime, skill.spec.sandbox.as_ref()?, scope))
+        .or_else(|| packages::refusal(runtime, Revision::newest(skill), scope))
 }
 
 fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {
@@ -221,7 +236,7 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
             .iter()
             .filter_map(|place| Some(selected.get(*place)?.skill))
             .collect();
-        // Tenants of the cluster default whose skills nobody else sees never meet, so they share no name.
+        // Tenants of the cluster default whose skills are visible only to themselves share no name.
         if caller == Caller::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
             continue;
         }

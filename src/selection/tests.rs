@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use knack_api::{Skill, SkillRuntime};
+use knack_packages::environment::{InImage, key};
+use knack_packages::{EnvironmentRecord, Records, Rules, State};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{Skill, SkillRuntime};
 
 #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
-fn skill(namespace: &str, name: &str, labels: Value, spec: Value) -> Skill {
+pub(super) fn skill(namespace: &str, name: &str, labels: Value, spec: Value) -> Skill {
     let mut whole = json!({"source": {"inline": {"files": {"SKILL.md": "x"}}}});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     serde_json::from_value(json!({
@@ -21,7 +23,7 @@ fn skill(namespace: &str, name: &str, labels: Value, spec: Value) -> Skill {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
-fn runtime(namespace: &str, spec: Value) -> SkillRuntime {
+pub(super) fn runtime(namespace: &str, spec: Value) -> SkillRuntime {
     serde_json::from_value(json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
         "metadata": {"namespace": namespace, "name": "main"}, "spec": spec,
@@ -52,6 +54,7 @@ fn view(runtime: &SkillRuntime, cluster_default: bool, caller: Caller<'_>, skill
         namespaces: &namespaces,
         default_image: Some("r.io/default@sha256:00"),
         allow_image_tags: false,
+        environments: None,
     };
     select(runtime, &scope, caller, skills)
         .iter()
@@ -249,7 +252,7 @@ fn what_cannot_be_served_says_so() {
 }
 
 #[test]
-fn shared_names_are_told_where_somebody_sees_both() {
+fn shared_names_are_reported_where_a_caller_sees_both() {
     let both = |from: &str| {
         [
             skill("blue", "a", json!({}), json!({})),
@@ -299,6 +302,7 @@ fn template(mode: &str, pin: Option<Value>) -> String {
         namespaces: &none,
         default_image: None,
         allow_image_tags: false,
+        environments: None,
     };
     let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
     match &selected[0].accepted {
@@ -335,5 +339,235 @@ fn required_inputs_without_values_are_reported_where_only_a_pin_can_give_them() 
     ] {
         let said = template(mode, pin.clone());
         assert!(said.starts_with(expected), "{mode} {pin:?}: {said}");
+    }
+}
+
+/// `verdict: message` and the state of a skill with packages at a runtime.
+fn packaged(declared: &Value, skill_spec: Value, rules: Value) -> (String, Option<String>) {
+    let mut skill = skill("blue", "pdf", json!({}), skill_spec);
+    skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
+    let runtime = runtime("blue", rules);
+    let none = NamespaceLabels::new();
+    let scope = Scope {
+        cluster_default: false,
+        namespaces: &none,
+        default_image: None,
+        allow_image_tags: true,
+        environments: None,
+    };
+    let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+    let said = match &selected[0].accepted {
+        Ok(None) => "served".to_owned(),
+        Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
+        Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
+    };
+    (
+        said,
+        packages(&runtime, Revision::newest(&skill), &scope).map(|verdict| verdict.state.to_string()),
+    )
+}
+
+#[test]
+fn packages_are_judged_by_the_rules_of_the_runtime() {
+    let open = json!({"source": "requirements.txt", "python": ["mcp>=1"]});
+    let locked = json!({"source": "requirements.txt", "locked": true, "python": ["mcp==2.1"]});
+    let refused = json!({"source": "requirements.txt", "refused": "requirements.txt:1: no"});
+    let empty = json!({"source": "requirements.txt"});
+    let image = json!({"sandbox": {"image": "r.io/office@sha256:00", "allowedImages": ["r.io/office"]}});
+    let rules = |packages: Value| json!({"packages": packages});
+    for (declared, skill_spec, spec, said, state) in [
+        (
+            &Value::Null,
+            json!({}),
+            rules(json!({"requireLock": true})),
+            "served",
+            None,
+        ),
+        (&empty, json!({}), rules(json!({"requireLock": true})), "served", None),
+        (
+            &open,
+            json!({}),
+            json!({}),
+            "PackagesMissing: its code runs without",
+            Some("PackagesOff"),
+        ),
+        (&open, json!({}), image.clone(), "served", Some("PackagesOff")),
+        (
+            &open,
+            json!({"sandbox": {"image": "r.io/office"}}),
+            json!({"sandbox": {"allowedImages": ["r.io/office"]}}),
+            "served",
+            Some("PackagesOff"),
+        ),
+        (
+            &refused,
+            json!({}),
+            image,
+            "PackagesMissing: its code runs without the packages that it declares: requirements.txt:1",
+            Some("Refused"),
+        ),
+        (
+            &open,
+            json!({}),
+            rules(json!({"requireLock": true})),
+            "refused LockRequired: packages are declared without a lock",
+            Some("Refused"),
+        ),
+        (
+            &locked,
+            json!({}),
+            rules(json!({"requireLock": true})),
+            "PackagesMissing",
+            Some("PackagesOff"),
+        ),
+        (
+            &locked,
+            json!({}),
+            rules(json!({"constraints": ["mcp<2"]})),
+            "refused PackagesConflict: mcp==2.1 is fixed",
+            Some("Conflict"),
+        ),
+        (
+            &open,
+            json!({}),
+            rules(json!({"constraints": ["mcp<2"]})),
+            "PackagesMissing",
+            Some("PackagesOff"),
+        ),
+        (
+            &open,
+            json!({}),
+            rules(json!({"constraints": ["mcp"]})),
+            "refused PackagesConflict: spec.packages.constraints[0]: ",
+            Some("Conflict"),
+        ),
+    ] {
+        let (told, found) = packaged(declared, skill_spec, spec.clone());
+        assert!(told.starts_with(said), "{declared} {spec}: {told}");
+        assert_eq!(found.as_deref(), state, "{declared} {spec}");
+    }
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn a_skill_is_served_with_its_environment_or_not_at_all() {
+    let image = InImage {
+        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
+        home: "/opt/knack/packages/env-1".to_owned(),
+    };
+    let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
+    let own_image = json!({"sandbox": {"image": "r.io/office@sha256:00"}});
+    let allowed = json!({"sandbox": {"allowedImages": ["r.io/office"]}});
+    let base = |image: &str| json!({"sandbox": {"image": image}});
+    let key = |image: &str| key("d1", false, &Rules::default(), image);
+    for (what, known, skill_spec, spec, said, state) in [
+        (
+            "nobody has looked",
+            None,
+            json!({}),
+            json!({}),
+            "refused PackagesBuilding: its packages are not there (Resolving)",
+            "Resolving",
+        ),
+        (
+            "it is being made",
+            Some(State::Building),
+            json!({}),
+            json!({}),
+            "refused PackagesBuilding",
+            "Building",
+        ),
+        (
+            "it is there",
+            Some(State::Ready),
+            json!({}),
+            json!({}),
+            "served",
+            "Ready",
+        ),
+        (
+            "it cannot be made",
+            Some(State::NoWheel),
+            json!({}),
+            json!({}),
+            "refused PackagesFailed: its packages are not there (NoWheel): said",
+            "NoWheel",
+        ),
+        (
+            "of another base",
+            Some(State::Ready),
+            json!({}),
+            base("r.io/other@sha256:00"),
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "of other constraints",
+            Some(State::Ready),
+            json!({}),
+            json!({"packages": {"constraints": ["mcp<2"]}}),
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "a rule is broken",
+            Some(State::Ready),
+            json!({}),
+            json!({"packages": {"requireLock": true}}),
+            "refused LockRequired",
+            "Refused",
+        ),
+        (
+            "an image of the skill's own",
+            Some(State::Ready),
+            own_image,
+            allowed,
+            "served",
+            "PackagesOff",
+        ),
+        (
+            "a base that packages cannot be added to",
+            Some(State::PackagesOff),
+            json!({}),
+            json!({}),
+            "PackagesMissing: its code runs without",
+            "PackagesOff",
+        ),
+    ] {
+        let record = |state| EnvironmentRecord {
+            state,
+            message: "said".to_owned(),
+            environment: (state == State::Ready).then(|| image.clone()),
+            since: 0,
+            used: 0,
+        };
+        let records = Records(
+            known
+                .map(|state| (key("r.io/default@sha256:00"), record(state)))
+                .into_iter()
+                .collect(),
+        );
+        let mut skill = skill("blue", "pdf", json!({}), skill_spec);
+        skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
+        let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: Some("r.io/default@sha256:00"),
+            allow_image_tags: true,
+            environments: Some(&records),
+        };
+        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let told = match &selected[0].accepted {
+            Ok(None) => "served".to_owned(),
+            Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
+            Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
+        };
+        assert!(told.starts_with(said), "{what}: {told}");
+        let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
+        assert_eq!(found.state.as_str(), state, "{what}");
+        let given = environment(&runtime, Revision::newest(&skill), &scope);
+        assert_eq!(given.is_err(), said.starts_with("refused"), "{what}");
+        assert_eq!(given.is_ok_and(|given| given.is_some()), state == "Ready", "{what}");
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use knack_api::skill_runtime::SkillPin;
+use knack_api::skill_status::EarlierRevision;
+use knack_api::{Labels, Skill};
+use knack_packages::Records;
 use knack_skill::model::ActivationMode;
-
-use crate::api::skill_runtime::SkillPin;
-use crate::api::{Labels, Skill};
 
 /// Labels of every namespace.
 pub type NamespaceLabels = BTreeMap<String, Labels>;
 
-/// What selection needs to know besides the objects.
+/// The inputs of selection besides the objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// Whether the runtime is the cluster default (`--default-runtime`).
@@ -21,9 +22,11 @@ pub struct Scope<'a> {
     pub default_image: Option<&'a str>,
     /// Whether images may go without a digest (`--allow-image-tags`, for test clusters).
     pub allow_image_tags: bool,
+    /// What builders of the cluster say of environments of packages; absent where nothing builds them.
+    pub environments: Option<&'a Records>,
 }
 
-/// Whose view is asked for.
+/// For which caller the view is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller<'a> {
     /// Everything that the runtime serves: the controller's status, and callers with the verb `use-all`.
@@ -39,13 +42,15 @@ pub struct Selected<'a> {
     pub skill: &'a Skill,
     /// The pin that names it, if any.
     pub pin: Option<&'a SkillPin>,
+    /// The revision that is served, if it is not the one in `status.artifact`.
+    pub earlier: Option<&'a EarlierRevision>,
     /// How it is served here, after pin and cap.
     pub mode: ActivationMode,
-    /// Whether it is served. `Ok(Some(..))`: served, with a reservation that status tells.
+    /// Whether it is served. `Ok(Some(..))`: served, with a restriction that status reports.
     pub accepted: Result<Option<Rejection>, Rejection>,
 }
 
-/// What stands against a skill at a runtime, or against serving it as it asks.
+/// Why a runtime does not serve a skill, or does not serve it as the skill asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// Its class.
@@ -71,22 +76,47 @@ pub enum Reason {
     ImageNotAllowed,
     /// Its image has no digest.
     ImageNotPinned,
+    /// It declares packages without a lock, and the runtime demands one.
+    LockRequired,
+    /// It fixes a version of a package that the runtime's constraints exclude.
+    PackagesConflict,
+    /// The environment of its packages is being made.
+    PackagesBuilding,
+    /// The environment of its packages cannot be made.
+    PackagesFailed,
+    /// Served in an earlier revision: the packages of the newest one are not there.
+    EarlierRevision,
     /// Served, at the runtime's `maxActivation`.
     ServedAtCap,
-    /// Served, but its required inputs have no values here, so the model is asked to get them.
+    /// Served, but its required inputs have no values here, so the model is asked for them.
     InputsMissing,
     /// Served, but the pin sets inputs that the skill does not have.
     InputsUnknown,
     /// Served, but another skill has the same name here and keeps it: this one is called `namespace/name`.
     NameShared,
+    /// Served, but its code runs without the packages that it declares.
+    PackagesMissing,
 }
 
 impl Reason {
+    /// Whether packages are the reason: another revision may be served meanwhile.
+    pub fn is_of_packages(self) -> bool {
+        matches!(
+            self,
+            Self::LockRequired | Self::PackagesConflict | Self::PackagesBuilding | Self::PackagesFailed
+        )
+    }
+
     /// Whether the skill is served all the same.
     pub fn is_reservation(self) -> bool {
         matches!(
             self,
-            Self::ServedAtCap | Self::InputsMissing | Self::InputsUnknown | Self::NameShared
+            Self::EarlierRevision
+                | Self::ServedAtCap
+                | Self::InputsMissing
+                | Self::InputsUnknown
+                | Self::NameShared
+                | Self::PackagesMissing
         )
     }
 
@@ -100,10 +130,16 @@ impl Reason {
             Self::ResourcesOverCeiling => "ResourcesOverCeiling",
             Self::ImageNotAllowed => "ImageNotAllowed",
             Self::ImageNotPinned => "ImageNotPinned",
+            Self::LockRequired => "LockRequired",
+            Self::PackagesConflict => "PackagesConflict",
+            Self::PackagesBuilding => "PackagesBuilding",
+            Self::PackagesFailed => "PackagesFailed",
+            Self::EarlierRevision => "EarlierRevision",
             Self::ServedAtCap => "ServedAtCap",
             Self::InputsMissing => "InputsMissing",
             Self::InputsUnknown => "InputsUnknown",
             Self::NameShared => "NameShared",
+            Self::PackagesMissing => "PackagesMissing",
         }
     }
 }

@@ -15,14 +15,15 @@ const UNPACKED_MAX_BYTES: u64 = 64 << 20;
 const ENTRIES_MAX: usize = 10_000;
 /// Bytes that a tar stream may have in all, headers, padding and skipped entries included: the end of a bomb.
 const STREAM_MAX_BYTES: u64 = 128 << 20;
-/// Bytes of one extension header of a tar, which holds a name that is too long for the entry's own; paths have at most a few
-/// hundred bytes. Libraries read such a header whole, whatever size it claims.
+/// Bytes of one extension header of a tar, which holds a name that is too long for the entry itself; paths have at most
+/// a few hundred bytes. Libraries read such a header whole, at whatever size it claims.
 const EXTENSION_MAX_BYTES: u64 = 64 << 10;
 /// Owner's execute bit.
 const OWNER_EXECUTE: u32 = 0o100;
 
-/// The files of a .tar, .tar.gz or .zip, told apart by their first bytes. Links, devices and paths that leave the folder
-/// are refused, never skipped: what is served must be what was reviewed.
+/// The files of a .tar, .tar.gz or .zip, which are distinguished by their first bytes. Links, devices and paths that
+/// leave the folder are refused, never skipped: what is served must be what was reviewed. Errors name no field: an archive may be
+/// named by a person or uploaded, too.
 pub fn unpack(bytes: &[u8]) -> Result<Files, SourceError> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         return unpack_tar(MultiGzDecoder::new(bytes));
@@ -45,11 +46,11 @@ pub fn unpack(bytes: &[u8]) -> Result<Files, SourceError> {
 }
 
 fn bad(message: impl AsRef<str>) -> SourceError {
-    SourceError::new(Cause::BadArchive, format!("spec.source.archive: {}", message.as_ref()))
+    SourceError::new(Cause::BadArchive, message.as_ref())
 }
 
 fn too_large(message: impl AsRef<str>) -> SourceError {
-    SourceError::new(Cause::TooLarge, format!("spec.source.archive: {}", message.as_ref()))
+    SourceError::new(Cause::TooLarge, message.as_ref())
 }
 
 /// Collects files within the bounds.
@@ -96,7 +97,7 @@ impl Collector {
             executable,
         };
         if self.files.insert(path.to_owned(), file).is_some() {
-            return Err(bad(format!("entry {path:?} stands there twice")));
+            return Err(bad(format!("entry {path:?} appears twice")));
         }
         Ok(())
     }
@@ -177,7 +178,7 @@ impl LongName {
                 match extension.key_bytes() {
                     b"path" => self.pax = Some(extension.value_bytes().to_vec()),
                     // It would move where the next header is looked for; only files of 8 GiB need it.
-                    b"size" => return Err(too_large("an entry whose size stands in an extension header")),
+                    b"size" => return Err(too_large("an entry whose size is in an extension header")),
                     _ => {}
                 }
             }

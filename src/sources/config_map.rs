@@ -1,10 +1,10 @@
 //! Files in a ConfigMap.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::skill::ConfigMapSource;
 use knack_skill::model::SkillFile;
 
 use super::{Cause, Files, SourceError};
-use crate::api::skill::ConfigMapSource;
 
 /// Execute bit of the owner, in a file mode.
 const OWNER_EXECUTE: i32 = 0o100;
@@ -40,7 +40,7 @@ pub fn config_map_files(source: &ConfigMapSource, config_map: &ConfigMap) -> Res
         if files.insert(item.path.clone(), file(bytes, executable)).is_some() {
             return Err(SourceError::new(
                 Cause::Invalid,
-                format!("spec.source.configMap.items: path {:?} stands there twice", item.path),
+                format!("spec.source.configMap.items: path {:?} appears twice", item.path),
             ));
         }
     }
@@ -96,7 +96,7 @@ mod tests {
             (
                 serde_json::json!([{"key": "SKILL.md", "path": "a"}, {"key": "run.sh", "path": "a"}]),
                 Cause::Invalid,
-                "path \"a\" stands there twice",
+                "path \"a\" appears twice",
             ),
         ] {
             let error = config_map_files(&source(items), &config_map()).unwrap_err();

@@ -40,6 +40,15 @@ impl SourceError {
         }
     }
 
+    /// The same, as that of a field.
+    #[must_use]
+    pub fn of_field(self, field: &str) -> Self {
+        Self {
+            message: format!("{field}: {}", self.message),
+            ..self
+        }
+    }
+
     /// Whether trying again, with nothing changed, may help.
     pub fn is_transient(&self) -> bool {
         self.cause == Cause::Unavailable

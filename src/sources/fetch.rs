@@ -1,8 +1,8 @@
 //! Archives over HTTP, from public addresses only.
 //!
-//! Whoever may write a Skill must not be able to make the controller talk to what only the controller can reach. So every
-//! address is checked where the connection is made (the resolver), literal ones before it, both again after every redirect,
-//! and no proxy of the environment is used.
+//! A user who may write a Skill must not be able to make the controller connect to addresses that only the controller
+//! can reach. So every address is checked where the connection is made (the resolver), literal ones before it, both
+//! again after every redirect, and no proxy of the environment is used.
 
 mod network;
 mod resolver;
@@ -22,8 +22,8 @@ use network::is_public;
 use resolver::{Denied, GuardedResolver};
 
 use super::archive::ARCHIVE_MAX_BYTES;
-use super::{Cause, SourceError};
-use crate::api::skill::ArchiveSource;
+use super::{Cause, SourceError, has_digest};
+use knack_api::skill::ArchiveSource;
 
 /// Redirects that are followed: release pages use two or three.
 const REDIRECTS_MAX: usize = 5;
@@ -32,8 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The whole fetch: 32 MiB at 0.5 MiB/s.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(64);
 
-/// KiB of archives that are held between arrival and use, all fetches together: two of the largest. Whoever may write a Skill
-/// can name any number of them at once.
+/// KiB of archives that are held between arrival and use, for all fetches together: two of the largest. A user who may
+/// write Skills can name any number of them at once.
 const HELD_MAX_KIB: usize = 2 * (ARCHIVE_MAX_BYTES >> 10);
 
 /// Fetches archives.
@@ -45,16 +45,16 @@ pub struct Fetcher {
     room: Arc<Semaphore>,
 }
 
-/// A fetched archive, with its share of the room.
+/// Bytes that were fetched, with their share of the room.
 #[derive(Debug)]
 pub struct Fetched {
-    /// Verified by its digest.
+    /// What the address gave.
     pub bytes: Bytes,
     _room: OwnedSemaphorePermit,
 }
 
 impl Fetcher {
-    /// A fetcher that may also reach these networks, whatever they are: mirrors inside the house.
+    /// A fetcher that may also reach these networks, for example mirrors inside the company.
     pub fn new(allowed: Vec<Network>) -> Result<Self, reqwest::Error> {
         let allowed: Arc<[Network]> = allowed.into();
         let client = reqwest::Client::builder()
@@ -69,10 +69,19 @@ impl Fetcher {
         Ok(Self { client, allowed, room })
     }
 
-    /// An archive, verified by its digest. Where there is no room for it, it waits before its first byte.
+    /// An archive, verified by its digest.
     pub async fn fetch(&self, source: &ArchiveSource) -> Result<Fetched, SourceError> {
-        let mut url =
-            Url::parse(&source.url).map_err(|error| invalid(format!("url {:?} is not valid: {error}", source.url)))?;
+        let fetched = match self.get(&source.url).await {
+            Ok(fetched) => verified(source, &fetched.bytes).map(|()| fetched),
+            Err(error) => Err(error),
+        };
+        fetched.map_err(of_spec)
+    }
+
+    /// What an address gives, at most [`ARCHIVE_MAX_BYTES`]. Where there is no room for it, it waits before its first byte.
+    /// Errors name no field: an address may be named by a person, too.
+    pub async fn get(&self, url: &str) -> Result<Fetched, SourceError> {
+        let mut url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
         for _ in 0..=REDIRECTS_MAX {
             self.check(&url)?;
             let response = self
@@ -91,7 +100,7 @@ impl Fetcher {
                 return Err(failed_transfer(&url, "the transfer failed"));
             };
             return Ok(Fetched {
-                bytes: verified(source, body(&url, response, length).await?)?.into(),
+                bytes: body(&url, response, length).await?.into(),
                 _room: held,
             });
         }
@@ -100,7 +109,7 @@ impl Fetcher {
         )))
     }
 
-    /// What can be told from the URL alone.
+    /// The checks that need only the URL.
     fn check(&self, url: &Url) -> Result<(), SourceError> {
         if !matches!(url.scheme(), "https" | "http") {
             return Err(invalid(format!(
@@ -122,16 +131,26 @@ impl Fetcher {
     }
 }
 
-fn invalid(message: impl AsRef<str>) -> SourceError {
-    SourceError::new(Cause::Invalid, format!("spec.source.archive: {}", message.as_ref()))
+/// The error as that of the field of a Skill, which a controller fetches again and again.
+fn of_spec(error: SourceError) -> SourceError {
+    let advice = match error.cause {
+        Cause::AddressDenied => ". An administrator can allow a network by --allow-archive-network",
+        Cause::Unavailable => "; it is tried again",
+        _ => "",
+    };
+    SourceError::new(error.cause, error.message + advice).of_field("spec.source.archive")
 }
 
-/// The same words for every denied address, so that nothing is learnt about a network by asking.
+fn invalid(message: impl Into<String>) -> SourceError {
+    SourceError::new(Cause::Invalid, message)
+}
+
+/// The same text for every denied address, so that answers reveal nothing about a network.
 fn denied(host: &str) -> SourceError {
     SourceError::new(
         Cause::AddressDenied,
         format!(
-            "spec.source.archive: {host} is not a public address; loopback, link-local, private and cluster addresses are not fetched from. An administrator can allow a network by --allow-archive-network"
+            "{host} is not a public address; loopback, link-local, private and cluster addresses are not fetched from"
         ),
     )
 }
@@ -163,11 +182,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
 }
 
 fn failed_transfer(url: &Url, what: &str) -> SourceError {
-    let host = shown(url);
-    SourceError::new(
-        Cause::Unavailable,
-        format!("spec.source.archive: {host}: {what}; it is tried again"),
-    )
+    SourceError::new(Cause::Unavailable, format!("{}: {what}", shown(url)))
 }
 
 fn redirect(url: &Url, response: &reqwest::Response) -> Result<Url, SourceError> {
@@ -180,8 +195,8 @@ fn redirect(url: &Url, response: &reqwest::Response) -> Result<Url, SourceError>
 fn checked(url: &Url, response: &reqwest::Response) -> Result<usize, SourceError> {
     let (status, host) = (response.status(), shown(url));
     if !status.is_success() {
-        let text = format!("spec.source.archive: {host} answers {status}");
-        // What is not there or not for us stays so until somebody acts; the server's own trouble passes.
+        let text = format!("{host} answers {status}");
+        // "Not found" and "not allowed" stay until a person acts; a server's own errors pass.
         let cause = match status.as_u16() {
             404 | 410 => Cause::NotFound,
             408 | 425 | 429 | 500.. => Cause::Unavailable,
@@ -201,10 +216,7 @@ fn checked(url: &Url, response: &reqwest::Response) -> Result<usize, SourceError
 }
 
 fn too_large() -> SourceError {
-    SourceError::new(
-        Cause::TooLarge,
-        format!("spec.source.archive: more than {} MiB", ARCHIVE_MAX_BYTES >> 20),
-    )
+    SourceError::new(Cause::TooLarge, format!("more than {} MiB", ARCHIVE_MAX_BYTES >> 20))
 }
 
 /// The body, up to its announced length.
@@ -219,18 +231,16 @@ async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Resu
     Ok(bytes)
 }
 
-fn verified(source: &ArchiveSource, bytes: Vec<u8>) -> Result<Vec<u8>, SourceError> {
-    let digest: String = crate::digest::sha256(&bytes);
-    if source.digest.strip_prefix("sha256:") == Some(digest.as_str()) {
-        return Ok(bytes);
-    }
-    Err(SourceError::new(
-        Cause::DigestMismatch,
-        format!(
-            "spec.source.archive: the archive has digest sha256:{digest}, the spec says {}; check what changed, then correct digest",
-            source.digest
-        ),
-    ))
+fn verified(source: &ArchiveSource, bytes: &[u8]) -> Result<(), SourceError> {
+    has_digest(&source.digest, bytes).map_err(|digest| {
+        SourceError::new(
+            Cause::DigestMismatch,
+            format!(
+                "the archive has digest {digest}, the spec says {}; check what changed, then correct digest",
+                source.digest
+            ),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use knack_api::schema::INLINE_MAX;
+use knack_api::skill::InlineSource;
 use knack_skill::model::SkillFile;
 
 use super::{Cause, Files, SourceError};
-use crate::api::schema::INLINE_MAX;
-use crate::api::skill::InlineSource;
 
 /// The files of an inline source. Its size is checked in bytes here; the API server counted code points.
 pub fn inline_files(inline: &InlineSource) -> Result<Files, SourceError> {

@@ -7,6 +7,7 @@ mod config_map;
 mod error;
 
 pub mod fetch;
+pub mod index;
 mod inline;
 mod place;
 
@@ -17,7 +18,13 @@ use knack_skill::model::SkillFile;
 pub use config_map::config_map_files;
 pub use error::{Cause, SourceError};
 pub use inline::inline_files;
-pub use place::below;
+pub use place::{below, folder_name};
+
+/// Whether bytes have a digest, `sha256:` and 64 hex digits. Else: the one that they have.
+pub fn has_digest(promised: &str, bytes: &[u8]) -> Result<(), String> {
+    let digest = format!("sha256:{}", knack_skill::digest::sha256(bytes));
+    if promised == digest { Ok(()) } else { Err(digest) }
+}
 
 /// Files by path, `/` separated.
 pub type Files = BTreeMap<String, SkillFile>;

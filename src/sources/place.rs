@@ -42,6 +42,13 @@ pub fn below(files: Files, path: Option<&str>) -> Result<Files, SourceError> {
     Ok(inside)
 }
 
+/// The name of the only folder that holds a SKILL.md; `None` if that is the root, or there are several or none.
+pub fn folder_name(files: &Files) -> Option<&str> {
+    let mut documents = files.keys().filter_map(|path| path.strip_suffix("SKILL.md"));
+    let folder = documents.next().filter(|_| documents.next().is_none())?;
+    folder.strip_suffix('/')?.rsplit('/').next()
+}
+
 /// Folders that hold a SKILL.md, with a trailing `/`; the root is empty.
 fn folders(files: &Files) -> Vec<String> {
     files
@@ -72,6 +79,18 @@ mod tests {
             executable: false,
         };
         paths.iter().map(|path| ((*path).to_owned(), file.clone())).collect()
+    }
+
+    #[test]
+    fn the_folder_has_a_name() {
+        for (paths, expected) in [
+            (vec!["a/b/SKILL.md", "a/README"], Some("b")),
+            (vec!["SKILL.md", "a"], None),
+            (vec!["x/SKILL.md", "y/SKILL.md"], None),
+            (vec!["x/MY-SKILL.md"], None),
+        ] {
+            assert_eq!(folder_name(&files(&paths)), expected, "{paths:?}");
+        }
     }
 
     #[test]

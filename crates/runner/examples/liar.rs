@@ -24,7 +24,7 @@ fn main() {
         let text = line.unwrap();
         let Some(owned) = link.as_mut() else {
             if let Ok(ToRunner::Claim(claim)) = serde_json::from_str(&text) {
-                let mut bound = RunnerLink::new(claim.key.clone());
+                let mut bound = RunnerLink::new(&claim.key);
                 say(&bound.encode(&claimed()));
                 link = Some(bound);
             }
@@ -53,7 +53,7 @@ fn answer_another(link: &mut RunnerLink, id: &str) {
     say(&link.encode(&result(id, link.asked())));
 }
 
-/// What anybody could have written, then a line that does not end, then nothing for ever.
+/// Frames without authentication, then a line that does not end, then nothing more.
 fn answer_nothing(id: &str) {
     for frame in [result(id, String::new()), started(id, String::new())] {
         let mut line = serde_json::to_vec(&frame).unwrap();

@@ -1,4 +1,4 @@
-//! A runner that uses no more of the kernel than an older one has; for tests of machines that nobody has at hand.
+//! A runner that uses no more of the kernel than an older kernel has; for tests of machines that are not available.
 //!
 //! Its file name says which: `…abi-<n>` is the newest Landlock ABI, `…no-mounts` a kernel that refuses mounts. Not a switch
 //! of the program itself, which takes what there is.

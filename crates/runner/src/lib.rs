@@ -4,8 +4,8 @@
 //! decoder. It is plain data, compiles everywhere and is what executors use to talk to the binary. The other half is
 //! Linux only: the locks, the supervision of the child and the collection of files, used by the binary and its tests.
 //!
-//! What it does not do: it opens no socket, reads no configuration file, resolves no names, and talks to nothing but
-//! its own stdin and stdout. `docs/runner-protocol.md` is the one page about the frames and the command line.
+//! It opens no socket, reads no configuration file, resolves no names, and communicates only through its own stdin and
+//! stdout. `docs/runner-protocol.md` is the one page about the frames and the command line.
 
 pub mod protocol;
 

@@ -41,12 +41,12 @@ fn run() -> ExitCode {
 fn end_uid(uid: &std::ffi::OsStr) -> ExitCode {
     let uid = uid.to_str().and_then(|uid| uid.parse().ok());
     match uid
-        .ok_or_else(|| "the uid is no number".to_owned())
+        .ok_or_else(|| "the uid is not a number".to_owned())
         .and_then(knack_runner::end_uid)
     {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            complain("knack-runner --end-uid: processes are left");
+            complain("knack-runner --end-uid: processes are still running");
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -75,7 +75,7 @@ fn probe(target: &std::ffi::OsStr, question: &std::ffi::OsStr) -> ExitCode {
     };
     let (Some(target), Some(question)) = (target, question.to_str().filter(is_word)) else {
         complain(
-            "knack-runner --probe: the target is no <address>:<port>, or the question no word of at most 64 letters and digits",
+            "knack-runner --probe: write the target as <address>:<port>, and the question as at most 64 letters and digits",
         );
         return ExitCode::from(USAGE);
     };
@@ -100,7 +100,7 @@ fn version() -> ExitCode {
     }
 }
 
-/// Says one line on stderr. If nobody listens there is nobody left to tell.
+/// Writes one line to stderr. If stderr is closed, there is no other place for it.
 fn complain(line: &str) {
     drop(writeln!(std::io::stderr(), "{line}"));
 }

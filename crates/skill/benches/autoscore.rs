@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage, ScoreIndex, ScoredSkill};
-use knack_skill::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
+use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
 
 /// Skills in the catalog (issue: "scoring 10,000 skills against a 4 KB request").
@@ -126,6 +126,8 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         .into(),
         digest: String::new(),
         sandbox: SandboxRequest::default(),
+        packages: Vec::new(),
+        requirements: None,
         body,
     }
 }
@@ -154,9 +156,9 @@ fn settings() -> CatalogSettings {
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
         node: Node::Present,
-        max_listing_tokens: DEFAULT_LISTING_TOKENS,
+        max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),
-        min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
+        min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
     }
 }

@@ -80,7 +80,7 @@ pub fn parse(text: &str) -> Result<Document, Finding> {
 /// Why YAML is refused although it could be read, if it is.
 pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
     if let Some((key, line)) = node.repeated_key() {
-        return Some(format!("key '{key}' stands twice (line {line} of the frontmatter)"));
+        return Some(format!("key '{key}' appears twice (line {line} of the frontmatter)"));
     }
     node.unusual_form(yaml)
         .map(|(form, line)| format!("{form} is not allowed (line {line} of the frontmatter)"))
@@ -172,7 +172,7 @@ pub fn validate(metadata: &Map<String, Value>, directory: &str) -> Vec<Finding> 
     findings
 }
 
-/// The rules for a name here: letters and digits of any script, compared after NFKC. All broken rules are told.
+/// The rules for a name here: letters and digits of any script, compared after NFKC. Returns all broken rules.
 fn validate_name(name: &str, directory: &str) -> Vec<Finding> {
     let name = nfkc(name.trim());
     let mut kinds = Vec::new();
@@ -222,7 +222,7 @@ pub fn nfkc(text: &str) -> String {
     ComposingNormalizerBorrowed::new_nfkc().normalize(text).into_owned()
 }
 
-/// The `<available_skills>` text: per skill name, description and the path of its SKILL.md, each on a line of its own.
+/// The `<available_skills>` text: per skill its name, description and the path of its SKILL.md, one per line.
 pub fn to_prompt<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> String {
     let mut lines = vec!["<available_skills>".to_owned()];
     for (name, description, location) in skills {

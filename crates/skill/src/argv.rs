@@ -7,6 +7,12 @@ use serde_json::Value;
 
 use crate::model::{Parameter, Tool};
 
+/// Bytes of one argument, at most: Linux's `MAX_ARG_STRLEN`, 32 pages of 4 KiB, with the NUL that ends it (execve(2)).
+pub const ARGUMENT_MAX: usize = 32 * 4096 - 1;
+/// Bytes of all arguments, at most: half of the 2 MiB that Linux has for arguments and environment under the usual stack
+/// limit of 8 MiB; the rest is for the environment and the pointers.
+pub const ARGUMENTS_MAX: usize = 1 << 20;
+
 /// Arguments that no argv can be made of. The text goes back to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgvError {
@@ -34,9 +40,35 @@ pub enum ArgvError {
         /// Parameter name.
         parameter: String,
     },
+    /// A value is longer than one argument of a program may be.
+    #[error(
+        "tool \"{tool}\" argument \"{parameter}\" has {bytes} bytes, at most {ARGUMENT_MAX} fit one argument; pass less at a time"
+    )]
+    TooLong {
+        /// Tool name.
+        tool: String,
+        /// Parameter name.
+        parameter: String,
+        /// Bytes of the value as text.
+        bytes: usize,
+    },
+    /// The values together are longer than a program's arguments may be.
+    #[error(
+        "the arguments of tool \"{tool}\" have {bytes} bytes in all, at most {ARGUMENTS_MAX} fit; pass less at a time"
+    )]
+    TooLongInAll {
+        /// Tool name.
+        tool: String,
+        /// Bytes of the command and the values as text.
+        bytes: usize,
+    },
 }
 
 /// The whole argv: the declared command, then the arguments. Arguments that are not an object count as none.
+///
+/// # Errors
+///
+/// A value that is missing, that could be taken for a flag, or that no command line can carry.
 pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
     let mut argv = tool.command.clone();
     for (index, parameter) in parameters(tool).iter().enumerate() {
@@ -51,6 +83,11 @@ pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
                 argv.push(text);
             }
         }
+    }
+    let bytes = argv.iter().map(|argument| argument.len() + 1).sum();
+    if bytes > ARGUMENTS_MAX {
+        let tool = tool.name.clone();
+        return Err(ArgvError::TooLongInAll { tool, bytes });
     }
     Ok(argv)
 }
@@ -91,6 +128,10 @@ fn checked(tool: &Tool, parameter: &Parameter, text: String) -> Result<String, A
     }
     if text.contains('\0') {
         return Err(ArgvError::Nul { tool, parameter });
+    }
+    let bytes = text.len();
+    if bytes > ARGUMENT_MAX {
+        return Err(ArgvError::TooLong { tool, parameter, bytes });
     }
     Ok(text)
 }
@@ -191,6 +232,32 @@ mod tests {
         ] {
             assert_eq!(build(&tool, &arguments).unwrap_err().to_string(), expected);
         }
+    }
+
+    #[test]
+    fn what_no_command_line_can_carry_is_refused() {
+        let one = tool(&[("a", true)], Value::Null);
+        let longest = "x".repeat(ARGUMENT_MAX);
+        assert_eq!(build(&one, &json!({"a": longest})).unwrap()[2].len(), ARGUMENT_MAX);
+        assert_eq!(
+            build(&one, &json!({"a": format!("{longest}x")}))
+                .unwrap_err()
+                .to_string(),
+            "tool \"t\" argument \"a\" has 131072 bytes, at most 131071 fit one argument; pass less at a time"
+        );
+
+        let names: Vec<String> = (0..9).map(|index| format!("p{index}")).collect();
+        let many = tool(
+            &names.iter().map(|name| (name.as_str(), false)).collect::<Vec<_>>(),
+            Value::Null,
+        );
+        let values: serde_json::Map<String, Value> = names
+            .iter()
+            .map(|name| (name.clone(), longest.clone().into()))
+            .collect();
+        assert!(
+            matches!(build(&many, &values.into()), Err(ArgvError::TooLongInAll { bytes, .. }) if bytes > ARGUMENTS_MAX)
+        );
     }
 
     #[test]

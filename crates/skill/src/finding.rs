@@ -1,4 +1,4 @@
-//! What a reader of one part of SKILL.md found: a problem that does not know its file, line or profile yet.
+//! What a reader of one part of SKILL.md found: a problem without its file, line and profile, which are added later.
 
 use crate::problem::{ProblemKind, Severity};
 
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// The entries of a declared list that are read, and what is told if there are more.
+/// The entries of a declared list that are read, and a warning if there are more.
 pub(crate) fn bounded<'a, T>(field: &str, items: &'a [T], findings: &mut Vec<Finding>) -> &'a [T] {
     if items.len() <= MAX_ENTRIES {
         return items;

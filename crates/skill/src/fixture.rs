@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, json};
 
-use crate::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
+use crate::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use crate::model::{ActivationMode, Dialect, Input, InputKind, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
 
 /// A skill `default/<name>` with a body and SKILL.md only.
@@ -30,6 +30,8 @@ pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
         files: BTreeMap::new(),
         digest: format!("digest-of-{name}"),
         sandbox: SandboxRequest::default(),
+        packages: Vec::new(),
+        requirements: None,
     };
     skill.files.insert("SKILL.md".to_owned(), mk_file(b"body"));
     skill
@@ -79,9 +81,9 @@ pub(crate) fn mk_settings() -> CatalogSettings {
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
         node: Node::Absent,
-        max_listing_tokens: DEFAULT_LISTING_TOKENS,
+        max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),
-        min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
+        min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
     }
 }

@@ -19,7 +19,7 @@ pub enum Split<'a> {
     Found {
         /// Between the lines; may be empty.
         yaml: &'a str,
-        /// What stands after them, trimmed.
+        /// The text after them, trimmed.
         body: &'a str,
     },
 }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_closing_line_is_told_apart() {
+    fn a_missing_closing_line_is_an_error_of_its_own() {
         check("---", Split::Unclosed { body: "---" });
         check("---\na: 1\n", Split::Unclosed { body: "---\na: 1" });
     }

@@ -1,6 +1,7 @@
 //! Ids that other systems gave a skill, such as LiteLLM's `litellm_skill_<uuid>`. A request may name the skill by them.
 //!
-//! They stand beside the identity (namespace and name) and never win over a name: see [`crate::catalog::Catalog::find`].
+//! An id is an addition to the identity (namespace and name), and a name wins over it: see
+//! [`crate::catalog::Catalog::find`].
 
 use serde_json::Value;
 
@@ -14,11 +15,13 @@ pub const MAX_IDS: usize = 8;
 pub const MAX_ID_BYTES: usize = 128;
 /// How requests mark a stored id; it is no part of the id.
 pub const PREFIX: &str = "litellm:";
+/// How the ids of uploaded skills begin. Ids of vendors begin otherwise, so that requests for theirs are told apart.
+pub const UPLOADED: &str = "skill_knack_";
 /// The frontmatter's field.
 const FIELD: &str = "metadata.skill_id";
 
-/// Whether a text can be an id: letters, digits, `_`, `-`, `.` and `:`, the first a letter or digit. It stands in JSON, in a header with
-/// commas, and beside `namespace/name`.
+/// Whether a text can be an id: letters, digits, `_`, `-`, `.` and `:`, the first a letter or digit. It is used in
+/// JSON, in a header with commas, and beside `namespace/name`.
 pub fn is_legal(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len())
         && id.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -51,10 +54,15 @@ pub(crate) fn read(value: &Value) -> (Vec<String>, Vec<Finding>) {
         if is_legal(bare(&id)) {
             ids.push(bare(&id).to_owned());
         } else {
-            refuse(format!("{:?} is no id; it is left out", shortened(&id)));
+            refuse(format!("{:?} is not a valid id; it is left out", shortened(&id)));
         }
     }
     (ids, findings)
+}
+
+/// One version of an uploaded skill as an id.
+pub fn versioned(id: &str, version: &str) -> String {
+    format!("{id}:{version}")
 }
 
 /// An id without the mark of requests.

@@ -16,7 +16,7 @@ const MAX_DEFAULT_CHARS: usize = 1024;
 /// Longest help text in characters.
 const MAX_DESCRIPTION_CHARS: usize = 512;
 
-/// Reads an `inputs` list. Entries that cannot be used are left out and told.
+/// Reads an `inputs` list. Entries that cannot be used are left out and reported.
 pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
     let mut findings = Vec::new();
     let items = match value {
@@ -40,7 +40,7 @@ pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
     (inputs, findings)
 }
 
-/// Tells names that are declared more than once; the last declaration counts.
+/// Reports names that are declared more than once; the last declaration counts.
 pub fn repeated(inputs: &[Input]) -> Vec<Finding> {
     let mut seen = HashSet::new();
     let twice = inputs
@@ -84,7 +84,7 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
     }
     if !is_input_name(&name) {
         let message = format!(
-            "input name '{}' cannot stand in a placeholder; it is left out",
+            "input name '{}' cannot be used in a placeholder; the input is left out",
             shortened(&name)
         );
         let help = format!("use 1 to {MAX_INPUT_NAME_CHARS} letters, digits, hyphens and underscores");
@@ -174,7 +174,7 @@ impl Fields<'_> {
         Some(self.limited(member, text, max_chars))
     }
 
-    /// Tells a text that is too long; it is used all the same.
+    /// Reports a text that is too long; it is used nevertheless.
     fn limited(&mut self, member: &str, text: String, max_chars: usize) -> String {
         let chars = text.chars().count();
         if chars > max_chars {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_with_its_field() {
+    fn every_problem_names_its_field() {
         let (inputs, findings) = read(&json!([
             "text",
             {"label": "no name"},

@@ -125,12 +125,12 @@ pub(crate) fn section(skill: &Skill, body: &str) -> String {
     }
 }
 
-/// The instructions of a record, which stand apart from its SKILL.md.
+/// The instructions of a record, which are separate from its SKILL.md.
 fn instructions(skill: &Skill) -> Option<&str> {
     skill.extra.get("instructions").and_then(Value::as_str)
 }
 
-/// The one tool that stands for a served skill, named by the id it was referenced by.
+/// The one tool that represents a served skill, named by the id it was referenced by.
 pub(crate) fn tool(skill: &Arc<Skill>, id: &str) -> PlannedTool {
     let metadata = skill.extra.get("metadata");
     let stored = StoredSkill {

@@ -1,6 +1,6 @@
-//! One skill as a value, whatever dialect its SKILL.md was written in.
+//! One skill as a value, independent of the dialect of its SKILL.md.
 //!
-//! Everything downstream (scoring, planning, calling) reads these types; nobody reads frontmatter again.
+//! Everything downstream (scoring, planning, calling) reads these types, and no longer the frontmatter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl ActivationMode {
         }
     }
 
-    /// The mode of a word, in any case; `on`, `off` and `auto` are those of the OmniRoute dialect.
+    /// Parses a mode, in any case; `on`, `off` and `auto` are those of the OmniRoute dialect.
     pub fn from_word(word: &str) -> Option<Self> {
         match word.trim().to_ascii_lowercase().as_str() {
             "never" | "off" => Some(Self::Never),
@@ -106,6 +106,20 @@ pub struct Skill {
     pub digest: String,
     /// Limits that the skill asks for; a runtime may only tighten them.
     pub sandbox: SandboxRequest,
+    /// Names of the Python packages that its runs can import, as far as whoever runs them provides any. A load leaves it
+    /// empty.
+    pub packages: Vec<String>,
+    /// Requirements of Python packages that a manifest sets, as written; they replace every declaration in the files.
+    pub requirements: Option<Vec<String>>,
+}
+
+impl Skill {
+    /// What the environment of its packages depends on: its files, and what a manifest asks for besides.
+    pub fn environment_id(&self) -> String {
+        self.requirements
+            .as_ref()
+            .map_or_else(|| self.digest.clone(), |listed| format!("{} {listed:?}", self.digest))
+    }
 }
 
 /// One file of a skill.

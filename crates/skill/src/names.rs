@@ -7,7 +7,7 @@ pub const MAX_NAME_CHARS: usize = 64;
 
 /// Checks a name by the Agent Flow rules, in their order: empty, length, lower case, characters, edges, doubled hyphens.
 ///
-/// Only the first broken rule is told, because the later ones follow from it.
+/// Only the first broken rule is reported, because the later ones follow from it.
 pub fn check(name: &str) -> Result<(), ProblemKind> {
     if name.is_empty() {
         return Err(ProblemKind::NameEmpty);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_broken_rule_is_told() {
+    fn the_first_broken_rule_is_reported() {
         for (name, expected) in [
             ("a1-b", Ok(())),
             ("", Err(ProblemKind::NameEmpty)),

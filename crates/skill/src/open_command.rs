@@ -1,11 +1,11 @@
-//! Open commands: tools whose arguments, and not their declaration, say which program runs.
+//! Open commands: tools whose arguments, and not their declaration, choose which program runs.
 //!
 //! `["python3"]` with a path as its first parameter executes whatever file the model names, and `["sh", "-c"]` whatever
 //! text it writes. Such a tool is `run_code` by another name: it gets no environment grants and does not run where
 //! model-written code is denied.
 //!
-//! This finds an author's mistake. It cannot find a script that executes its own arguments: whoever is granted a value is
-//! trusted with it.
+//! This finds an author's mistake. It cannot find a script that executes its own arguments: a skill that is granted a
+//! value is trusted with it.
 
 use crate::argv;
 use crate::model::Tool;
@@ -15,7 +15,7 @@ const INTERPRETERS: [&str; 26] = [
     "Rscript", "ash", "bash", "bun", "dash", "deno", "fish", "guile", "java", "julia", "ksh", "lua", "luajit", "mksh",
     "node", "nodejs", "perl", "php", "pwsh", "pypy", "python", "ruby", "sh", "tclsh", "tsx", "zsh",
 ];
-/// Programs whose first operand is a program text of their own language.
+/// Programs whose first operand is a program text in their own language.
 const TEXT_FIRST: [&str; 5] = ["awk", "gawk", "mawk", "nawk", "sed"];
 /// Interpreters whose first operand is a verb: `deno run FILE`.
 const SUBCOMMANDS: [&str; 2] = ["bun", "deno"];
@@ -35,7 +35,7 @@ pub fn is_open_tool(tool: &Tool, is_file: impl Fn(&str) -> bool) -> bool {
     !argv::parameters(tool).is_empty() && is_open(&tool.command, is_file)
 }
 
-/// Whether the program that a command runs is left to its arguments. `is_file` tells the files of the skill.
+/// Whether the arguments choose the program that a command runs. `is_file` says which paths are files of the skill.
 pub fn is_open(command: &[String], is_file: impl Fn(&str) -> bool) -> bool {
     let is_fixed_file = |word: &str| word.starts_with('/') || is_file(word.trim_start_matches("./"));
     let mut words = command;

@@ -1,4 +1,4 @@
-//! What is wrong with a skill, told all at once: where, what, and what to do.
+//! The problems of a skill, reported all at once: where, what, and what to do.
 
 use std::fmt;
 

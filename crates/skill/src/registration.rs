@@ -48,7 +48,7 @@ pub struct InvalidRegistration {
     pub message: String,
 }
 
-/// Checks a record and fills in defaults. The first offending member is told.
+/// Checks a record and fills in defaults. Reports the first invalid member.
 pub fn check(record: &Value) -> Result<Registration, InvalidRegistration> {
     let Value::Object(members) = record else {
         return Err(invalid("", "must be an object"));

@@ -47,7 +47,7 @@ pub fn normalize(schema: &Value) -> Value {
     } else {
         wrap(members)
     };
-    repair(&mut root, Place::Root, 0);
+    repair(&mut root, NodePosition::Root, 0);
     Value::Object(root)
 }
 
@@ -69,7 +69,7 @@ pub fn empty() -> Value {
     serde_json::json!({"type": "object", "properties": {}})
 }
 
-/// Makes an object schema whose properties are the members, unless they already say what they are by other means.
+/// Makes an object schema whose properties are the members, unless they have another keyword that describes a value.
 fn wrap(members: &Map<String, Value>) -> Map<String, Value> {
     let mut root = Map::new();
     root.insert("type".to_owned(), Value::from("object"));
@@ -89,9 +89,9 @@ fn wrap(members: &Map<String, Value>) -> Map<String, Value> {
     root
 }
 
-/// Where a node stands, as far as repairs depend on it.
+/// The position of a node, as far as repairs depend on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum NodePosition {
     /// The schema itself: its own string members are keywords.
     Root,
     /// The value of `properties` or another schema map.
@@ -100,27 +100,27 @@ enum Place {
     Other,
 }
 
-fn repair(node: &mut Map<String, Value>, place: Place, depth: usize) {
+fn repair(node: &mut Map<String, Value>, position: NodePosition, depth: usize) {
     if depth > MAX_DEPTH {
         return;
     }
     let is_type_word = |word: &str| TYPE_WORDS.contains(&word);
-    match place {
-        Place::Map => node
+    match position {
+        NodePosition::Map => node
             .values_mut()
             .for_each(|value| expand(value, |word| !word.is_empty())),
-        Place::Other if !is_schema(node) => node.values_mut().for_each(|value| expand(value, is_type_word)),
-        Place::Root | Place::Other => {}
+        NodePosition::Other if !is_schema(node) => node.values_mut().for_each(|value| expand(value, is_type_word)),
+        NodePosition::Root | NodePosition::Other => {}
     }
     for (name, value) in node.iter_mut() {
         let below = if SCHEMA_MAPS.contains(&name.as_str()) {
-            Place::Map
+            NodePosition::Map
         } else {
-            Place::Other
+            NodePosition::Other
         };
         repair_value(value, below, depth + 1);
     }
-    if place != Place::Map && is_bare_map(node) {
+    if position != NodePosition::Map && is_bare_map(node) {
         let properties = std::mem::take(node);
         node.insert("type".to_owned(), Value::from("object"));
         node.insert("properties".to_owned(), Value::Object(properties));
@@ -128,12 +128,12 @@ fn repair(node: &mut Map<String, Value>, place: Place, depth: usize) {
     lift_required(node);
 }
 
-fn repair_value(value: &mut Value, place: Place, depth: usize) {
+fn repair_value(value: &mut Value, position: NodePosition, depth: usize) {
     match value {
-        Value::Object(node) => repair(node, place, depth),
+        Value::Object(node) => repair(node, position, depth),
         Value::Array(items) if depth <= MAX_DEPTH => {
             for item in items {
-                repair_value(item, place, depth + 1);
+                repair_value(item, position, depth + 1);
             }
         }
         _ => {}

@@ -1,4 +1,5 @@
-//! Finds the skills whose names and descriptions are closest to some words (BM25 over tokens, with the name's trigrams for typing errors).
+//! Finds the skills whose names and descriptions are closest to a query (BM25 over tokens, with the name's trigrams for
+//! typing errors).
 
 use std::collections::HashMap;
 
@@ -54,7 +55,8 @@ impl SearchIndex {
         }
     }
 
-    /// Returns the places of the best documents, best first; equal scores in list order. Empty if no word or trigram matches.
+    /// Returns the indices of the best documents, best first; equal scores in list order. Empty if no word or trigram
+    /// matches.
     pub fn closest(&self, query: &str, limit: usize) -> Vec<usize> {
         let query = &query[..query.floor_char_boundary(MAX_QUERY_BYTES)];
         let mut terms: Vec<String> = words(query).into_iter().chain(trigrams(query)).collect();

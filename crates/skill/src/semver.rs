@@ -116,7 +116,7 @@ pub fn resolve<'a>(versions: impl IntoIterator<Item = &'a str>, constraint: &str
         .map(|(_, text)| text)
 }
 
-/// What `name`, `name@version` or `name@latest` stands for among the versions of the skill `name`.
+/// Resolves `name`, `name@version` or `name@latest` among the versions of the skill `name`.
 pub fn lookup<'a>(name: &str, versions: impl IntoIterator<Item = &'a str>, identifier: &str) -> Option<&'a str> {
     let mut versions = versions.into_iter();
     let rest = identifier.strip_prefix(name)?;
@@ -148,7 +148,7 @@ fn base_of(text: &str) -> Result<Version, NotAVersion> {
 }
 
 fn parts(text: &str) -> Result<Vec<u64>, NotAVersion> {
-    // Three dots at most are looked at, so a long text costs no more than a short one.
+    // At most three dots are read, so a long text costs no more than a short one.
     text.splitn(4, '.').map(number).collect()
 }
 

@@ -1,7 +1,7 @@
 //! `{{name}}` templates: substitution, placeholder checks, input values, and the templates of workflows.
 //!
-//! A placeholder is `{{[a-zA-Z0-9_-]+}}`, the same for checking and substituting. One pass: text that was put in is not
-//! looked at again.
+//! A placeholder is `{{[a-zA-Z0-9_-]+}}`, the same for checking and substituting. One pass: inserted text is not
+//! searched again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,7 +79,7 @@ pub fn fill_workflow(template: &str, variables: &Map<String, Value>, step_output
     replace(template, |byte| !matches!(byte, b'{' | b'}'), lookup)
 }
 
-/// The value that a workflow name stands for: a variable, a member of one by dotted path, or the output of a step.
+/// The value of a name in a workflow: a variable, a member of one by dotted path, or the output of a step.
 pub fn workflow_value<'a>(
     name: &str,
     variables: &'a Map<String, Value>,
@@ -116,7 +116,7 @@ fn is_input_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-/// Replaces placeholders whose name is made of `legal` bytes; `None` leaves one as it stands.
+/// Replaces placeholders whose name consists of `legal` bytes; `None` leaves one unchanged.
 fn replace(text: &str, legal: impl Fn(u8) -> bool, value: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut copied = 0;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn undeclared_names_are_sorted_and_told_once() {
+    fn undeclared_names_are_sorted_and_reported_once() {
         assert_eq!(
             undeclared("{{z}}{{my-var}}{{z}}{{a}}", &BTreeSet::from(["a"])),
             ["my-var", "z"]

@@ -10,7 +10,7 @@ const ALLOWED: [&str; 13] = [
 ];
 /// The locale family.
 const ALLOWED_PREFIX: &str = "LC_";
-/// Keys of model providers: never passed on, whoever asks. Every executor and the CRD's rule go by this list.
+/// Keys of model providers: never passed on. Every executor and the CRD's rule use this list.
 pub const PROVIDER_KEYS: [&str; 16] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -33,8 +33,8 @@ pub const PROVIDER_KEYS: [&str; 16] = [
 pub const OWN_NAMES: [&str; 4] = ["HOME", "LANG", "PATH", "TMPDIR"];
 /// See [`OWN_NAMES`].
 pub const OWN_PREFIX: &str = "KNACK_";
-/// Names that tell the dynamic linker, an interpreter or a shell what to load or to execute. A value that is granted to a
-/// tool must not decide which code the tool is.
+/// Names that control which code the dynamic linker, an interpreter or a shell loads or executes. A value that is
+/// granted to a tool must not decide which code the tool is.
 pub const LOADER_NAMES: [&str; 9] = [
     "CLASSPATH",
     "ENV",

@@ -70,7 +70,7 @@ pub fn schema_of(parameters: &[Parameter]) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// Reads a `tools` list. Tools that cannot be called are left out and told.
+/// Reads a `tools` list. Tools that cannot be called are left out and reported.
 pub fn read(value: &Value) -> (Vec<ToolDeclaration>, Vec<Finding>) {
     let mut findings = Vec::new();
     let items = match value {
@@ -150,7 +150,7 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
     findings
 }
 
-/// Tells environment names that no grant can serve.
+/// Reports environment names that no grant can give.
 pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
     let told = names.iter().enumerate().filter_map(|(index, name)| {
         // Programs get these without asking.
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_cannot_run_are_left_out_and_told() {
+    fn tools_that_cannot_run_are_left_out_and_reported() {
         let (tools, findings) = read(&json!([
             "x", {"description": "d", "command": ["x"]}, {"name": "a", "description": "d", "command": []},
             {"name": "b", "description": "d"}, {"name": "c", "command": ["x"], "parameters": {"q": 1}}

@@ -18,7 +18,7 @@ pub const MAX_FILES: usize = 2_000;
 const MAX_PATH_BYTES: usize = 1_024;
 /// Longest path segment in bytes: `NAME_MAX` of Linux file systems.
 const MAX_SEGMENT_BYTES: usize = 255;
-/// Most problems of one kind that are told; the rest is counted.
+/// Most problems of one kind that are reported; the rest is counted.
 const MAX_TOLD: usize = 20;
 
 /// File names that are read as the skill's document, in order of preference (Agent Skills).

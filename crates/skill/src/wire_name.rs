@@ -36,7 +36,8 @@ pub(crate) fn of_tool(namespace: &str, skill: &str, tool: &str, only: bool, take
     }
 }
 
-/// Makes any text a legal name of any length: illegal bytes become `_`, `s_` stands before a first character that is not a letter.
+/// Makes a legal name of any text, without a limit of length: illegal bytes become `_`, `s_` is put before a first
+/// character that is not a letter.
 pub fn legal(text: &str) -> String {
     let mut name = String::with_capacity(text.len() + 2);
     if !text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) {

@@ -1,7 +1,7 @@
 //! YAML with line numbers, read within fixed bounds.
 //!
-//! Text goes in, a tree of [`Node`]s comes out: the JSON value, the line it stands on, and how it was written. Aliases are
-//! expanded by the parser inside its budget, so a bomb ends as an error, never as memory.
+//! Text goes in, a tree of [`Node`]s comes out: the JSON value, its line, and how it was written. Aliases are expanded
+//! by the parser inside its budget, so a bomb ends as an error, never as memory.
 
 use std::fmt;
 
@@ -152,7 +152,7 @@ impl Node {
         })
     }
 
-    /// The first key that stands twice in one mapping, with its line.
+    /// The first key that appears twice in one mapping, with its line.
     pub fn repeated_key(&self) -> Option<(&str, u32)> {
         match &self.content {
             Content::Scalar(_) => None,
@@ -179,7 +179,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
         let text = error.without_snippet().to_string();
         let first = text.lines().next().unwrap_or("unreadable");
         let is_bound = BOUND_MESSAGES.iter().any(|start| first.starts_with(start));
-        // The place is told apart from the message: it is counted from the frontmatter, not from the file.
+        // The position is separate from the message: it is counted from the frontmatter, not from the file.
         let message = if is_bound {
             "it is nested too deep, or has too many values or aliases".to_owned()
         } else {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_repeated_keys_counts_and_is_told() {
+    fn the_last_of_repeated_keys_counts_and_is_reported() {
         let node = parse("a: 1\nb:\n  c: 1\n  c: 2\n").unwrap();
         assert_eq!(node.to_json()["b"]["c"], 2);
         assert_eq!(node.repeated_key(), Some(("c", 4)));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_yaml_tells_its_line() {
+    fn broken_yaml_is_reported_with_its_line() {
         let error = parse("a: 1\nb: [x\nc: 2\n").unwrap_err();
         assert!(error.line.is_some(), "{error:?}");
         assert!(!error.message.contains('\n'));

@@ -45,6 +45,8 @@ prop_compose! {
             extra: Map::new(),
             files: files.into_iter().map(|path| (path, file.clone())).collect(), digest: String::new(),
             sandbox: SandboxRequest::default(),
+        packages: Vec::new(),
+        requirements: None,
         }
     }
 }
@@ -108,7 +110,7 @@ proptest! {
         };
         let request = PlanRequest {
             provider: "openai", model: "m", user_texts: &said, auto: &auto, client_tools: &client,
-            tool_choice: ToolChoice::Free, container: &container, header: None, max_tokens: None,
+            tool_choice: ToolChoice::Free, container: &container, run_code: knack_skill::plan::RunCode::WithFiles, header: None, max_tokens: None,
         };
         let planned = plan(&request, &catalog).unwrap();
         prop_assert_eq!(planned.container.ours.len() + planned.container.native.len(), container.len());
@@ -142,7 +144,7 @@ proptest! {
         let auto = AutoContext::default;
         let request = PlanRequest {
             provider: "", model: "", user_texts: &[], auto: &auto, client_tools: &[],
-            tool_choice: ToolChoice::Free, container: &[], header: None, max_tokens: None,
+            tool_choice: ToolChoice::Free, container: &[], run_code: knack_skill::plan::RunCode::WithFiles, header: None, max_tokens: None,
         };
         let system = plan(&request, &catalog).unwrap().system;
         prop_assert!(texts::tokens(system.len()) <= budget, "{} > {budget}", texts::tokens(system.len()));

@@ -1,5 +1,5 @@
-//! Tool calls of a whole response whose shape is told by a model id only: what providers and the servers that imitate
-//! them send. The loop itself reads responses by their route's format and does not guess.
+//! Tool calls of a whole response whose shape only the model id determines: as providers and servers that imitate them
+//! send it. The loop itself reads responses by their route's format and does not guess.
 
 use crate::json::{self, Kind, Span};
 

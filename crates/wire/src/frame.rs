@@ -155,7 +155,7 @@ pub fn push_data_crlf(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// JSON has line ends only between tokens, so a space may stand for each: an event must be one line.
+/// JSON has line ends only between tokens, so each may be replaced by a space: an event must be one line.
 pub(crate) fn push_line(out: &mut Vec<u8>, data: &[u8]) {
     if memchr::memchr2(b'\n', b'\r', data).is_none() {
         out.extend_from_slice(data);

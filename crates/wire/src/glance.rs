@@ -1,7 +1,7 @@
-//! What an upstream answer tells about itself: id, model, why it ended, what it cost.
+//! The metadata of an upstream answer: id, model, finish reasons, usage.
 //!
-//! For telemetry only. The loop reads answers for what it must do with them; this reads them for what a person wants to
-//! know, of answers that nobody else looks into too, and nothing depends on it: what cannot be read is absent.
+//! For telemetry only. The loop reads answers to act on them; this module reads their metadata, also of answers that
+//! the loop does not read. Nothing depends on it: a value that cannot be read is absent.
 
 use bytes::{Bytes, BytesMut};
 
@@ -9,14 +9,14 @@ use crate::frame::{SseDecoder, SseEvent};
 use crate::json::{self, Span};
 use crate::route::Format;
 
-/// Most bytes of a body that is no stream; a larger one tells nothing. As much as a turn may gather.
+/// Most bytes of a body that is no stream; a larger one is not read. As much as a turn may hold.
 const MAX_BODY: usize = 8 << 20;
 /// Longest text that is kept: ids and model names are far shorter, and telemetry is no place for more.
 const MAX_TEXT: usize = 256;
-/// Most finish reasons: one for each choice, and nobody asks for more.
+/// Most finish reasons: one for each choice; larger counts are not requested in practice.
 const MAX_REASONS: usize = 16;
 
-/// What an answer told of itself.
+/// The metadata of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerFacts {
     /// The provider's id of the answer.
@@ -47,7 +47,7 @@ pub struct Usage {
     pub reasoning: Option<u64>,
 }
 
-/// What a request asks of the model, as far as telemetry tells it.
+/// The settings of a request, as far as telemetry reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RequestFacts {
     /// Most tokens of the answer.
@@ -91,7 +91,7 @@ pub struct Glance {
 enum Body {
     Stream(SseDecoder),
     Whole(BytesMut),
-    /// Too large, or broken: the rest tells nothing.
+    /// Too large, or invalid: the rest is not read.
     Blind,
 }
 
@@ -132,7 +132,7 @@ impl Glance {
         match std::mem::replace(&mut self.body, Body::Blind) {
             Body::Stream(mut decoder) => {
                 let mut events = Vec::new();
-                // An event that is cut off tells nothing.
+                // An incomplete event is not read.
                 let _ = decoder.finish(&mut events);
                 self.events(&events);
             }
@@ -216,7 +216,7 @@ impl AnswerFacts {
         }
     }
 
-    /// The list's reasons, in order of the choices; a stream tells each choice's once.
+    /// The reasons in order of the choices; a stream has each choice's once.
     fn reasons(&mut self, src: &[u8], top: Span, list: &str, key: &str) {
         let choices = json::get(src, top, list).and_then(|span| json::elements(src, span).ok());
         for choice in choices.unwrap_or_default() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_answers_of_each_format_tell_id_model_reason_and_usage() {
+    fn whole_answers_of_each_format_give_id_model_reason_and_usage() {
         let cases = [
             (
                 Format::Chat,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_each_format_tell_the_same() {
+    fn streams_of_each_format_give_the_same() {
         let cases = [
             (
                 Format::Chat,
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_inside_a_good_answer_are_told_by_their_word() {
+    fn errors_inside_a_good_answer_are_reported_by_their_type() {
         for (format, stream, body, expected) in [
             (
                 Format::Messages,
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_tell_their_limit_and_temperature() {
+    fn limit_and_temperature_are_read_from_requests() {
         for (format, body, max_tokens, temperature) in [
             (
                 Format::Chat,

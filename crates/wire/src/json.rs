@@ -1,8 +1,8 @@
-//! Spans over JSON text: what stands where, without building a tree.
+//! Spans over JSON text: positions of values, without building a tree.
 //!
-//! Bodies are never rebuilt from structs. A scan tells where the members of an object or the elements of an array stand;
-//! a change is a list of (span, replacement) that [`Edits::apply`] writes in one pass. Everything that no edit names is
-//! copied byte for byte, so key order, number spelling and unknown members survive.
+//! Bodies are never rebuilt from structs. A scan returns the spans of the members of an object or the elements of an
+//! array; a change is a list of (span, replacement) that [`Edits::apply`] writes in one pass. Everything that no edit
+//! names is copied byte for byte, so key order, number spelling and unknown members survive.
 
 mod edits;
 mod strings;
@@ -213,7 +213,7 @@ pub fn elements(src: &[u8], span: Span) -> Result<Vec<Span>, JsonError> {
     each_element(src, span)?.collect()
 }
 
-/// As [`elements`], one by one: what comes behind the last one taken is not looked at.
+/// As [`elements`], one by one: text after the last one taken is not read.
 pub fn each_element(src: &[u8], span: Span) -> Result<Elements<'_>, JsonError> {
     if src.get(span.start) != Some(&b'[') {
         return Err(JsonError::Type {
@@ -252,7 +252,7 @@ impl Iterator for Elements<'_> {
     }
 }
 
-/// The first element of the array at `span`; `None` if it is empty or no array stands there.
+/// The first element of the array at `span`; `None` if it is empty or not an array.
 pub fn first_element(src: &[u8], span: Span) -> Option<Span> {
     each_element(src, span).ok()?.next()?.ok()
 }
@@ -268,7 +268,7 @@ pub fn key_is(src: &[u8], member: &Member, key: &str) -> bool {
     raw == key.as_bytes() || (memchr::memchr(b'\\', raw).is_some() && unescape(raw) == key)
 }
 
-/// The value of `key` in the object at `span`; `None` if absent or if no object stands there.
+/// The value of `key` in the object at `span`; `None` if absent or not an object.
 pub fn get(src: &[u8], span: Span, key: &str) -> Option<Span> {
     let list = members(src, span).ok()?;
     member(src, &list, key).map(|member| member.value)
@@ -279,7 +279,7 @@ pub fn path(src: &[u8], span: Span, keys: &[&str]) -> Option<Span> {
     keys.iter().try_fold(span, |span, key| get(src, span, key))
 }
 
-/// The string at `span`, unescaped; `None` if no string stands there. Lone surrogates become U+FFFD.
+/// The string at `span`, unescaped; `None` if it is not a string. Lone surrogates become U+FFFD.
 pub fn text(src: &[u8], span: Span) -> Option<Cow<'_, str>> {
     raw_text(src, span).map(unescape)
 }
@@ -329,7 +329,7 @@ fn expect(src: &[u8], at: usize, byte: u8) -> Result<(), JsonError> {
     }
 }
 
-/// The end of the string whose opening quote stands at `at`.
+/// The end of the string whose opening quote is at `at`.
 fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
     let mut at = at + 1;
     loop {
@@ -406,7 +406,7 @@ fn scalar(src: &[u8], at: usize) -> Result<usize, JsonError> {
     Ok(end)
 }
 
-/// Skips one value without recursion: one bit per open bracket tells objects from arrays.
+/// Skips one value without recursion: one bit per open bracket distinguishes objects from arrays.
 fn skip_nested(src: &[u8], at: usize, outer: u32) -> Result<usize, JsonError> {
     let mut at = at;
     let mut objects: u128 = 0;

@@ -1,7 +1,7 @@
 //! LLM wire formats without I/O: spans over JSON, frames, formats, and the tool loop as a state machine.
 //!
-//! The way of a request: [`route()`], [`Request::parse`], [`Request::view`], then whatever the caller decides to add
-//! ([`Injection`]), then [`Drive`] until [`drive::Out::Finish`]. Nothing here knows clocks, sockets or skills.
+//! The path of a request: [`route()`], [`Request::parse`], [`Request::view`], then the caller's additions
+//! ([`Injection`]), then [`Drive`] until [`drive::Out::Finish`]. Nothing here uses clocks, sockets or skills.
 
 pub mod drive;
 pub mod extract;

@@ -1,4 +1,4 @@
-//! A request as the gateway sees it: what skills need to know of it, and what is added to it.
+//! A request as the gateway sees it: the parts that skills depend on, and the additions to it.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -10,12 +10,46 @@ use crate::format::dialect;
 use crate::json::{self, Edits, Member, Span};
 use crate::route::{Format, Kind, ModelRoute};
 
-/// A parsed request body. Only the top level is indexed; everything else is looked up when it is asked for.
+/// A parsed request body. Only the top level is indexed; everything else is looked up on demand.
 #[derive(Debug, Clone)]
 pub struct Request {
     route: ModelRoute,
     raw: Bytes,
     top: Vec<Member>,
+    wrap: Wrap,
+}
+
+/// What stands around the request in the body (Gemini's token counts).
+#[derive(Debug, Clone)]
+enum Wrap {
+    /// The body is the request.
+    None,
+    /// The body has the request in a member; what stands before and behind it.
+    Inside(Bytes, Bytes),
+    /// The body is a bare list of contents. System text and tools count only in a whole request, so it is made one as soon
+    /// as anything changes.
+    Bare,
+}
+
+/// The member of a token count that holds a whole request.
+const COUNTED: [&str; 2] = ["generateContentRequest", "generate_content_request"];
+
+impl Wrap {
+    /// Where the request stands in a body.
+    fn find(route: &ModelRoute, body: &Bytes, top: &[Member]) -> (Self, Option<Span>) {
+        if route.format != Format::Gemini || route.kind != Kind::Count || route.vertex {
+            return (Self::None, None);
+        }
+        let inner = COUNTED.iter().find_map(|key| json::member(body, top, key));
+        let inner = inner.filter(|member| json::kind(body, member.value) == Some(json::Kind::Object));
+        match inner.map(|member| member.value) {
+            Some(span) => (
+                Self::Inside(body.slice(..span.start), body.slice(span.end..)),
+                Some(span),
+            ),
+            None => (Self::Bare, None),
+        }
+    }
 }
 
 /// Top-level members of which a second one is refused: readers disagree which one counts.
@@ -24,9 +58,19 @@ const UNIQUE: [&str; 6] = ["messages", "tools", "system", "input", "instructions
 impl Request {
     /// Indexes a body. Errors (400): not UTF-8, not one JSON object, nested too deep, or one of `messages`, `tools`,
     /// `system`, `input`, `instructions`, `contents` twice.
-    pub fn parse(route: ModelRoute, raw: Bytes) -> Result<Self, Fault> {
-        let top = json::object(&raw)
-            .map_err(|error| Fault::new(400, format!("The request body is not valid JSON: {error}.")))?;
+    pub fn parse(route: ModelRoute, body: Bytes) -> Result<Self, Fault> {
+        let index = |raw: &Bytes| {
+            json::object(raw).map_err(|error| Fault::new(400, format!("The request body is not valid JSON: {error}.")))
+        };
+        let mut top = index(&body)?;
+        let (wrap, inner) = Wrap::find(&route, &body, &top);
+        let raw = match inner {
+            Some(span) => body.slice(span.start..span.end),
+            None => body,
+        };
+        if inner.is_some() {
+            top = index(&raw)?;
+        }
         for name in UNIQUE {
             if top
                 .iter()
@@ -40,7 +84,7 @@ impl Request {
                 ));
             }
         }
-        Ok(Self { route, raw, top })
+        Ok(Self { route, raw, top, wrap })
     }
 
     /// The wire format.
@@ -48,7 +92,7 @@ impl Request {
         self.route.format
     }
 
-    /// What is asked for.
+    /// What kind of request it is.
     pub const fn kind(&self) -> Kind {
         self.route.kind
     }
@@ -58,7 +102,7 @@ impl Request {
         &self.route
     }
 
-    /// The body as the client sent it.
+    /// The request as the client sent it; in a token count without what stands around it.
     pub const fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -100,7 +144,7 @@ impl Request {
         dialect(self.route.format).attachments(self)
     }
 
-    /// The client's `tools` member as it stands in the body; `[]` if absent or null.
+    /// The client's `tools` member as written in the body; `[]` if absent or null.
     pub fn tools_json(&self) -> Cow<'_, str> {
         self.present("tools")
             .map_or(Cow::Borrowed("[]"), |span| String::from_utf8_lossy(self.bytes(span)))
@@ -124,11 +168,36 @@ impl Request {
     pub fn apply(&self, injection: &Injection, conversation: Edits) -> Bytes {
         let mut edits = conversation;
         dialect(self.route.format).apply(self, injection, &mut edits);
-        if edits.is_empty() {
-            self.raw.clone()
-        } else {
+        let changes = !edits.is_empty();
+        let body = if changes {
             Bytes::from(edits.apply(&self.raw))
+        } else {
+            self.raw.clone()
+        };
+        match &self.wrap {
+            Wrap::Inside(before, after) => [before, &body[..], after].concat().into(),
+            Wrap::Bare if changes => self.as_counted(&body),
+            Wrap::None | Wrap::Bare => body,
         }
+    }
+
+    /// A request as the one member of a token count, with the model that the path names.
+    fn as_counted(&self, body: &Bytes) -> Bytes {
+        let mut out = format!(r#"{{"{}":"#, COUNTED[0]).into_bytes();
+        let rest = body.iter().position(|&byte| byte == b'{').map_or(0, |at| at + 1);
+        match self.route.model.as_deref().filter(|_| self.value("model").is_none()) {
+            Some(model) => {
+                out.extend_from_slice(br#"{"model":"#);
+                json::push_string(&mut out, &format!("models/{model}"));
+                if !self.top.is_empty() || body.len() > self.raw.len() {
+                    out.push(b',');
+                }
+                out.extend_from_slice(&body[rest..]);
+            }
+            None => out.extend_from_slice(body),
+        }
+        out.push(b'}');
+        out.into()
     }
 }
 
@@ -152,11 +221,29 @@ pub struct View {
     /// True if nothing may be injected for a reason of the format: legacy `functions`, Gemini `cachedContent`,
     /// Responses `background`.
     pub closed: Option<&'static str>,
-    /// `container.skills` of Messages, in order.
+    /// `container.skills` of Messages, and the skills of a Responses `shell`, in order.
     pub container_skills: Vec<ContainerSkill>,
     /// True if the client asked for code execution on the server (Messages: `container` or a `code_execution_*` tool):
     /// skills are then shown in the native form.
     pub code_execution: bool,
+    /// The tool by which the client asks the provider to run programs, if there is one.
+    pub code_tool: Option<CodeTool>,
+}
+
+/// A tool by which a client asks its provider to run programs: Responses `shell` in a container of the provider's,
+/// Messages `code_execution_*`, Gemini `codeExecution`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CodeTool {
+    /// What it is called; its entry in [`View::client_tools`], where that has tools of the provider.
+    pub name: String,
+    /// True if the client forces its use.
+    pub forced: bool,
+    /// The member of the request that only a provider with such a tool can serve.
+    pub only_there: Option<&'static str>,
+    /// Most memory that its programs may have, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// True if it alone is the reason for [`View::closed`], which does not hold where the tool is taken out.
+    pub closes: bool,
 }
 
 /// What a client says about tool use.
@@ -213,6 +300,9 @@ pub struct Injection {
     pub material: Arc<Material>,
     /// Ids of `container.skills` that are served here: taken out of the upstream request.
     pub own_skills: Vec<String>,
+    /// The tool of ours that stands for the client's [`CodeTool`], which is taken out of the upstream request; declared
+    /// unless the client forbids all tools.
+    pub code_tool: Option<String>,
 }
 
 impl Injection {
@@ -221,6 +311,7 @@ impl Injection {
         Self {
             material: Arc::new(Material::new(system, tools)),
             own_skills: Vec::new(),
+            code_tool: None,
         }
     }
 
@@ -231,7 +322,10 @@ impl Injection {
 
     /// True if nothing is added or taken out.
     pub fn is_empty(&self) -> bool {
-        self.material.system.is_empty() && self.tools().is_empty() && self.own_skills.is_empty()
+        self.material.system.is_empty()
+            && self.tools().is_empty()
+            && self.own_skills.is_empty()
+            && self.code_tool.is_none()
     }
 }
 

@@ -38,12 +38,14 @@ pub enum Route {
 pub struct ModelRoute {
     /// The wire format.
     pub format: Format,
-    /// What is asked for.
+    /// What kind of request it is.
     pub kind: Kind,
     /// The model, where the path names it (Gemini).
     pub model: Option<String>,
     /// True where the path asks for a stream (Gemini); the other formats say so in the body.
     pub stream: bool,
+    /// True for a path of Vertex AI, whose token counts take system text and tools as they stand (Gemini).
+    pub vertex: bool,
 }
 
 /// Finds the format of a request by method and path (docs/design/wire-formats.md#routes). The path may have any prefix and a query.
@@ -56,6 +58,7 @@ pub fn route(method: &str, path: &str) -> Route {
             kind,
             model: None,
             stream: false,
+            vertex: false,
         })
     };
     if method != "POST" {
@@ -79,11 +82,24 @@ pub fn route(method: &str, path: &str) -> Route {
     gemini(path).map_or(Route::Untouched, Route::Model)
 }
 
+/// The path and query of a Gemini stream that asks for events (`alt=sse`): the same if it does so already.
+pub fn with_events(path_and_query: &str) -> String {
+    let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    let mut pairs: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).collect();
+    if pairs.contains(&"alt=sse") {
+        return path_and_query.to_owned();
+    }
+    pairs.retain(|pair| !pair.starts_with("alt=") && !pair.starts_with("$alt=") && !pair.starts_with("%24alt="));
+    pairs.push("alt=sse");
+    format!("{path}?{}", pairs.join("&"))
+}
+
 fn gemini(path: &str) -> Option<ModelRoute> {
     let (before, name) = path.rsplit_once("/models/")?;
     let (model, verb) = name.rsplit_once(':')?;
     let version = before.rsplit('/').next()?;
-    let known = matches!(version, "v1" | "v1beta" | "v1alpha") || before.ends_with("/publishers/google");
+    let vertex = before.ends_with("/publishers/google");
+    let known = matches!(version, "v1" | "v1beta" | "v1alpha") || vertex;
     if !known || model.is_empty() {
         return None;
     }
@@ -98,5 +114,53 @@ fn gemini(path: &str) -> Option<ModelRoute> {
         kind,
         model: Some(model.to_owned()),
         stream,
+        vertex,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gemini_paths_of_both_services_are_known() {
+        for (path, stream, vertex) in [
+            ("/v1/models/gemini-x:generateContent", false, false),
+            ("/gw/v1beta/models/gemini-x:streamGenerateContent", true, false),
+            (
+                "/v1/projects/p/locations/l/publishers/google/models/gemini-x:streamGenerateContent?alt=sse",
+                true,
+                true,
+            ),
+        ] {
+            let expected = ModelRoute {
+                format: Format::Gemini,
+                kind: Kind::Generate,
+                model: Some("gemini-x".to_owned()),
+                stream,
+                vertex,
+            };
+            assert_eq!(route("POST", path), Route::Model(expected), "{path}");
+        }
+        for (method, path) in [
+            ("GET", "/v1/models/gemini-x"),
+            ("POST", "/v1/models/gemini-x:embedContent"),
+            ("POST", "/v1/responses/resp_1/cancel"),
+            ("GET", "/v1/responses/resp_1"),
+            ("POST", "/v1/responses/compact"),
+        ] {
+            assert_eq!(route(method, path), Route::Untouched, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_asked_for_as_events_once() {
+        for (path, expected) in [
+            ("/m:s", "/m:s?alt=sse"),
+            ("/m:s?alt=json&key=k", "/m:s?key=k&alt=sse"),
+            ("/m:s?key=k&alt=sse", "/m:s?key=k&alt=sse"),
+        ] {
+            assert_eq!(with_events(path), expected);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use crate::json::{self, Kind, Span};
 
 /// A JSON value that grows by deltas (docs/design/wire-formats.md#turns-from-deltas): strings are joined, objects merge by key, lists of objects with
-/// `index` merge by it, anything else is replaced by the newer value. `null` never replaces a value.
+/// `index` merge by it, thinking blocks continue until they are signed, anything else is replaced by the newer value. `null` never replaces a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Gathered {
     /// String content as written, without quotes.
@@ -137,7 +137,13 @@ impl Gathered {
     }
 }
 
+/// The member in which LiteLLM hands on an Anthropic model's thinking: a list in every delta, without `index`.
+const THINKING: &[u8] = b"thinking_blocks";
+
 fn merge_member(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], key: &[u8], value: Span) {
+    if key == THINKING && json::kind(src, value) == Some(Kind::Array) {
+        return merge_thinking(own, src, value);
+    }
     let Some((_, old)) = own.iter_mut().find(|(name, _)| name == key) else {
         own.push((key.to_vec(), Gathered::new(src, value)));
         return;
@@ -147,6 +153,30 @@ fn merge_member(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], key: &[u8], valu
         // A name may come in pieces, or again in full.
         Gathered::Text(text) if key == b"name" && json::raw_text(src, value) == Some(text) => {}
         _ => old.merge(src, value),
+    }
+}
+
+/// Adds thinking blocks: one without a signature goes on in the next, any other is a block of its own.
+fn merge_thinking(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], value: Span) {
+    let at = own.iter().position(|(name, _)| name == THINKING).unwrap_or_else(|| {
+        own.push((THINKING.to_vec(), Gathered::List(Vec::new())));
+        own.len() - 1
+    });
+    if !matches!(own[at].1, Gathered::List(_)) {
+        own[at].1 = Gathered::List(Vec::new());
+    }
+    let Gathered::List(blocks) = &mut own[at].1 else { return };
+    for element in json::elements(src, value).unwrap_or_default() {
+        let is_thinking = json::get_text(src, element, "type").as_deref() == Some("thinking");
+        let text = |block: &Gathered, key: &str| block.get(key).map(|value| value.text().to_vec()).unwrap_or_default();
+        match blocks.last_mut() {
+            Some((_, last))
+                if is_thinking && text(last, "type") == b"thinking" && text(last, "signature").is_empty() =>
+            {
+                last.merge(src, element);
+            }
+            _ => blocks.push((blocks.len() as u64, Gathered::new(src, element))),
+        }
     }
 }
 
@@ -173,5 +203,42 @@ fn merge_list(own: &mut Vec<(u64, Gathered)>, src: &[u8], span: Span) {
             Some((_, old)) => old.merge(src, element),
             None => own.push((index, Gathered::new(src, element))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(deltas: &[&str]) -> String {
+        let mut turn = Gathered::default();
+        for delta in deltas {
+            turn.merge(delta.as_bytes(), Span::new(0, delta.len()));
+        }
+        let mut out = Vec::new();
+        turn.write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// As LiteLLM streams the thinking of an Anthropic model, which takes its blocks back only whole and signed.
+    #[test]
+    fn thinking_blocks_go_on_until_they_are_signed() {
+        let deltas = [
+            r#"{"thinking_blocks":[{"type":"thinking","thinking":"One ","signature":null}]}"#,
+            r#"{"thinking_blocks":[{"type":"thinking","thinking":"tool."}]}"#,
+            r#"{"thinking_blocks":[{"type":"thinking","thinking":"","signature":"s1"}]}"#,
+            r#"{"thinking_blocks":[{"type":"redacted_thinking","data":"d1"},{"type":"redacted_thinking","data":"d2"}]}"#,
+            r#"{"thinking_blocks":[{"type":"thinking","thinking":"Two.","signature":"s2"}]}"#,
+            r#"{"thinking_blocks":null}"#,
+        ];
+        assert_eq!(
+            joined(&deltas),
+            r#"{"thinking_blocks":[{"type":"thinking","thinking":"One tool.","signature":"s1"},{"type":"redacted_thinking","data":"d1"},{"type":"redacted_thinking","data":"d2"},{"type":"thinking","thinking":"Two.","signature":"s2"}]}"#
+        );
+        // Any other list without an index is repeated in full by those who send it.
+        assert_eq!(
+            joined(&[r#"{"a":[{"b":1}]}"#, r#"{"a":[{"b":2}]}"#]),
+            r#"{"a":[{"b":2}]}"#
+        );
     }
 }

@@ -63,6 +63,39 @@ fn running() -> (Drive, Call) {
     (drive, call.unwrap())
 }
 
+/// What a stream of each format says while a call of ours runs.
+#[test]
+fn signs_of_life_have_the_formats_form() {
+    let responses = concat!(
+        "data: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"r\"}}\n\n",
+        "data: {\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{\"id\":\"fc_1\",\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"skill_run\",\"arguments\":\"{}\"}}\n\n",
+        "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"output\":[]}}\n\n"
+    );
+    let messages = concat!(
+        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[]}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"skill_run\",\"input\":{}}}\n\n",
+        "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+        "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
+    );
+    let gemini = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"skill_run\"}}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
+    for (format, stream, sign) in [
+        (Format::Chat, CALLS, ": keepalive\n\n"),
+        (Format::Responses, responses, ": keepalive\n\n"),
+        (Format::Messages, messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+        (Format::Gemini, gemini, "\r\n"),
+    ] {
+        let mut drive = Drive::new(request(format, "{}"), injection(), settings()).unwrap();
+        drive.start(at(0), &mut Vec::new());
+        fed(&mut drive, In::Head(GOOD), at(1));
+        let mut out = fed(&mut drive, In::Body(Bytes::from_static(stream.as_bytes())), at(1));
+        if format == Format::Gemini {
+            out.extend(fed(&mut drive, In::End, at(1)));
+        }
+        assert!(out.iter().any(|one| matches!(one, Out::Run(_))), "{format:?}");
+        assert_eq!(client(&fed(&mut drive, In::Tick, at(4))), sign, "{format:?}");
+    }
+}
+
 #[test]
 fn keep_alives_come_after_two_seconds_and_then_every_ten() {
     let (mut drive, call) = running();
@@ -224,6 +257,7 @@ fn counts_get_the_injection_and_their_answer_passes() {
         kind: Kind::Count,
         model: None,
         stream: false,
+        vertex: false,
     };
     let request = Request::parse(route, Bytes::from_static(br#"{"messages":[]}"#)).unwrap();
     let played = play_pieces(request, injection(), settings(), &[json("{\"input_tokens\": 5}")], 3);
@@ -305,6 +339,7 @@ fn duplicate_members_and_bad_bodies_are_refused() {
         kind: Kind::Generate,
         model: None,
         stream: false,
+        vertex: false,
     };
     for body in [
         r#"{"messages":[],"messages":[]}"#,
@@ -336,7 +371,17 @@ fn formats() -> impl Strategy<Value = Format> {
 
 /// Bytes that look like what upstreams send, torn and mixed.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
-    let pieces: Vec<String> = ["chat-sse-tools", "chat-sse-loop", "msg-sse-tools", "msg-sse-loop"]
+    let names = [
+        "chat-sse-tools",
+        "chat-sse-loop",
+        "msg-sse-tools",
+        "msg-sse-loop",
+        "resp-sse-tools",
+        "resp-sse-loop",
+        "gem-sse-tools",
+        "gem-sse-loop",
+    ];
+    let pieces: Vec<String> = names
         .iter()
         .flat_map(|name| {
             fixture(&format!("{name}.events"))
@@ -388,7 +433,7 @@ proptest! {
 
     #[test]
     fn no_bytes_of_a_client_make_a_request_panic(format in formats(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
         if let Ok(request) = Request::parse(route, Bytes::from(bytes)) {
             let _ = (request.view(), request.messages(), request.attachments(), request.tools_json().len());
             let _ = request.apply(&injection(), Edits::new());
@@ -404,7 +449,7 @@ proptest! {
         extra in "[a-z]{1,5}",
     ) {
         let body = format!("{{\"{extra}x\":1.50,\"system\":{system},\"tools\":{tools} ,\n\"messages\":{messages},\"stream\":true}}");
-        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
         let request = Request::parse(route, Bytes::from(body.clone())).unwrap();
         let sent = request.apply(&injection(), Edits::new());
         let value: serde_json::Value = serde_json::from_slice(&sent).unwrap();

@@ -19,6 +19,7 @@ fn an_empty_object_takes_every_injection() {
                 kind: Kind::Generate,
                 model: None,
                 stream: false,
+                vertex: false,
             };
             let request = Request::parse(route, Bytes::from_static(body.as_bytes())).unwrap();
             let sent = request.apply(&injection, Edits::new());

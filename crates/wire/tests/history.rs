@@ -4,11 +4,11 @@
 #[cfg(test)]
 mod conversation;
 
-use conversation::{Client, Gateway, Upstream, inner_messages};
+use conversation::{Client, Gateway, Upstream, before_messages, inner_messages};
 use knack_wire::Format;
 use serde_json::{Value, json};
 
-const FORMATS: [Format; 2] = [Format::Chat, Format::Messages];
+const FORMATS: [Format; 4] = [Format::Chat, Format::Responses, Format::Messages, Format::Gemini];
 
 /// Load, mixed turn, text, follow-up run, follow-up: four HTTP requests. `wiped` names the requests before which the
 /// store is lost. Returns the upstream bodies of each request.
@@ -65,8 +65,7 @@ fn each_upstream_request_begins_with_the_bytes_of_the_one_before() {
                     after.starts_with(before),
                     "{format:?} stream {stream}\n{before}\n{after}"
                 );
-                let head = pair[0].find("\"messages\"").unwrap();
-                assert_eq!(pair[0][..head], pair[1][..head]);
+                assert_eq!(before_messages(pair[0]), before_messages(pair[1]));
             }
             let last = all[5];
             for hidden in [

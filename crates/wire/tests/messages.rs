@@ -223,7 +223,7 @@ fn own_skills_leave_the_container_and_native_ones_stay() {
 }
 
 #[test]
-fn view_tells_what_is_routed_on() {
+fn view_has_what_is_routed_on() {
     let request = request(
         Format::Messages,
         r#"{"model":"m","max_tokens":7,"stream":true,"container":{"skills":[{"type":"custom","skill_id":"s","version":"1"}]},"tool_choice":{"type":"tool","name":"w"},"tools":[{"name":"w"}],"output_config":{"format":{"type":"json_schema"}},"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"messages":[{"role":"user","content":[{"type":"text","text":"@x hi"},{"type":"document","title":"t.csv","source":{"type":"base64","media_type":"text/csv","data":"YSxi"}}]}]}"#,

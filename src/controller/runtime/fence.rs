@@ -1,13 +1,12 @@
-//! What stands around sandboxes before any of them exists. Pure.
+//! Objects that must exist before the first sandbox does. Pure.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use kube::{Resource as _, ResourceExt as _};
-
-use crate::api::SkillRuntime;
-use crate::api::vocabulary::{LABEL_ROLE, LABEL_RUNTIME, NETWORK_POLICY_PREFIX, ROLE_SANDBOX};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use knack_api::SkillRuntime;
+use knack_vocabulary::{LABEL_ROLE, LABEL_RUNTIME, NETWORK_POLICY_PREFIX, ROLE_SANDBOX};
+use kube::ResourceExt as _;
 
 /// The policy that denies sandboxes everything, in and out: static, the same for warm and cold pods.
 pub(super) fn deny_all(runtime: &SkillRuntime) -> NetworkPolicy {
@@ -17,10 +16,6 @@ pub(super) fn deny_all(runtime: &SkillRuntime) -> NetworkPolicy {
             name: Some(format!("{NETWORK_POLICY_PREFIX}{name}")),
             namespace: runtime.namespace(),
             labels: Some(BTreeMap::from([(LABEL_RUNTIME.to_owned(), name)])),
-            owner_references: Some(vec![OwnerReference {
-                block_owner_deletion: None,
-                ..runtime.controller_owner_ref(&()).unwrap_or_default()
-            }]),
             ..ObjectMeta::default()
         },
         spec: Some(NetworkPolicySpec {
@@ -38,16 +33,25 @@ pub(super) fn deny_all(runtime: &SkillRuntime) -> NetworkPolicy {
 /// Whether a policy that is there is what it must be.
 pub(super) fn is_intact(found: &NetworkPolicy, wanted: &NetworkPolicy) -> bool {
     let rules = |policy: &NetworkPolicy| {
-        let spec = policy.spec.clone().unwrap_or_default();
-        let mut types = spec.policy_types.unwrap_or_default();
+        // Without a rest: a member that Kubernetes adds may open what this closes.
+        let NetworkPolicySpec {
+            pod_selector,
+            policy_types,
+            ingress,
+            egress,
+        } = policy.spec.clone().unwrap_or_default();
+        let LabelSelector {
+            match_labels,
+            match_expressions,
+        } = pod_selector.unwrap_or_default();
+        let mut types = policy_types.unwrap_or_default();
         types.sort();
-        let selector = spec.pod_selector.unwrap_or_default();
         (
-            selector.match_labels.unwrap_or_default(),
-            selector.match_expressions.unwrap_or_default(),
+            match_labels.unwrap_or_default(),
+            match_expressions.unwrap_or_default(),
             types,
-            spec.ingress.unwrap_or_default(),
-            spec.egress.unwrap_or_default(),
+            ingress.unwrap_or_default(),
+            egress.unwrap_or_default(),
         )
     };
     rules(found) == rules(wanted) && found.labels().get(LABEL_RUNTIME) == wanted.labels().get(LABEL_RUNTIME)
@@ -55,6 +59,7 @@ pub(super) fn is_intact(found: &NetworkPolicy, wanted: &NetworkPolicy) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::desired::owner;
     use super::*;
 
     fn runtime() -> SkillRuntime {
@@ -68,16 +73,19 @@ mod tests {
     #[test]
     fn the_policy_denies_everything_to_every_sandbox() {
         let policy = serde_json::to_value(deny_all(&runtime())).unwrap();
+        let owner = serde_json::to_value(owner(&runtime())).unwrap();
         assert_eq!(
             policy,
             serde_json::json!({
                 "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
                 "metadata": {
-                    "name": "knack-sandbox-main", "namespace": "n", "labels": {"knack.dev/runtime": "main"},
-                    "ownerReferences": [{"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "main", "uid": "u", "controller": true}],
-                },
+                    "name": "knack-sandbox-main", "namespace": "n", "labels": {"knack.dev/runtime": "main"}},
                 "spec": {"podSelector": {"matchLabels": {"knack.dev/role": "sandbox"}}, "policyTypes": ["Ingress", "Egress"]},
             })
+        );
+        assert_eq!(
+            owner,
+            serde_json::json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "main", "uid": "u", "controller": true})
         );
     }
 

@@ -1,24 +1,24 @@
-//! Puts up what stands around a runtime's sandboxes, and keeps it standing.
+//! Applies the objects that guard a runtime's sandboxes, and restores them when they change.
 
 use k8s_openapi::api::core::v1::ResourceQuota;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use knack_api::SkillRuntime;
+use knack_vocabulary::{KIND_SKILL_RUNTIME, QUOTA_NAME};
 use kube::{Api, ResourceExt as _};
 use tracing::warn;
 
 use super::super::conditions::{State, Verdict};
 use super::super::context::Context;
+use super::super::desired::{Desired, owner};
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
 use super::super::refusal;
 use super::super::world::{is_controlled_by, is_predecessor};
 use super::{fence, quota, register, status};
-use crate::api::SkillRuntime;
-use crate::api::vocabulary::{FIELD_MANAGER, KIND_SKILL_RUNTIME, QUOTA_NAME};
-use crate::execution::job::Defaults;
+use crate::jobs::Defaults;
 use crate::selection::Scope;
 
-/// Puts fence and quota up, or finds them up. A verdict: one cannot stand, and so the runtime cannot serve.
+/// Applies fence and quota where they are missing or differ. A verdict is returned if one cannot be applied, so that
+/// the runtime cannot serve.
 pub(super) async fn stand(
     context: &Context,
     runtime: &SkillRuntime,
@@ -42,12 +42,10 @@ async fn stand_fence(
     namespace: &str,
 ) -> Result<Option<Verdict>, ControllerError> {
     let uid = runtime.uid().unwrap_or_default();
-    let wanted = fence::deny_all(runtime);
-    let name = wanted.name_any();
-    let api: Api<NetworkPolicy> = Api::namespaced(context.client.clone(), namespace);
-    let what = |verb: &str| format!("{verb} NetworkPolicy {namespace}/{name}");
-    match context.call(|| what("get"), api.get_opt(&name)).await? {
-        Some(found) if is_controlled_by(&found.metadata, &uid) && fence::is_intact(&found, &wanted) => return Ok(None),
+    let wanted = Desired::owned_by(context, fence::deny_all(runtime), vec![owner(runtime)]);
+    let name = wanted.object().name_any();
+    match wanted.found().await? {
+        Some(found) if is_controlled_by(&found.metadata, &uid) && fence::is_intact(&found, wanted.object()) => {}
         Some(found)
             if !is_controlled_by(&found.metadata, &uid)
                 && !is_predecessor(&found.metadata, KIND_SKILL_RUNTIME, &runtime.name_any(), &uid) =>
@@ -55,23 +53,18 @@ async fn stand_fence(
             return Ok(Some(foreign("NetworkPolicy", &name, "this runtime")));
         }
         Some(found) => {
-            // Changed by somebody, or left by an earlier runtime of this name: taken over, so that there is no moment without.
-            warn!(policy = %name, namespace, "the fence was another one; it is put back");
-            // A replace, since an apply would leave standing what others added.
-            let mut wanted = wanted;
-            wanted.metadata.resource_version = found.metadata.resource_version;
-            context
-                .call(|| what("replace"), api.replace(&name, &post(), &wanted))
-                .await?;
+            // Changed from outside, or left by an earlier runtime of this name: overwritten in place, so that the
+            // namespace is never without it.
+            warn!(policy = %name, namespace, "the NetworkPolicy was changed; it is restored");
+            wanted.replace(&found).await?;
         }
         None => {
-            let params = PatchParams::apply(FIELD_MANAGER).force();
-            context
-                .call(|| what("apply"), api.patch(&name, &params, &Patch::Apply(&wanted)))
-                .await?;
+            wanted
+                .create()
+                .await?
+                .ok_or_else(|| came_between("NetworkPolicy", &name))?;
         }
     }
-    context.metrics.wrote("NetworkPolicy");
     Ok(None)
 }
 
@@ -82,9 +75,6 @@ async fn stand_quota(
     scope: &Scope<'_>,
     namespace: &str,
 ) -> Result<Option<Verdict>, ControllerError> {
-    let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), namespace);
-    let what = |verb: &str| format!("{verb} ResourceQuota {namespace}/{QUOTA_NAME}");
-    let found = context.call(|| what("get"), api.get_opt(QUOTA_NAME)).await?;
     let watched = context.world.runtimes();
     let runtimes: Vec<&SkillRuntime> = watched
         .iter()
@@ -92,13 +82,17 @@ async fn stand_quota(
         .filter(|other| other.namespace().as_deref() == Some(namespace))
         .collect();
     if !runtimes.iter().any(|other| other.uid() == runtime.uid()) {
-        // On its way out; the others look after the quota.
+        // This runtime is being deleted; the others apply the quota.
         return Ok(None);
     }
+    let api: Api<ResourceQuota> = Api::namespaced(context.client.clone(), namespace);
+    let what = || format!("get ResourceQuota {namespace}/{QUOTA_NAME}");
+    let found = context.call(what, api.get_opt(QUOTA_NAME)).await?;
     if found.as_ref().is_some_and(|found| !quota::is_ours(found)) {
         return Ok(Some(foreign("ResourceQuota", QUOTA_NAME, "Knack")));
     }
-    let defaults = Defaults::new(scope.default_image.unwrap_or_default());
+    let mut defaults = Defaults::new(scope.default_image.unwrap_or_default());
+    defaults.environments = scope.environments.is_some();
     let entry = status::objection(runtime, scope)
         .is_none()
         .then(|| register::entry(runtime, &defaults));
@@ -109,27 +103,17 @@ async fn stand_quota(
     }
     let class = context.settings.priority_class.as_deref();
     let wanted = quota::quota(namespace, class, &runtimes, &defaults, register);
-    match found {
-        Some(found) if quota::is_intact(&found, &wanted) => return Ok(None),
+    let wanted = Desired::owned_by(context, wanted, quota::owners(&runtimes));
+    let applied = match found {
+        Some(found) if quota::is_intact(&found, wanted.object()) => return Ok(None),
         // The scope cannot be changed in place: another class means another quota.
-        Some(found) if scope_selector(&found) != scope_selector(&wanted) => {
-            context
-                .call(|| what("delete"), api.delete(QUOTA_NAME, &DeleteParams::default()))
-                .await?;
-            context.call(|| what("create"), api.create(&post(), &wanted)).await?;
+        Some(found) if scope_selector(&found) != scope_selector(wanted.object()) => {
+            wanted.create_instead_of(&found).await?
         }
-        Some(found) => {
-            let mut wanted = wanted;
-            wanted.metadata.resource_version = found.metadata.resource_version;
-            context
-                .call(|| what("replace"), api.replace(QUOTA_NAME, &post(), &wanted))
-                .await?;
-        }
-        None => {
-            context.call(|| what("create"), api.create(&post(), &wanted)).await?;
-        }
-    }
-    context.metrics.wrote("ResourceQuota");
+        Some(found) => Some(wanted.replace(&found).await?),
+        None => wanted.create().await?,
+    };
+    applied.ok_or_else(|| came_between("ResourceQuota", QUOTA_NAME))?;
     Ok(None)
 }
 
@@ -137,18 +121,17 @@ fn scope_selector(quota: &ResourceQuota) -> Option<&k8s_openapi::api::core::v1::
     quota.spec.as_ref()?.scope_selector.as_ref()
 }
 
-fn post() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    }
+fn came_between(kind: &str, name: &str) -> ControllerError {
+    ControllerError::Stopped(format!(
+        "{kind} {name} was created by somebody else meanwhile; retrying"
+    ))
 }
 
 fn foreign(kind: &str, name: &str, owner: &str) -> Verdict {
     Verdict::new(
         State::Stalled,
         Reason::NameConflict,
-        format!("{kind} {name} exists and does not belong to {owner}; it is left alone. Delete or rename it"),
+        format!("{kind} {name} exists and does not belong to {owner}; Knack does not change it. Delete or rename it"),
     )
 }
 

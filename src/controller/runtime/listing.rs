@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use knack_skill::catalog::{DEFAULT_LISTING_TOKENS, ListingCounts, listing_counts};
+use knack_api::SkillRuntime;
+use knack_api::runtime_status::ListingStatus;
+use knack_skill::catalog::{ListingCounts, listing_counts};
 use knack_skill::model::ActivationMode;
 use kube::ResourceExt as _;
 
-use crate::api::SkillRuntime;
-use crate::api::runtime_status::ListingStatus;
 use crate::selection::Selected;
 
 /// The end of a description in a Skill's status that is cut there.
@@ -41,7 +41,7 @@ pub(super) fn listing(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Opti
     }
     let budget = runtime.spec.gateway.injection.max_listing_tokens;
     let lines = lines.iter().map(|(handle, text)| (handle.as_str(), text.as_str()));
-    let counts = listing_counts(lines, budget.unwrap_or(DEFAULT_LISTING_TOKENS));
+    let counts = listing_counts(lines, budget.unwrap_or(knack_vocabulary::defaults::MAX_LISTING_TOKENS));
     let ListingCounts {
         whole,
         cut,
@@ -78,8 +78,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::Skill;
     use crate::selection::{Caller, NamespaceLabels, Scope, select};
+    use knack_api::Skill;
 
     fn skill(namespace: &str, name: &str, mode: &str, description: &str) -> Skill {
         serde_json::from_value(json!({
@@ -105,6 +105,7 @@ mod tests {
             namespaces: &none,
             default_image: None,
             allow_image_tags: false,
+            environments: None,
         };
         listing(&runtime, &select(&runtime, &scope, Caller::All, skills))
     }

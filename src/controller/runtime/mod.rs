@@ -1,4 +1,4 @@
-//! A SkillRuntime to what stands around its sandboxes (NetworkPolicy, ResourceQuota) and to its status.
+//! Reconciles a SkillRuntime: the NetworkPolicy and ResourceQuota of its sandboxes, and its status.
 
 mod fence;
 mod guard;

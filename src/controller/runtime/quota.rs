@@ -1,4 +1,4 @@
-//! How much of a namespace all sandboxes together may take, whoever makes them, and what the hub may run there. Pure.
+//! How much of a namespace all sandboxes may use together, and what the hub may run there. Pure.
 //!
 //! A ResourceQuota cannot select pods by label. It can by PriorityClass, so the sandboxes have one of their own and
 //! nothing else in the namespace is counted.
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec, ScopeSelector, ScopedResourceSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use knack_api::{Quantity, SkillRuntime};
+use knack_vocabulary::{LABEL_MANAGED_BY, MANAGED_BY, QUOTA_NAME};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::register::{self, Register};
-use crate::api::vocabulary::{LABEL_MANAGED_BY, MANAGED_BY, QUOTA_NAME};
-use crate::api::{Quantity, SkillRuntime};
-use crate::execution::job::{Defaults, RuntimeView};
+use crate::jobs::{Defaults, RuntimeView};
 
 /// Pods of a runtime besides those that run and those held ready: the isolation probe, and one that a new owner starts
 /// before the old owner's is gone.
@@ -37,7 +37,6 @@ pub(super) fn quota(
             namespace: Some(namespace.to_owned()),
             labels: Some(BTreeMap::from([(LABEL_MANAGED_BY.to_owned(), MANAGED_BY.to_owned())])),
             annotations: (!register.is_empty()).then_some(register),
-            owner_references: Some(runtimes.iter().filter_map(|runtime| owner(runtime)).collect()),
             ..ObjectMeta::default()
         },
         spec: class.map(|class| bounds(class, runtimes, defaults)),
@@ -81,13 +80,16 @@ fn bounds(class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> Resou
     }
 }
 
-/// The last runtime that goes takes the quota with it.
-fn owner(runtime: &SkillRuntime) -> Option<OwnerReference> {
-    Some(OwnerReference {
-        controller: None,
-        block_owner_deletion: None,
-        ..runtime.controller_owner_ref(&())?
-    })
+/// The runtimes of the namespace: the last one that goes takes the quota with it.
+pub(super) fn owners(runtimes: &[&SkillRuntime]) -> Vec<OwnerReference> {
+    let owner = |runtime: &&SkillRuntime| {
+        Some(OwnerReference {
+            controller: None,
+            block_owner_deletion: None,
+            ..runtime.controller_owner_ref(&())?
+        })
+    };
+    runtimes.iter().filter_map(owner).collect()
 }
 
 /// Thousandths as a quantity of whole units, since the server refuses fractions of pods and bytes; one CPU more or less
@@ -105,16 +107,25 @@ pub(super) fn is_ours(found: &ResourceQuota) -> bool {
 /// Whether a quota that is there is what it must be, however the server writes its numbers.
 pub(super) fn is_intact(found: &ResourceQuota, wanted: &ResourceQuota) -> bool {
     let parts = |quota: &ResourceQuota| {
-        let spec = quota.spec.clone().unwrap_or_default();
-        let hard: BTreeMap<String, Option<u128>> = spec
-            .hard
+        // Without a rest: a member that Kubernetes adds may widen what this bounds.
+        let ResourceQuotaSpec {
+            hard,
+            scope_selector,
+            scopes,
+        } = quota.spec.clone().unwrap_or_default();
+        let hard: BTreeMap<String, Option<u128>> = hard
             .unwrap_or_default()
             .into_iter()
             .map(|(name, value)| (name, Quantity::parse(&value.0).ok().map(|quantity| quantity.milli())))
             .collect();
         let owners: Vec<String> = quota.owner_references().iter().map(|owner| owner.uid.clone()).collect();
-        let scopes = spec.scopes.unwrap_or_default();
-        (hard, spec.scope_selector, scopes, owners, register::of(quota))
+        (
+            hard,
+            scope_selector,
+            scopes.unwrap_or_default(),
+            owners,
+            register::of(quota),
+        )
     };
     parts(found) == parts(wanted)
 }
@@ -146,6 +157,13 @@ mod tests {
                 &json!({"concurrency": {"maxRuns": 10}, "warmPool": {"replicas": 0}}),
             ),
         );
+        assert_eq!(
+            serde_json::to_value(owners(&[&small, &large])).unwrap(),
+            json!([
+                {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "small", "uid": "uid-small"},
+                {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "large", "uid": "uid-large"},
+            ])
+        );
         let register = Register::from([("admitted.knack.dev/small".to_owned(), "uid uid-small".to_owned())]);
         let quota = quota(
             "n",
@@ -163,10 +181,6 @@ mod tests {
                 "metadata": {
                     "name": "knack-sandboxes", "namespace": "n", "labels": {"app.kubernetes.io/managed-by": "knack"},
                     "annotations": {"admitted.knack.dev/small": "uid uid-small"},
-                    "ownerReferences": [
-                        {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "small", "uid": "uid-small"},
-                        {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "large", "uid": "uid-large"},
-                    ],
                 },
                 "spec": {
                     "hard": {

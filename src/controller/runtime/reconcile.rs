@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use knack_api::skill_status::STATUS_RUNTIMES_MAX;
+use knack_api::{Skill, SkillRuntime, SkillRuntimeStatus};
+use knack_vocabulary::KIND_SKILL_RUNTIME;
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -21,10 +23,8 @@ use super::super::undecodable;
 use super::super::world::{WatchedRuntime, decoded};
 use super::guard;
 use super::status::{objection, own_part, serving, status};
-use crate::api::skill_status::STATUS_RUNTIMES_MAX;
-use crate::api::vocabulary::{API_VERSION, FIELD_MANAGER, KIND_SKILL_RUNTIME};
-use crate::api::{Skill, SkillRuntime, SkillRuntimeStatus};
 use crate::selection::{Caller, Scope, Selected, select};
+use crate::status_write::Target;
 
 /// Reconciles what a watch brought.
 pub(in super::super) async fn reconcile(
@@ -36,7 +36,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(runtime) => one(&context, runtime).await,
-        Err(invalid) => undecodable::tell::<SkillRuntime>(&context, KIND_SKILL_RUNTIME, invalid).await,
+        Err(invalid) => undecodable::tell(&context, &*watched, invalid).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context
@@ -57,7 +57,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerE
 /// A runtime is gone: the skills that name it look again, and the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
     context.memory.forget_fences(namespace);
-    context.dirt.skills_of(namespace);
+    context.changes.skills_of(namespace);
     for skill in context.world.skills() {
         let Some(skill) = decoded(&skill) else { continue };
         let status = skill.status.as_ref();
@@ -85,8 +85,9 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
         return Ok(("superseded", Action::await_change()));
     }
     let labels = context.world.namespace_labels();
-    let scope = context.scope(&labels, &namespace, &name);
-    // After an edit of its own, also those that it selected before.
+    let environments = context.environments();
+    let scope = context.scope(&labels, environments.as_deref(), &namespace, &name);
+    // After an edit of the runtime, also the skills that it selected before.
     let watched = if context.memory.has_seen(runtime) {
         context.world.candidates(runtime, &scope)
     } else {
@@ -120,7 +121,7 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     ))
 }
 
-/// What stands in the way of a runtime's fence, and when it is looked at again: what happens to skills does not touch it.
+/// What prevents a runtime's fence, and when it is checked again: changes of skills do not affect it.
 async fn guarded(
     context: &Context,
     runtime: &SkillRuntime,
@@ -134,7 +135,7 @@ async fn guarded(
     Ok((verdict, FENCE_LOOK))
 }
 
-/// Skills whose status tells something else about this runtime than its selection does.
+/// Skills whose status differs from this runtime's selection.
 fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<&'a Skill> {
     let verdicts: BTreeMap<Option<&str>, (bool, &str)> = selected
         .iter()
@@ -148,7 +149,7 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
         })
         .collect();
     let differs = |skill: &&&Skill| {
-        // A skill that was never looked at is about to be.
+        // A skill that was never reconciled is in the queue already.
         let Some(status) = skill
             .status
             .as_ref()
@@ -178,26 +179,14 @@ async fn write(
         return Ok(false);
     }
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-    let body = json!({
-        "apiVersion": API_VERSION, "kind": KIND_SKILL_RUNTIME,
-        "metadata": {"name": name, "namespace": namespace, "uid": runtime.uid()},
-        "status": after,
-    });
-    let api: Api<SkillRuntime> = Api::namespaced(context.client.clone(), &namespace);
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(&body);
-    match context
-        .call(
-            || format!("status of SkillRuntime {namespace}/{name}"),
-            api.patch_status(&name, &params, &patch),
-        )
-        .await
-    {
-        Ok(now) => {
-            context.metrics.wrote("SkillRuntimeStatus");
-            Ok(now.metadata.resource_version != runtime.metadata.resource_version)
-        }
-        Err(error) if matches!(error.status(), Some(404 | 409)) => Ok(false),
-        Err(error) => Err(error),
-    }
+    let target = Target {
+        namespace: &namespace,
+        name: &name,
+        uid: runtime.metadata.uid.as_deref(),
+    };
+    let Some(version) = context.status().write::<SkillRuntime>(&target, &json!(after)).await? else {
+        return Ok(false);
+    };
+    context.metrics.wrote("SkillRuntimeStatus");
+    Ok(Some(version) != runtime.metadata.resource_version)
 }

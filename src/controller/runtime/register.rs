@@ -1,16 +1,17 @@
 //! What the API server lets the hub run for each SkillRuntime, one line for each thing allowed. Pure.
 //!
-//! The admission policy `sandbox-runtimes` reads it from annotations of the ResourceQuota of the sandboxes: an object of a
-//! fixed name, which a policy can look up, and which neither the hub nor a tenant's editor may write. An entry changes
-//! when a runtime is judged; while an edit is refused, the entry of the last good spec stays, as the hub goes on with it.
+//! The admission policy `sandbox-runtimes` reads it from annotations of the ResourceQuota of the sandboxes: an object
+//! of a fixed name, which a policy can look up, and which neither the hub nor a tenant's editor may write. An entry
+//! changes when a runtime is judged. While an edit is refused, the entry of the last good spec stays, since the hub
+//! still uses that spec.
 
 use std::collections::BTreeMap;
 
+use knack_api::{SkillRuntime, shared::Resources};
+use knack_vocabulary::ANNOTATION_ADMITTED_PREFIX;
 use kube::{Resource, ResourceExt as _};
 
-use crate::api::vocabulary::ANNOTATION_ADMITTED_PREFIX;
-use crate::api::{SkillRuntime, shared::Resources};
-use crate::execution::job::{Defaults, RuntimeView};
+use crate::jobs::{Defaults, RuntimeView};
 
 /// Longest register of a namespace: the API server takes 262,144 bytes of annotations.
 pub(super) const REGISTER_MAX_BYTES: usize = 240 << 10;
@@ -18,8 +19,8 @@ pub(super) const REGISTER_MAX_BYTES: usize = 240 << 10;
 /// The entries of a namespace, as annotations.
 pub(super) type Register = BTreeMap<String, String>;
 
-/// The register after `judged` was looked at; `entry` is what it is allowed now, `None` if its spec is refused. Runtimes
-/// that are not `alive` any more, or are others of the same name, lose their entries.
+/// The register after the runtime `judged` was reconciled; `entry` is what it is allowed now, `None` if its spec is
+/// refused. Runtimes that are not in `alive`, or are others of the same name, lose their entries.
 pub(super) fn register(
     found: &Register,
     alive: &[&SkillRuntime],
@@ -88,7 +89,7 @@ pub(super) fn entry(runtime: &SkillRuntime, defaults: &Defaults) -> String {
     let devices = view.resources.extended.keys().chain(sandbox.max_resources.keys());
     let devices = devices.filter(|name| !Resources::NATIVE.contains(&name.as_str()));
     lines.extend(devices.map(|name| format!("resource {name}")));
-    // A value with a line break is none that Kubernetes would take, and must not become a line of its own.
+    // Kubernetes would refuse a value with a line break, and it must not become a second line.
     lines.retain(|line| !line.contains(char::is_control));
     lines.sort();
     lines.dedup();

@@ -2,21 +2,21 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
+use knack_api::runtime_status::{RejectedSkill, STATUS_REJECTED_MAX, SkillCounts};
+use knack_api::{SkillRuntime, SkillRuntimeStatus};
 use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
+use knack_vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::super::conditions::{State, Verdict, conditions, cut};
 use super::super::reason::Reason;
-use crate::api::runtime_status::{RejectedSkill, STATUS_REJECTED_MAX, SkillCounts};
-use crate::api::vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
-use crate::api::{SkillRuntime, SkillRuntimeStatus};
 use crate::selection::{Scope, Selected};
 
 /// Conditions that the controller owns; `Isolated` is the hub's.
 const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED];
 
-/// What stands against a runtime as it is written, if anything.
+/// The first problem of a runtime's spec, if it has any.
 pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
     let Some(image) = runtime.spec.sandbox.image.as_deref().or(scope.default_image) else {
         return Some(Verdict::new(
@@ -139,7 +139,7 @@ fn revision(selected: &[Selected<'_>]) -> String {
             item.pin.map(|pin| &pin.inputs),
         ));
     }
-    crate::digest::hex(&hash.finalize()[..6])
+    knack_skill::digest::hex(&hash.finalize()[..6])
 }
 
 #[cfg(test)]
@@ -166,6 +166,7 @@ mod tests {
             namespaces,
             default_image: None,
             allow_image_tags: false,
+            environments: None,
         }
     }
 
@@ -195,6 +196,7 @@ mod tests {
                 namespaces: &none,
                 default_image,
                 allow_image_tags: tags,
+                environments: None,
             };
             assert_eq!(
                 objection(&runtime(sandbox), &scope).map(|verdict| verdict.reason),
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn the_hubs_part_is_left_alone_and_long_lists_are_cut() {
         let runtime = runtime(json!({"image": "r/a@sha256:00"}));
-        let skills: Vec<crate::api::Skill> = (0..30)
+        let skills: Vec<knack_api::Skill> = (0..30)
             .map(|number| {
                 serde_json::from_value(json!({
                     "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
@@ -237,6 +239,7 @@ mod tests {
             namespaces: &none,
             default_image: None,
             allow_image_tags: false,
+            environments: None,
         };
         let selected = select(&runtime, &scope, Caller::All, &skills);
         let made = status(

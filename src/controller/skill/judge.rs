@@ -1,19 +1,23 @@
 //! Files to a valid skill, or to the reason why not. Pure: the same judgement as everywhere.
 
+use knack_api::SkillOverrides;
+use knack_api::skill_status::PackagesStatus;
+use knack_packages::stated;
 use knack_skill::LoadInput;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use knack_skill::problem::{Problem, Profile};
 
 use super::super::conditions::{State, Verdict};
 use super::super::reason::Reason;
-use crate::api::SkillOverrides;
 use crate::artifact::{self, Artifact};
+use crate::selection::declared_packages;
 use crate::sources::Files;
 
 /// Most problems that a condition lists.
 const TOLD_MAX: usize = 5;
 
-/// Who judges: another version may see more in the same files, so what an earlier one judged is looked at again.
+/// The version of the checks: another version may find more in the same files, so what an earlier one checked is
+/// checked again.
 pub(super) const JUDGE: &str = env!("CARGO_PKG_VERSION");
 
 /// A skill that was judged valid, with its content packed.
@@ -21,8 +25,10 @@ pub(super) const JUDGE: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct Judged {
     pub(super) skill: LoadedSkill,
     pub(super) artifact: Artifact,
-    /// What its author may want to know, one line each.
+    /// Warnings for the author, one line each.
     pub(super) warnings: Vec<String>,
+    /// What it declares of packages.
+    pub(super) packages: Option<PackagesStatus>,
 }
 
 /// Judges by the load profile and packs what is valid.
@@ -37,10 +43,15 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
         let errors = loaded.problems.iter().filter(|problem| problem.is_error());
         return Err(Verdict::new(State::Stalled, Reason::InvalidSkill, list(errors)));
     };
+    // The imports of scripts are not looked at: no Python is parsed here.
+    let declared = stated(&skill.files, skill.requirements.as_deref());
+    let told = declared.findings.iter().map(ToString::to_string);
+    let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
     let artifact = artifact::build(id, &skill.files, overrides);
     Ok(Judged {
         artifact,
-        warnings: loaded.problems.iter().map(ToString::to_string).collect(),
+        warnings,
+        packages: declared_packages(&declared),
         skill,
     })
 }
@@ -75,23 +86,48 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_with_place_and_help() {
-        for (text, part) in [
-            ("---\nname: [\n---\nbody", "SKILL.md"),
-            ("---\nname: demo\ndescription: d\ntools: 3\n---\n", "tools"),
-        ] {
-            match judged(text) {
-                Err(verdict) => {
-                    assert_eq!((verdict.state, verdict.reason), (State::Stalled, Reason::InvalidSkill));
-                    assert!(verdict.message.contains(part), "{}", verdict.message);
-                }
-                Ok(judged) => assert!(
-                    judged.warnings.iter().any(|line| line.contains(part)),
-                    "{:?}",
-                    judged.warnings
-                ),
-            }
+    fn an_error_stalls_the_skill_and_names_its_place_and_what_to_do() {
+        let verdict = judged("---\nname: [\n---\nbody").unwrap_err();
+        assert_eq!((verdict.state, verdict.reason), (State::Stalled, Reason::InvalidSkill));
+        for part in ["SKILL.md", "not valid YAML", "quotes"] {
+            assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
         }
+    }
+
+    #[test]
+    fn packages_are_told_as_they_are_declared() {
+        let with = |lines: &str| judged(&format!("---\nname: demo\ndescription: d\n{lines}\n---\nbody")).unwrap();
+        assert_eq!(with("license: MIT").packages, None);
+        let judged = with("packages: {python: [\"Pillow >=10\"]}");
+        assert_eq!(judged.warnings, [""; 0]);
+        let packages = judged.packages.unwrap();
+        assert_eq!(
+            (packages.python, packages.locked),
+            (vec!["pillow>=10".to_owned()], false)
+        );
+        assert_eq!(
+            (packages.source.as_str(), packages.refused),
+            ("packages in SKILL.md", None)
+        );
+        let refused = with("packages: {python: [\"git+https://u:secret@x/y\"]}");
+        let why = refused.packages.unwrap().refused.unwrap();
+        assert!(why.contains("is an address") && !why.contains("secret"), "{why}");
+        assert_eq!(refused.warnings, [why]);
+        let node = with("packages: {node: [docx]}");
+        assert!(
+            node.warnings[0].contains("packages of Node are not installed"),
+            "{:?}",
+            node.warnings
+        );
+    }
+
+    #[test]
+    fn a_warning_names_its_field_and_leaves_the_skill_valid() {
+        let judged = judged("---\nname: demo\ndescription: d\ntools: 3\n---\nbody").unwrap();
+        let [warning] = &judged.warnings[..] else {
+            panic!("{:?}", judged.warnings)
+        };
+        assert!(warning.contains("tools") && warning.contains("list"), "{warning}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //! resolve(client) -> Files ─▶ judge(pure) -> Judged ─▶ build(pure) -> Artifact ─▶ deliver(client) -> Delivered ─▶ status(pure)
 //! ```
-//! Each step takes what the one before it made, so none can be left out; after `judge` nobody reads the raw source.
+//! Each step takes the result of the one before it, so none can be left out; after `judge` no step reads the raw
+//! source.
 
 mod deliver;
 mod judge;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use knack_api::Skill;
+use knack_vocabulary::LABEL_REVISION;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use tracing::debug;
 
 use super::super::context::Context;
 use super::super::error::ControllerError;
-use crate::api::Skill;
-use crate::api::vocabulary::LABEL_REVISION;
 
 /// One ConfigMap of some revision.
 #[derive(Debug, Clone)]
@@ -22,10 +22,13 @@ pub(super) struct Shard {
     pub(super) created: (Option<Time>, u64),
 }
 
-/// The revisions that nobody needs: all but the one in service and the newest `keep` before it.
-fn superseded(shards: &[Shard], in_service: &str, keep: usize) -> BTreeSet<String> {
+/// The revisions to delete: all but those in service and the newest `keep` of the others.
+fn superseded(shards: &[Shard], in_service: &[&str], keep: usize) -> BTreeSet<String> {
     let mut revisions: BTreeMap<&str, Option<&(Option<Time>, u64)>> = BTreeMap::new();
-    for shard in shards.iter().filter(|shard| shard.revision != in_service) {
+    for shard in shards
+        .iter()
+        .filter(|shard| !in_service.contains(&shard.revision.as_str()))
+    {
         let newest = revisions.entry(&shard.revision).or_default();
         *newest = (*newest).max(Some(&shard.created));
     }
@@ -43,7 +46,7 @@ fn superseded(shards: &[Shard], in_service: &str, keep: usize) -> BTreeSet<Strin
 pub(super) async fn prune(
     context: &Context,
     skill: &Skill,
-    in_service: &str,
+    in_service: &[&str],
     keep: u32,
 ) -> Result<(), ControllerError> {
     let (namespace, uid) = (skill.namespace().unwrap_or_default(), skill.uid().unwrap_or_default());
@@ -108,15 +111,18 @@ mod tests {
             shard("e", 0, 0),
         ];
         for (in_service, keep, expected) in [
-            ("d", 3, vec!["e"]),
-            ("d", 1, vec!["a", "b", "e"]),
-            ("d", 0, vec!["a", "b", "c", "e"]),
+            (&["d"][..], 3, vec!["e"]),
+            (&["d"], 1, vec!["a", "b", "e"]),
+            (&["d"], 0, vec!["a", "b", "c", "e"]),
             // A rollback serves an old revision: the newer ones count as superseded too.
-            ("e", 3, vec!["a"]),
-            ("d", 10, vec![]),
+            (&["e"], 3, vec!["a"]),
+            (&["d"], 10, vec![]),
+            // An earlier revision that a runtime still serves.
+            (&["d", "a"], 0, vec!["b", "c", "e"]),
+            (&["d", "e"], 2, vec!["a"]),
         ] {
             let gone: Vec<_> = superseded(&shards, in_service, keep).into_iter().collect();
-            assert_eq!(gone, expected, "{in_service} {keep}");
+            assert_eq!(gone, expected, "{in_service:?} {keep}");
         }
     }
 }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::jiff::Timestamp;
+use knack_api::skill_status::ConfigMapStatus;
+use knack_api::{Skill, SkillStatus};
 use knack_skill::model::SkillRef;
-use kube::api::{Patch, PatchParams};
+use knack_vocabulary::defaults::REVISION_HISTORY;
+use knack_vocabulary::{CONDITION_READY, KIND_SKILL};
 use kube::runtime::controller::Action;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
@@ -16,17 +19,17 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
-use super::super::settings::{RESYNC, RETRY_MAX, REVISION_HISTORY};
+use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
 use super::super::world::WatchedSkill;
-use super::deliver::{Undelivered, deliver, is_standing};
+use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, judge};
 use super::prune::prune;
 use super::resolve::{Resolved, Unresolved, resolve, verdict as source_verdict};
 use super::status::{self, content, delivered, requested_at, status, with_last_good};
 use super::verdicts::verdicts;
-use crate::api::vocabulary::{API_VERSION, CONDITION_READY, FIELD_MANAGER, KIND_SKILL};
-use crate::api::{Skill, SkillStatus};
+use crate::selection::candidates;
+use crate::status_write::Target;
 
 /// Reconciles what a watch brought.
 pub(in super::super) async fn reconcile(
@@ -38,7 +41,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(skill) => one(&context, skill).await,
-        Err(invalid) => undecodable::tell::<Skill>(&context, KIND_SKILL, invalid).await,
+        Err(invalid) => undecodable::tell(&context, &*watched, invalid).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());
@@ -55,12 +58,12 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
     Action::requeue(pause)
 }
 
-/// What a look at the content gave.
+/// The result of reading the content.
 struct Looked {
-    /// The object that was looked at; the watched one may be older.
+    /// The object that was reconciled; the watched one may be older.
     skill: Skill,
     verdict: Verdict,
-    /// New content, if it was looked at and is good.
+    /// New content, if it was read and is valid.
     content: Option<SkillStatus>,
 }
 
@@ -78,8 +81,16 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
     let skill = &looked.skill;
     let before = skill.status.clone().unwrap_or_default();
     let verdict = with_last_good(looked.verdict, &before);
-    let candidate = looked.content.clone().unwrap_or_else(|| before.clone());
-    let verdicts = verdicts(context, skill, &candidate);
+    let mut candidate = looked.content.clone().unwrap_or_else(|| before.clone());
+    candidate.earlier = candidates(&before, &candidate);
+    candidate
+        .earlier
+        .retain(|earlier| is_all_there(context, skill, &earlier.config_maps));
+    let mut verdicts = verdicts(context, skill, &candidate);
+    if skill.spec.suspend {
+        // Nothing serves it; what did goes on when it comes back.
+        verdicts.earlier = candidate.earlier;
+    }
     let after = status(skill, looked.content, &verdict, &verdicts, Timestamp::now());
     let written = write(context, skill, &before, &after).await?;
     let changed = written == Written::Changed;
@@ -93,10 +104,12 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
     if let Some(artifact) = &after.artifact
         && !skill.spec.suspend
     {
+        let served = after.earlier.iter().map(|earlier| earlier.revision.as_str());
+        let in_service: Vec<&str> = std::iter::once(artifact.revision.as_str()).chain(served).collect();
         prune(
             context,
             skill,
-            &artifact.revision,
+            &in_service,
             verdicts.history.unwrap_or(REVISION_HISTORY),
         )
         .await?;
@@ -120,7 +133,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
         }))
     };
     if watched.spec.suspend {
-        let text = "spec.suspend is true: out of service, content is not looked at";
+        let text = "spec.suspend is true: the skill is out of service and its content is not read";
         return unchanged(Verdict::new(State::Ready, Reason::Suspended, text));
     }
     if let Some(message) = settled(context, watched) {
@@ -139,7 +152,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
         Ok((verdict, content)) => (verdict, Some(content)),
         Err(verdict) => (verdict, None),
     };
-    // A name is free again without a word to us, so a conflict is never remembered.
+    // Nothing reports that a name is free again, so a conflict is never remembered.
     let is_lasting = verdict.state == State::Stalled && verdict.reason != Reason::NameConflict;
     if is_lasting && skill.spec.source.config_map.is_none() {
         context.memory.remember_stalled(&skill, &verdict);
@@ -172,7 +185,7 @@ async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, Skill
         Ok(judged) => judged,
         Err(verdict) => return Ok(Err(verdict)),
     };
-    match deliver(context, skill, judged.artifact.clone()).await {
+    match deliver(context, skill, &judged.artifact).await {
         Ok(made) => {
             if !made.replaced.is_empty() {
                 let told = status::replaced(&made.replaced);
@@ -202,12 +215,12 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
     if !same_object || skill.spec.source.config_map.is_some() || status.config_maps.is_empty() {
         return None;
     }
-    let namespace = skill.namespace()?;
-    let complete = status
-        .config_maps
-        .iter()
-        .all(|known| is_standing(context, &namespace, known));
-    complete.then(|| ready.message.clone())
+    is_all_there(context, skill, &status.config_maps).then(|| ready.message.clone())
+}
+
+fn is_all_there(context: &Context, skill: &Skill, config_maps: &[ConfigMapStatus]) -> bool {
+    let namespace = skill.namespace().unwrap_or_default();
+    config_maps.iter().all(|known| is_delivered(context, &namespace, known))
 }
 
 /// The object with its file contents, which watches leave out.
@@ -256,31 +269,17 @@ async fn write(
     if before == after {
         return Ok(Written::Nothing);
     }
-    let name = skill.name_any();
-    // With the uid, a namesake that was made meanwhile does not get this status.
-    let body = json!({
-        "apiVersion": API_VERSION, "kind": KIND_SKILL,
-        "metadata": {"name": name, "namespace": skill.namespace(), "uid": skill.uid()},
-        "status": after,
-    });
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let api = api(context, skill);
-    let patch = Patch::Apply(&body);
-    match context
-        .call(
-            || format!("status of Skill {name}"),
-            api.patch_status(&name, &params, &patch),
-        )
-        .await
-    {
-        Ok(now) => {
-            context.metrics.wrote("SkillStatus");
-            debug!(skill = %name, namespace = ?skill.namespace(), "status written");
-            let same = now.metadata.resource_version == skill.metadata.resource_version;
-            Ok(if same { Written::Nothing } else { Written::Changed })
-        }
-        // Gone, or another object by now; its own event comes.
-        Err(error) if matches!(error.status(), Some(404 | 409)) => Ok(Written::Nothing),
-        Err(error) => Err(error),
-    }
+    let (namespace, name) = (skill.namespace().unwrap_or_default(), skill.name_any());
+    let target = Target {
+        namespace: &namespace,
+        name: &name,
+        uid: skill.metadata.uid.as_deref(),
+    };
+    let Some(version) = context.status().write::<Skill>(&target, &json!(after)).await? else {
+        return Ok(Written::Nothing);
+    };
+    context.metrics.wrote("SkillStatus");
+    debug!(skill = %name, %namespace, "status written");
+    let same = Some(version) == skill.metadata.resource_version;
+    Ok(if same { Written::Nothing } else { Written::Changed })
 }

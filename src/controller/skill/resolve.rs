@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_api::Skill;
+use knack_api::skill::{ArchiveSource, ConfigMapSource};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -10,8 +12,6 @@ use super::super::conditions::{State, Verdict};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
-use crate::api::Skill;
-use crate::api::skill::{ArchiveSource, ConfigMapSource};
 use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files};
 
 /// Why there are no files: the object's fault, or the API server's.
@@ -90,7 +90,7 @@ async fn from_archive(
     source: &ArchiveSource,
     turn: &mut Option<OwnedSemaphorePermit>,
 ) -> Result<Files, Unresolved> {
-    // By address too: who may not fetch from there does not get what another one fetched.
+    // The key has the URL too, so that a tenant that may not fetch from it cannot get another tenant's cached copy.
     let key = format!("{} {}", source.url, source.digest);
     let (bytes, _fetched) = if let Some(bytes) = context.memory.archive(&key) {
         (bytes, None)
@@ -100,11 +100,11 @@ async fn from_archive(
         (fetched.bytes.clone(), Some(fetched))
     };
     let Ok(own) = Arc::clone(&context.unpacking).acquire_owned().await else {
-        return Err(ControllerError::Stopped("the process ends".to_owned()).into());
+        return Err(ControllerError::Stopped("the process is shutting down".to_owned()).into());
     };
     *turn = Some(own);
     // Unpacking is work for a processor, not for the threads that serve sockets.
     let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;
     let files = unpacked.map_err(|error| SourceError::new(Cause::BadArchive, format!("unpacking failed: {error}")))?;
-    Ok(files?)
+    Ok(files.map_err(|error| error.of_field("spec.source.archive"))?)
 }

@@ -1,6 +1,8 @@
 //! The status of a skill from what was made of it. Pure.
 
 use k8s_openapi::jiff::Timestamp;
+use knack_api::skill_status::{ArtifactStatus, ConfigMapStatus, InputStatus, TokenStatus, ToolStatus};
+use knack_api::{Skill, SkillStatus};
 use knack_skill::texts;
 use kube::ResourceExt as _;
 
@@ -9,8 +11,6 @@ use super::super::reason::Reason;
 use super::deliver::Delivered;
 use super::judge::{JUDGE, Judged};
 use super::verdicts::Verdicts;
-use crate::api::skill_status::{ArtifactStatus, ConfigMapStatus, InputStatus, TokenStatus, ToolStatus};
-use crate::api::{Skill, SkillStatus};
 
 /// Most characters of a description, which is what a listing shows at most.
 pub(in super::super) const DESCRIPTION_MAX: usize = 1024;
@@ -48,6 +48,7 @@ pub(super) fn content(judged: &Judged, config_maps: Vec<ConfigMapStatus>) -> Ski
         tools: tools.collect(),
         inputs: inputs.collect(),
         ids: skill.ids.clone(),
+        packages: judged.packages.clone(),
         tokens: Some(TokenStatus {
             listing: number(texts::tokens(skill.id.name.len() + skill.description.len())),
             body: number(texts::tokens(skill.body.len())),
@@ -80,10 +81,10 @@ pub(super) fn delivered(judged: &Judged, made: &Delivered) -> Verdict {
     Verdict::new(State::Ready, Reason::Delivered, message)
 }
 
-/// Somebody put other ConfigMaps in the place of ours: told by an Event, and in the condition until the next revision.
+/// Reports that our ConfigMaps were replaced by others: an Event, and a text in the condition until the next revision.
 pub(super) fn replaced(names: &[String]) -> Verdict {
     let text = format!(
-        "ConfigMap {} was not as this controller made it; it was deleted and made anew",
+        "ConfigMap {} had been changed; the controller deleted it and created it again",
         names.join(", ")
     );
     Verdict::new(State::Retrying, Reason::ContentReplaced, text)
@@ -95,7 +96,7 @@ pub(super) fn with_last_good(mut verdict: Verdict, before: &SkillStatus) -> Verd
         && matches!(verdict.state, State::Stalled | State::Retrying)
     {
         verdict.message = format!(
-            "{}. Revision {} stays in service until this is mended",
+            "{}. Revision {} stays in service until this is fixed",
             cut(&verdict.message, 1_800),
             artifact.revision
         );
@@ -119,14 +120,13 @@ pub(super) fn status(
         last_handled_reconcile_at: requested_at(skill),
         conditions,
         runtimes: verdicts.listed.clone(),
+        earlier: verdicts.earlier.clone(),
         ..content.unwrap_or(before)
     }
 }
 
-/// The wish for a reconcile, cut to what status holds.
+/// The value of the annotation that requests a reconcile, cut to what status holds.
 pub(super) fn requested_at(skill: &Skill) -> Option<String> {
-    let value = skill
-        .annotations()
-        .get(crate::api::vocabulary::ANNOTATION_REQUESTED_AT)?;
+    let value = skill.annotations().get(knack_vocabulary::ANNOTATION_REQUESTED_AT)?;
     Some(cut(value, 256))
 }

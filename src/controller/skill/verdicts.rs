@@ -1,17 +1,22 @@
 //! What every runtime says of one skill, by the same selection as everywhere.
 
+use knack_api::skill_status::{EarlierRevision, RuntimePackagesStatus, RuntimeVerdict, STATUS_RUNTIMES_MAX};
+use knack_api::{Skill, SkillRuntime, SkillStatus};
 use kube::ResourceExt as _;
 
-use super::super::conditions::Acceptance;
+use super::super::conditions::{Acceptance, cut};
 use super::super::context::Context;
 use super::super::reason::Reason;
 use super::super::world::decoded;
-use crate::api::skill_status::{RuntimeVerdict, STATUS_RUNTIMES_MAX};
-use crate::api::{Skill, SkillStatus};
-use crate::selection::{Caller, reaches, select};
+use crate::selection::{
+    Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, packages, reaches, retained, select,
+};
+
+/// Most characters of what a status says of packages.
+const PACKAGES_MESSAGE_MAX: usize = 1024;
 
 /// What runtimes say of a skill.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Verdicts {
     /// The first of them, for status.
     pub(super) listed: Vec<RuntimeVerdict>,
@@ -19,6 +24,8 @@ pub(super) struct Verdicts {
     pub(super) acceptance: Acceptance,
     /// Superseded revisions to keep: the most that any accepting runtime asks for.
     pub(super) history: Option<u32>,
+    /// Of the earlier revisions those that some runtime serves, or may.
+    pub(super) earlier: Vec<EarlierRevision>,
 }
 
 /// Asks every runtime about a skill as it would be with a status.
@@ -33,14 +40,16 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
         .filter(|other| other.metadata.uid != skill.metadata.uid)
         .collect();
     let namespaces = context.world.namespace_labels();
+    let environments = context.environments();
     let mut listed = Vec::new();
     let mut first_refusal = None;
     let (mut accepted_by, mut history) = (0_usize, None);
+    let mut states = vec![EarlierState::Useless; status.earlier.len()];
     let own = skill.namespace().unwrap_or_default();
     for runtime in context.world.runtimes().iter() {
         let Ok(runtime) = &runtime.0 else { continue };
         let (runtime_namespace, runtime_name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-        let scope = context.scope(&namespaces, &runtime_namespace, &runtime_name);
+        let scope = context.scope(&namespaces, environments.as_deref(), &runtime_namespace, &runtime_name);
         if !reaches(runtime, &scope, &own) {
             continue;
         }
@@ -67,7 +76,7 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
                 runtime
                     .spec
                     .revision_history_limit
-                    .unwrap_or(super::super::settings::REVISION_HISTORY),
+                    .unwrap_or(knack_vocabulary::defaults::REVISION_HISTORY),
             ));
         }
         listed.push(RuntimeVerdict {
@@ -75,14 +84,55 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
             name: runtime_name,
             accepted: item.accepted.is_ok(),
             reason: reason.to_owned(),
+            serves: item.earlier.map(|earlier| earlier.revision.clone()),
+            packages: packages_status(runtime, item, &scope),
         });
+        for (known, earlier) in states.iter_mut().zip(&status.earlier) {
+            *known = (*known).max(earlier_state_at(runtime, item, earlier, &scope));
+        }
     }
     listed.truncate(STATUS_RUNTIMES_MAX);
     Verdicts {
         acceptance: acceptance(accepted_by, first_refusal),
         listed,
         history,
+        earlier: retained(status.earlier.iter().cloned().zip(states).collect()),
     }
+}
+
+/// How the packages of the newest revision stand, and what the runs of the one in service get.
+fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> Option<RuntimePackagesStatus> {
+    let newest = Revision::newest(item.skill);
+    let served = item
+        .earlier
+        .map_or(newest, |earlier| Revision::earlier(item.skill, earlier));
+    let given = environment(runtime, served, scope).ok().flatten();
+    packages(runtime, newest, scope).map(|verdict| RuntimePackagesStatus {
+        state: verdict.state.to_string(),
+        message: cut(&verdict.message, PACKAGES_MESSAGE_MAX),
+        environment: given.map(|given| given.image.clone()),
+    })
+}
+
+fn earlier_state_at(
+    runtime: &SkillRuntime,
+    item: &Selected<'_>,
+    earlier: &EarlierRevision,
+    scope: &Scope<'_>,
+) -> EarlierState {
+    let is_in_service = item.earlier.is_some_and(|served| served.revision == earlier.revision);
+    let refused = match (&item.accepted, item.earlier) {
+        (Err(rejection), _) => Some(rejection.reason),
+        // A newer one of the earlier revisions serves; this one is not needed.
+        (Ok(_), _) => None,
+    };
+    earlier_state(
+        runtime,
+        Revision::earlier(item.skill, earlier),
+        scope,
+        is_in_service,
+        refused,
+    )
 }
 
 fn acceptance(accepted_by: usize, first_refusal: Option<String>) -> Acceptance {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use knack_api::{Labels, SkillRuntime};
+use knack_hub_api::{Problem, ProblemCode, RuntimeName};
+use knack_vocabulary::{GROUP, VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::cache::Expiring;
 use super::caller::Caller;
-use crate::api::vocabulary::{GROUP, VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
-use crate::api::{Labels, SkillRuntime};
 use crate::hub::watch::Shared;
-use crate::hub_api::{Problem, ProblemCode, RuntimeName};
 
 /// How long an answer of the API server is used: a revoked right ends within it.
 const ANSWER_FOR: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ pub struct Granted {
     pub runtime: Arc<SkillRuntime>,
     /// Its name.
     pub name: RuntimeName,
-    /// Whose skills he sees: `None` for all, else those that this namespace may see.
+    /// Whose skills the caller sees: `None` for all, else those that this namespace may see.
     pub sees: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub struct Access {
     client: Client,
     shared: Arc<Shared>,
     default_runtime: Option<RuntimeName>,
-    /// Watches per kind, without whose first lists nothing is known.
+    /// Watches per kind, whose first lists must be complete before anything is decided.
     lists: usize,
     answers: Expiring<(String, String, RuntimeName, &'static str), bool>,
 }
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// Rights as the world and the API server tell them; `lists` = watches per kind.
+    /// Rights from the world and from the API server; `lists` = watches per kind.
     pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>, lists: usize) -> Self {
         Self {
             client,
@@ -62,8 +62,9 @@ impl Access {
 
     /// Whether `caller` may use `name`.
     ///
-    /// Errors: [`ProblemCode::Forbidden`], with the same text for a runtime that does not exist, so that nobody learns
-    /// names; [`ProblemCode::Unavailable`] if the API server does not answer, or this replica has not read its first lists.
+    /// Errors: [`ProblemCode::Forbidden`], with the same text for a runtime that does not exist, so that answers do not
+    /// reveal names; [`ProblemCode::Unavailable`] if the API server does not answer, or this replica has not read its
+    /// first lists.
     pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<Granted, Problem> {
         let (runtime, listed, is_complete) = self.shared.read(|world| {
             let runtime = world.runtime(name).cloned();
@@ -73,7 +74,7 @@ impl Access {
                 .is_some_and(|runtime| is_listed(runtime, &caller.namespace, labels));
             (runtime, listed, world.waiting_for(self.lists).is_none())
         });
-        // A replica that has just started knows nobody yet: that is no refusal.
+        // A replica that has just started has no data yet, which is no reason to refuse.
         if !is_complete {
             return Err(starting());
         }
@@ -88,7 +89,7 @@ impl Access {
             name: name.clone(),
             sees,
         };
-        // Elsewhere than at the cluster default, whoever comes in sees all of it.
+        // At other runtimes than the cluster default, an allowed caller sees all of it.
         if self.default_runtime.as_ref() != Some(name) {
             return Ok(granted(None));
         }
@@ -100,14 +101,14 @@ impl Access {
                 Ok(granted(Some(client.clone())))
             }
             Some(client) => Err(not_for_others(caller, name, client)),
-            // For itself by name: no more than that, whatever else it may see.
+            // It asks for its own namespace by name: it gets no more than that, even if it may see more.
             None => Ok(granted(
                 (!sees_all || caller.acting_for.is_some()).then(|| caller.namespace.clone()),
             )),
         }
     }
 
-    /// Whether the caller is a gateway that serves others, and so may say for which of them it asks.
+    /// Whether the caller is a gateway that serves clients, and so may name the client's namespace.
     pub async fn asks_for_others(&self, caller: &Caller, name: &RuntimeName) -> Result<bool, Problem> {
         Ok(self.may(caller, name, VERB_USE_ALL).await? || self.may(caller, name, VERB_USE_FOR).await?)
     }
@@ -135,7 +136,7 @@ impl Access {
     }
 }
 
-/// Whether the runtime itself lets a namespace in: by `allowedCallers`, and without that its own namespace.
+/// Whether the runtime itself admits a namespace: by `allowedCallers`, and without that its own namespace.
 fn is_listed(runtime: &SkillRuntime, namespace: &str, labels: Option<&Labels>) -> bool {
     match &runtime.spec.allowed_callers {
         Some(allowed) => allowed.namespaces.selector.matches(labels.unwrap_or(&Labels::new())),
@@ -209,8 +210,8 @@ mod tests {
     use kube::core::ObjectMeta;
 
     use super::*;
-    use crate::api::skill_runtime::{AllowedCallers, CallerNamespaces};
-    use crate::api::{LabelSelector, SkillRuntimeSpec};
+    use knack_api::skill_runtime::{AllowedCallers, CallerNamespaces};
+    use knack_api::{LabelSelector, SkillRuntimeSpec};
 
     fn runtime(allowed: Option<&[(&str, &str)]>) -> SkillRuntime {
         SkillRuntime {

@@ -1,4 +1,4 @@
-//! A small map whose entries end.
+//! A small map whose entries expire.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Values with an end of their own, at most `capacity` of them.
+/// Values that expire, at most `capacity` of them.
 #[derive(Debug)]
 pub(super) struct Expiring<K, V> {
     capacity: usize,
@@ -29,7 +29,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Expiring<K, V> {
         (Instant::now() < *until).then(|| value.clone())
     }
 
-    /// Keeps a value for `life`. A full map first drops what has ended, then what ends first.
+    /// Keeps a value for `life`. A full map first drops expired values, then those that expire first.
     pub(super) fn put(&self, key: K, value: V, life: Duration) {
         let now = Instant::now();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A caller as TokenReview tells it, and what a token says of itself. Pure.
+//! A caller from the answer to a TokenReview, and the claims inside a token. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ pub struct Caller {
     pub namespace: String,
     /// Its name.
     pub service_account: String,
-    /// Its uid: an account that is deleted and made anew is another one.
+    /// Its uid: an account that is deleted and created again has another one.
     pub uid: String,
     /// `system:serviceaccount:<namespace>:<name>`.
     pub username: String,
     /// Its groups.
     pub groups: Vec<String>,
-    /// What else the API server says of it.
+    /// Further facts from the API server.
     pub extra: BTreeMap<String, Vec<String>>,
     /// When its token ends, seconds since the Unix epoch.
     pub expires: u64,
-    /// The namespace of the client that it asks for, by its own word; it needs the verb `use-for`.
+    /// The namespace of the client that it names; it needs the verb `use-for`.
     pub acting_for: Option<String>,
 }
 
@@ -35,13 +35,13 @@ pub enum CallerError {
     /// Not of the form of a ServiceAccount token.
     #[error("the token is not a ServiceAccount token")]
     Form,
-    /// Made for somebody else.
+    /// Issued for another audience.
     #[error("the token is not for the audience {0}; project one with `serviceAccountToken: {{audience: {0}}}`")]
     Audience(String),
     /// Too old.
     #[error("the token has expired; read it again from its file, the kubelet renews it")]
     Expired,
-    /// The API server does not know it.
+    /// The API server does not accept it.
     #[error("the token is not valid in this cluster")]
     Unknown,
 }
@@ -60,8 +60,8 @@ struct Claims {
     exp: u64,
 }
 
-/// Reads what a token says of itself, unproven: what cannot be accepted is refused before the API server is asked.
-/// Returns when it ends.
+/// Reads the unverified claims of a token: what cannot be accepted is refused before the API server is asked. Returns
+/// when it expires.
 pub(super) fn inspect(token: &str, audience: &str, now: u64) -> Result<u64, CallerError> {
     if token.len() > TOKEN_MAX_BYTES {
         return Err(CallerError::Form);
@@ -95,7 +95,8 @@ pub(super) fn accept(status: Option<TokenReviewStatus>, audience: &str, expires:
     if status.authenticated != Some(true) {
         return Err(CallerError::Unknown);
     }
-    // A server that does not know audiences answers without them: that would accept tokens made for it alone.
+    // A server that does not support audiences answers without them: accepting that would accept tokens issued for the
+    // server itself.
     if !status
         .audiences
         .is_some_and(|audiences| audiences.iter().any(|one| one == audience))

@@ -1,4 +1,4 @@
-//! Who calls, and what he may: TokenReview, then `allowedCallers` or SubjectAccessReview, both cached briefly.
+//! Authentication and authorization: TokenReview, then `allowedCallers` or SubjectAccessReview, both cached briefly.
 
 mod access;
 mod cache;

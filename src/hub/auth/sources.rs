@@ -1,4 +1,4 @@
-//! How often one source may have the API server asked about tokens that nobody knows. Pure.
+//! How many reviews of unknown tokens one source may cause. Pure.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,10 +1,12 @@
-//! TokenReview, cached. Real callers never wait behind forged tokens: verdicts of the two are kept apart, tokens that were
-//! accepted once have turns of their own, and a source that shows many unknown tokens is told to wait.
+//! TokenReview, cached. Real callers never wait behind forged tokens: verdicts of the two are kept apart, tokens that
+//! were accepted once have a separate limit, and a source that sends many unknown tokens is answered 429.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use knack_hub_api::{Problem, ProblemCode};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
@@ -14,19 +16,18 @@ use tokio::time::Instant;
 use super::cache::Expiring;
 use super::caller::{Caller, CallerError, accept, inspect};
 use super::sources::Sources;
-use crate::hub_api::{Problem, ProblemCode};
 
-/// How long an accepted token is not asked about again; a deleted ServiceAccount is locked out within it.
+/// How long an accepted token is not reviewed again; a deleted ServiceAccount is locked out within it.
 const ACCEPTED_FOR: Duration = Duration::from_secs(30);
 /// How long a refused one is not: a token that is not valid yet, on a lagging API server, becomes valid soon.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
 /// Accepted tokens remembered, at about 500 bytes each.
 const ACCEPTED: usize = 8192;
-/// Refused tokens remembered. They are apart from the others: whoever forges tokens pushes out what he forged.
+/// Refused tokens remembered. They have a separate cache: forged tokens evict only other refused ones.
 const REFUSED: usize = 4096;
-/// Tokens that were accepted once, for as long as they say: theirs are the reviews that real callers wait for.
+/// Tokens that were accepted once, until they expire: real callers wait only for reviews of these.
 const PROVEN: usize = 8192;
-/// Reviews at once of tokens that nobody knows: strangers must not use up the hub's connections.
+/// Reviews of unknown tokens at once: unknown callers must not use up the hub's connections.
 const STRANGERS_AT_ONCE: usize = 16;
 /// Reviews at once of tokens that were accepted before.
 const PROVEN_AT_ONCE: usize = 16;
@@ -34,8 +35,32 @@ const PROVEN_AT_ONCE: usize = 16;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Key = [u8; 32];
+/// What requests that show the same token wait for.
+type UnderWay = Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>;
 
-/// Tells who a token belongs to, for one audience.
+/// A request's part in the review of a token: one at a time has it reviewed, the others then know the verdict.
+struct Turn<'a> {
+    under_way: &'a UnderWay,
+    key: Key,
+    /// `None` only while it is dropped.
+    lock: Option<Arc<tokio::sync::Mutex<()>>>,
+}
+
+// Also where a request ends before its answer.
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lock = None;
+        if under_way
+            .get(&self.key)
+            .is_some_and(|lock| Arc::strong_count(lock) == 1)
+        {
+            under_way.remove(&self.key);
+        }
+    }
+}
+
+/// Finds the owner of a token, for one audience.
 pub struct Authenticator {
     client: Client,
     audience: &'static str,
@@ -45,6 +70,8 @@ pub struct Authenticator {
     sources: Arc<Sources>,
     strangers: Semaphore,
     known: Semaphore,
+    /// Tokens that are being reviewed: whoever shows one of them waits for its verdict. As many as requests wait at most.
+    under_way: UnderWay,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -68,27 +95,46 @@ impl Authenticator {
             sources: Arc::default(),
             strangers: Semaphore::new(STRANGERS_AT_ONCE),
             known: Semaphore::new(PROVEN_AT_ONCE),
+            under_way: Mutex::default(),
         }
     }
 
-    /// Who the token belongs to. `source` is who shows it: an address, or the gateway that asks about a client.
+    /// The owner of the token. `source` is the sender: an address, or the gateway that asks about a client.
     ///
     /// Errors: [`ProblemCode::Unauthenticated`] with the reason, [`ProblemCode::Throttled`] for a source that shows
     /// many unknown tokens, [`ProblemCode::Unavailable`] if the API server does not answer.
     pub async fn authenticate(&self, token: &str, source: &str) -> Result<Caller, Problem> {
-        let refused = |error: CallerError| Problem::new(ProblemCode::Unauthenticated, error.to_string());
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_secs());
         let expires = inspect(token, self.audience, now).map_err(refused)?;
         // Hashed: a credential is never kept.
         let key: Key = Sha256::digest(token).into();
-        if let Some(caller) = self.accepted.get(&key) {
-            return Ok(caller);
+        if let Some(verdict) = self.verdict(&key) {
+            return verdict.map_err(refused);
         }
-        if let Some(error) = self.refused.get(&key) {
-            return Err(refused(error));
+        let turn = self.turn(key);
+        let Some(lock) = &turn.lock else {
+            return Err(unavailable());
+        };
+        let Ok(_alone) = tokio::time::timeout(REVIEW_TIMEOUT, lock.lock()).await else {
+            return Err(unavailable());
+        };
+        // Another request may have had it reviewed meanwhile.
+        match self.verdict(&key) {
+            Some(verdict) => verdict.map_err(refused),
+            None => self.ask(token, source, key, (now, expires)).await,
         }
+    }
+
+    /// What is known of a token.
+    fn verdict(&self, key: &Key) -> Option<Result<Caller, CallerError>> {
+        let accepted = self.accepted.get(key).map(Ok);
+        accepted.or_else(|| self.refused.get(key).map(Err))
+    }
+
+    /// Has a token reviewed.
+    async fn ask(&self, token: &str, source: &str, key: Key, (now, expires): (u64, u64)) -> Result<Caller, Problem> {
         let is_proven = self.proven.get(&key).is_some();
         let (turns, _turn) = if is_proven {
             (&self.known, None)
@@ -115,6 +161,17 @@ impl Authenticator {
         verdict.map_err(refused)
     }
 
+    /// The turn of a token.
+    fn turn(&self, key: Key) -> Turn<'_> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = Arc::clone(under_way.entry(key).or_default());
+        Turn {
+            under_way: &self.under_way,
+            key,
+            lock: Some(lock),
+        }
+    }
+
     async fn review(&self, turns: &Semaphore, token: &str, expires: u64) -> kube::Result<Result<Caller, CallerError>> {
         // An error means that the semaphore is closed, which it never is.
         let _turn = turns.acquire().await;
@@ -129,6 +186,11 @@ impl Authenticator {
         let answer = api.create(&PostParams::default(), &review).await?;
         Ok(accept(answer.status, self.audience, expires))
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn refused(error: CallerError) -> Problem {
+    Problem::new(ProblemCode::Unauthenticated, error.to_string())
 }
 
 fn too_many() -> Problem {
@@ -181,6 +243,27 @@ mod tests {
         let router = Router::new().route("/apis/authentication.k8s.io/v1/tokenreviews", post(review));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn many_requests_with_one_new_token_are_one_review() {
+        let authenticator = Arc::new(Authenticator::new(slow_api_server().await, "knack"));
+        let ask = |name: &'static str| {
+            let authenticator = Arc::clone(&authenticator);
+            tokio::spawn(async move { authenticator.authenticate(&token(name), "10.0.0.1").await })
+        };
+        let real: Vec<_> = (0..200).map(|_| ask("real")).collect();
+        let forged: Vec<_> = (0..200).map(|_| ask("forged")).collect();
+        for asked in real {
+            assert!(asked.await.unwrap().is_ok(), "none is refused for the others");
+        }
+        for asked in forged {
+            assert_eq!(asked.await.unwrap().unwrap_err().code, ProblemCode::Unauthenticated);
+        }
+        // One that leaves before the verdict leaves nothing behind either.
+        let left = tokio::time::timeout(SLOW / 4, authenticator.authenticate(&token("left"), "10.0.0.1")).await;
+        assert!(left.is_err());
+        assert!(authenticator.under_way.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

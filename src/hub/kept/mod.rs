@@ -1,9 +1,9 @@
-//! What the replicas of a gateway keep for each other: hidden turns and generated files, in the memory of the replica that
+//! Values that the replicas of a gateway share: hidden turns and generated files, in the memory of the replica that
 //! owns the runtime.
 //!
-//! A gateway writes behind its answers and reads what it was told of on the stream, so a value that is lost (a replica of the
-//! hub that ends, another owner, no room) costs what it costs a gateway alone: the turn goes as its client sends it, a link
-//! answers 404. Values are sealed by the gateway with keys that contain its client's credential.
+//! A gateway writes after its answers and reads what the stream has announced, so a lost value (a replica of the hub
+//! that ends, another owner, no room) costs what it costs a single gateway: the turn is sent as the client sent it, a
+//! link answers 404. Values are sealed by the gateway with keys that contain its client's credential.
 
 mod store;
 
@@ -12,7 +12,7 @@ pub use store::{KeptStore, NoRoom, Shelf};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::hub_api::KeptKey;
+use knack_hub_api::KeptKey;
 
 /// Makes the secrets of gateways: each account has one at each runtime, the same at every replica and over restarts.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl KeptSecrets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hub_api::RuntimeName;
+    use knack_hub_api::RuntimeName;
 
     #[test]
     fn each_account_has_a_secret_of_its_own_at_each_runtime() {

@@ -5,25 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use knack_hub_api::{KeptKey, KeptValue, RuntimeName};
+use knack_memory::{MemoryBudget, MemoryShare};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::hub_api::{KeptKey, KeptValue, RuntimeName};
-use crate::memory::{MemoryBudget, MemoryShare};
-
 /// Share of the process's memory budget for kept values: under the chart's limit of 512 MiB, 32 MiB, which is thousands of
 /// hidden turns and some dozens of files. More would be taken from runs and their results.
 const BUDGET_DIVISOR: usize = 8;
-/// A value nobody asked for in this time is dropped, as in the gateways' own stores.
+/// A value that is not read for this time is dropped, as in the gateways' own stores.
 const KEPT_IDLE: Duration = Duration::from_hours(1);
 /// What a value costs besides its bytes: its keys and their places in the maps.
 const ENTRY_BYTES: usize = 1 << 10;
-/// New values that wait for a replica of the gateway to be told; one that falls further behind begins again. As many as a busy
-/// gateway makes in several seconds; each costs a few bytes for each gateway.
+/// New values that wait to be announced to a replica of the gateway; one that falls further behind starts over. As many
+/// as a busy gateway makes in several seconds; each costs a few bytes for each gateway.
 const TOLD_WAITING: usize = 256;
 
-/// Whose values: one account at one runtime. Nobody else reads or writes them.
+/// The owner of the values: one account at one runtime. No other account reads or writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shelf {
     /// `<namespace>/<name>/<uid>` of the gateway's ServiceAccount.
@@ -32,7 +31,7 @@ pub struct Shelf {
     pub runtime: RuntimeName,
 }
 
-/// There is no room for a value: the process holds too much for others.
+/// There is no room for a value: other parts of the process hold too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no memory is left for kept values")]
 pub struct NoRoom;
@@ -56,7 +55,7 @@ struct Inner {
 struct Holdings {
     bytes: usize,
     clients: HashMap<KeptKey, OfClient>,
-    /// The clients by what they hold, the largest last.
+    /// The clients by the bytes that they hold, the largest last.
     by_bytes: BTreeSet<(usize, KeptKey)>,
     told: broadcast::Sender<Arc<KeptValue>>,
 }
@@ -99,8 +98,9 @@ impl KeptStore {
         }
     }
 
-    /// Keeps a value; an older one under one of its keys is replaced. Who holds most makes room: the gateway with the most
-    /// bytes, of its clients the one with the most, and of that one's values the least recently used.
+    /// Keeps a value; an older one under one of its keys is replaced. Room is taken from the largest holder: the
+    /// gateway with the most bytes, of its clients the one with the most, and of that one's values the least recently
+    /// used.
     pub fn put(&self, shelf: &Shelf, value: KeptValue, sealed: Bytes) -> Result<(), NoRoom> {
         let cost = sealed.len() + ENTRY_BYTES;
         if cost > self.memory.total_bytes() {
@@ -115,7 +115,7 @@ impl KeptStore {
         let share = loop {
             match self.memory.try_take(cost) {
                 Ok(share) => break share,
-                // What others hold leaves no room: nothing of the store's own would make any.
+                // Other parts of the process leave no room: evicting values of the store would not help.
                 Err(_) if self.memory.free_bytes() >= cost => return Err(NoRoom),
                 Err(_) if !inner.evict() => return Err(NoRoom),
                 Err(_) => {
@@ -134,7 +134,7 @@ impl KeptStore {
             used: Instant::now(),
         };
         holdings.insert(used, entry);
-        // Nobody listening is no error.
+        // It is no error if there is no receiver.
         let _ = holdings.told.send(value);
         Ok(())
     }
@@ -161,7 +161,7 @@ impl KeptStore {
         Some(sealed)
     }
 
-    /// What a shelf holds now, and what comes to it from now on.
+    /// The current values of a shelf, and a receiver of new ones.
     pub fn follow(&self, shelf: &Shelf) -> (Vec<Arc<KeptValue>>, broadcast::Receiver<Arc<KeptValue>>) {
         let mut inner = self.lock();
         let holdings = inner.shelves.entry(shelf.clone()).or_default();
@@ -171,7 +171,7 @@ impl KeptStore {
         (values, holdings.told.subscribe())
     }
 
-    /// Drops what nobody asked for in time, and shelves that nobody uses.
+    /// Drops values that were not read in time, and shelves that are no longer used.
     pub fn prune(&self) {
         let mut inner = self.lock();
         for holdings in inner.shelves.values_mut() {
@@ -204,7 +204,7 @@ impl KeptStore {
 }
 
 impl Inner {
-    /// Takes one value from whoever holds most; false: there is none.
+    /// Evicts one value of the largest holder; false: there is none.
     fn evict(&mut self) -> bool {
         let largest = self.shelves.values_mut().max_by_key(|holdings| holdings.bytes);
         let Some(holdings) = largest else { return false };

@@ -93,7 +93,7 @@ async fn the_bound_holds_and_the_least_recently_used_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_floods_the_store_pushes_out_his_own() {
+async fn a_client_that_floods_the_store_evicts_its_own_values() {
     let (_, store) = store();
     let (quiet, loud) = (shelf("quiet", "run/default"), shelf("loud", "run/default"));
     store.put(&quiet, value(1, &[1]), bytes(MIB)).unwrap();
@@ -144,7 +144,7 @@ async fn idle_values_are_dropped_and_used_ones_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_is_told_of_what_is_there_and_of_what_comes() {
+async fn a_follower_gets_existing_values_and_new_ones() {
     let (_, store) = store();
     let mine = shelf("a", "run/default");
     store.put(&mine, value(1, &[1]), bytes(1)).unwrap();

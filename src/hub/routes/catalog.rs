@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
@@ -11,26 +11,25 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header;
+use knack_hub_api::{CatalogLine, NDJSON, Problem, ProblemCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::right::Right;
 use super::{HubState, OfRuntime, Refused, Stop, granted};
-use crate::hub::auth::{Caller, Granted};
+use crate::hub::auth::Caller;
 use crate::hub::view::{self, View};
-use crate::hub_api::{CatalogLine, NDJSON, Problem, ProblemCode};
 
 /// A line at least this often, so that a dead connection is known as one.
 const PING_EVERY: Duration = Duration::from_secs(10);
-/// Changes within this time are told together: one apply is several events (spec, status, artifact).
+/// Changes within this time are sent together: one apply is several events (spec, status, artifact).
 const SETTLE_FIRST: Duration = Duration::from_millis(10);
 /// The same while changes keep coming, as when thousands of Skills are applied: four looks a second.
 const SETTLE_MAX: Duration = Duration::from_millis(250);
 /// Without changes for this long they count as single ones again.
 const QUIET: Duration = Duration::from_secs(1);
-/// How often a stream's right is looked at again.
-const RIGHT_EVERY: Duration = Duration::from_secs(30);
 /// How long a request waits for the first list of a hub that has just started.
 const FIRST_LIST_WAIT: Duration = Duration::from_secs(5);
 
@@ -41,7 +40,7 @@ pub(super) async fn catalog(
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<OfRuntime>,
 ) -> Result<Response, Refused> {
-    let lists = crate::hub::watch::lists(&state.settings);
+    let lists = crate::hub::watch::lists(&state.settings.watching());
     let mut changes = state.shared.changes();
     let ready = changes.wait_for(|_| state.shared.read(|world| world.waiting_for(lists).is_none()));
     if tokio::time::timeout(FIRST_LIST_WAIT, ready).await.is_err() {
@@ -49,24 +48,22 @@ pub(super) async fn catalog(
         return Err(Refused::new("catalog", problem));
     }
     let granted = granted(&state, &caller, &query, "catalog").await?;
-    // Before the number: whatever was seen by now is in the view of that number.
+    // Before the number: the view of that number contains everything observed by now.
     let seen = state.shared.seen();
     let version = *changes.borrow_and_update();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
     let view = view.ok_or_else(|| Refused::new("catalog", gone()))?;
     let mut queue = VecDeque::new();
-    queue.extend(view::index(&view, &seen, caller.acting_for.as_deref()));
+    let watched = crate::hub::watch::namespaces(&state.settings.watching());
+    queue.extend(view::index(&view, &seen, caller.acting_for.as_deref(), watched));
     let gauge = state.metrics.streams.clone();
     gauge.inc();
     let stream = CatalogStream {
-        state,
-        caller,
-        granted,
+        right: Right::new(state, caller, granted),
         changes,
         view,
         queue,
         watch: query.watch,
-        right_at: Instant::now() + RIGHT_EVERY,
         pace: Pace::default(),
         stop,
         _open: Open(gauge),
@@ -83,15 +80,12 @@ fn gone() -> Problem {
 }
 
 struct CatalogStream {
-    state: Arc<HubState>,
-    caller: Caller,
-    granted: Granted,
+    right: Right,
     changes: watch::Receiver<u64>,
-    /// What the reader knows once the queue is sent.
+    /// The state of the reader once the queue is sent.
     view: Arc<View>,
     queue: VecDeque<CatalogLine>,
     watch: bool,
-    right_at: Instant,
     pace: Pace,
     stop: CancellationToken,
     _open: Open,
@@ -140,7 +134,7 @@ impl Drop for Open {
 const LINES_AT_ONCE: usize = 64;
 
 impl CatalogStream {
-    /// The next bytes; `None` ends the stream. Nothing is made before the reader asks for it, so a reader that stops
+    /// The next bytes; `None` ends the stream. They are made when the reader asks for them, so a reader that stops
     /// holds one view, which others share.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -159,7 +153,10 @@ impl CatalogStream {
                     tokio::time::sleep(self.pace.next(Instant::now())).await;
                     self.look()?;
                 }
-                () = tokio::time::sleep_until(self.right_at) => self.check_right().await?,
+                // Another view is another stream.
+                () = tokio::time::sleep_until(self.right.check_at) => {
+                    self.right.check(|was, is| was.sees == is.sees).await?;
+                }
                 () = tokio::time::sleep(PING_EVERY) => self.queue.push_back(CatalogLine::Ping),
             }
         }
@@ -176,32 +173,13 @@ impl CatalogStream {
     }
 
     fn look(&mut self) -> Option<()> {
-        let seen = self.state.shared.seen();
+        let seen = self.right.state.shared.seen();
         let version = *self.changes.borrow_and_update();
-        let view = self
-            .state
-            .views
-            .get(version, &self.granted.name, self.granted.sees.as_deref())?;
+        let Right { state, granted, .. } = &self.right;
+        let view = state.views.get(version, &granted.name, granted.sees.as_deref())?;
         self.queue.extend(view::changes(&self.view, &view, &seen));
         self.view = view;
         Some(())
-    }
-
-    /// A stream lives longer than the right to it may: it ends when the token does, or when the right is withdrawn.
-    async fn check_right(&mut self) -> Option<()> {
-        self.right_at = Instant::now() + RIGHT_EVERY;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs());
-        if self.caller.expires <= now {
-            return None;
-        }
-        match self.state.access.check(&self.caller, &self.granted.name).await {
-            Ok(granted) if granted.sees == self.granted.sees => Some(()),
-            Err(problem) if problem.code == ProblemCode::Unavailable => Some(()),
-            // Another view is another stream, and no right is none.
-            Ok(_) | Err(_) => None,
-        }
     }
 }
 
@@ -210,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_change_is_told_at_once_and_a_storm_four_times_a_second() {
+    fn a_single_change_is_sent_at_once_and_a_storm_four_times_a_second() {
         let (mut pace, start) = (Pace::default(), Instant::now());
         assert_eq!(pace.next(start), SETTLE_FIRST);
         let mut now = start;

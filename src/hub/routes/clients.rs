@@ -6,10 +6,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::{Extension, Json};
 use http::HeaderMap;
+use knack_hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode};
 
 use super::{HubState, Refused};
 use crate::hub::auth::Caller;
-use crate::hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode};
 
 /// How long a gateway may use an answer: as long as the hub itself would.
 const VALID_SECONDS: u64 = 10;

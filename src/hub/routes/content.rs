@@ -6,12 +6,12 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::header;
+use knack_hub_api::{ContentIndex, Problem, ProblemCode};
 use knack_skill::model::SkillRef;
 
 use super::{HubState, OfRuntime, Refused, granted};
 use crate::hub::artifacts::{ArtifactError, Content};
 use crate::hub::auth::Caller;
-use crate::hub_api::{ContentIndex, Problem, ProblemCode};
 
 /// `GET /v1/content/{digest}`.
 pub(super) async fn index(
@@ -40,7 +40,7 @@ pub(super) async fn file(
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
-/// The content, if a skill that the caller sees at this runtime is made of it now. What is not, is unknown to him.
+/// The content, if a skill that the caller sees at this runtime has it now. Other content is answered as unknown.
 async fn find(
     state: &HubState,
     caller: &Caller,
@@ -65,7 +65,7 @@ async fn find(
 }
 
 fn missing(digest: &str) -> Refused {
-    // What came in a path may hold anything: only what looks like a digest is repeated.
+    // A path may contain any text: only a well-formed digest is repeated in the answer.
     let shown: String = digest.chars().filter(char::is_ascii_hexdigit).take(64).collect();
     let text = format!("no skill that you see at this runtime is made of {shown}, or it has no such file");
     Refused::new("content", Problem::new(ProblemCode::NotFound, text))

@@ -10,32 +10,32 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use knack_execution::lines::{problem_of_error, result_frames, view_of_record};
+use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _, StartKind};
+use knack_hub_api::{
+    AcceptedFrame, Data, ExecutionFrame, ExecutionPost, ExecutionView, MountLine, NDJSON, OutputFrame, PROTOCOL,
+    Problem, ProblemCode, StreamName,
+};
+use knack_serving::aside;
+use knack_serving::bodies::HeldBody;
 use knack_skill::model::SkillRef;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{HubState, OfRuntime, Refused, granted};
-use crate::execution::job::{Event, JobExecutor, JobRequest, OutputStream};
-use crate::execution::remote::{problem_of_error, result_frames, view_of_record};
-use crate::execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _, StartKind};
 use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, Granted};
 use crate::hub::trace::ExecutionTrace;
-use crate::hub_api::{
-    AcceptedFrame, Data, ExecutionFrame, ExecutionPost, ExecutionView, MountLine, NDJSON, OutputFrame, PROTOCOL,
-    Problem, ProblemCode, StreamName,
-};
-use crate::selection::Scope;
-use crate::serving::aside;
-use crate::serving::bodies::HeldBody;
+use crate::jobs::{Event, JobExecutor, JobRequest, OutputStream};
+use crate::selection::{Revision, Scope};
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
 /// loses live output, never the result.
 const SPOOL_EVENTS: usize = 64;
-/// How long the head of the answer waits for something to happen: an error that comes at once is told as an HTTP status,
-/// and a run that takes longer is told that it goes on.
+/// How long the head of the answer is delayed: an error within this time is answered as an HTTP status; for a longer
+/// run the stream begins and reports that the run goes on.
 const HEAD_WAIT: Duration = Duration::from_millis(500);
 /// A frame at least this often, so that a dead connection is known as one.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -67,7 +67,8 @@ pub(super) async fn run(
     trace.describe(&runtime, &id.to_string(), request.execution.skill.as_deref());
     let (sender, events) = mpsc::channel(SPOOL_EVENTS);
     let task = tokio::spawn(async move {
-        // Whoever posts does not cancel by leaving: the executor goes on for its grace, and only DELETE ends a run.
+        // A client that disconnects does not cancel: the run continues for the executor's grace period, and only DELETE
+        // ends it.
         executor
             .execute_streaming(request, CancellationToken::new(), sender)
             .await
@@ -94,7 +95,7 @@ pub(super) async fn run(
     Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(frames)).into_response())
 }
 
-/// What is asked for, when everything about it is known.
+/// A request that is checked and complete.
 struct Asked {
     executor: Arc<JobExecutor>,
     request: JobRequest,
@@ -102,11 +103,11 @@ struct Asked {
     live: bool,
 }
 
-/// From a body to what is asked for, or why it is refused.
+/// Makes a request of a body, or the reason for refusing it.
 async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
     let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
     let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
-    // What was made of the body keeps its share until the run has ended, however long it waits.
+    // A request keeps its share of the budget until the run has ended, however long it waits.
     let inputs = post.inputs.iter().map(|input| input.path.len() + input.data.0.len());
     holding.shrink_to(inputs.sum::<usize>() + program_bytes);
     let live = post.live;
@@ -153,7 +154,7 @@ fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), Problem> {
     Ok((post, program_bytes))
 }
 
-/// In whose name a run waits: the caller's, or that of a gateway's client.
+/// For whom a run waits in the queue: the caller, or a gateway's client.
 async fn sharer(state: &HubState, caller: &Caller, granted: &Granted, client: Option<&str>) -> Result<String, Problem> {
     let is_name = |client: &&str| {
         client.len() <= CLIENT_MAX_BYTES && client.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -185,12 +186,12 @@ fn executor(state: &HubState, granted: &Granted) -> Result<Arc<JobExecutor>, Pro
     }
     let is_suspended = granted.runtime.spec.suspend;
     state.executors.serving(&granted.runtime).map_err(|why| {
-        // The controller judges an edit within a second; whoever suspends has time.
+        // The controller judges an edit within a second; a suspension need not be faster.
         unavailable(why).retry_after(if is_suspended { WAITS_FOR_A_PERSON } else { 1 })
     })
 }
 
-/// When to ask again for what only a person changes, seconds.
+/// `Retry-After` for a state that only a person changes, seconds.
 const WAITS_FOR_A_PERSON: u64 = 30;
 
 async fn request(
@@ -216,6 +217,8 @@ async fn request(
             namespaces: &namespaces,
             default_image: default_image.as_deref(),
             allow_image_tags,
+            // What is asked of it here are images; the environment was looked up.
+            environments: None,
         };
         let admission = Admission {
             mounted: &mounted,
@@ -229,7 +232,7 @@ async fn request(
     // It fails only if it panicked or the process ends.
     admitted
         .await
-        .unwrap_or_else(|_| Err(Problem::new(ProblemCode::Failed, "the request could not be judged")))
+        .unwrap_or_else(|_| Err(Problem::new(ProblemCode::Failed, "the request could not be checked")))
 }
 
 /// A skill that is served to this caller at this runtime, in the revision that he names. What was revoked since he saw it
@@ -263,17 +266,31 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
             Problem::new(ProblemCode::Unavailable, "the skill's files cannot be read at this moment").retry_after(1)
         }
     })?;
-    match &content.skill {
-        Some(loaded) => Ok(Mounted {
-            skill: Arc::clone(loaded),
-            revision: content.summary.in_service.revision.clone(),
-            resources: content.summary.resources.clone(),
-        }),
-        None => Err(unknown()),
-    }
+    let Some(loaded) = &content.skill else {
+        return Err(unknown());
+    };
+    // Of the revision that is mounted, which need not be the one that is served by now.
+    let revision = Revision {
+        packages: content.summary.packages.as_ref(),
+        image: loaded.sandbox.image.as_deref(),
+    };
+    let packages = state.views.environment(&granted.name, revision).map_err(|rejection| {
+        let name = format!("{}/{}", skill.namespace, skill.name);
+        let why = rejection.message;
+        let text = format!(
+            "skill {name} has changed, and the revision that you loaded is not run any more: {why}; load it again"
+        );
+        Problem::new(ProblemCode::NotFound, text)
+    })?;
+    Ok(Mounted {
+        skill: Arc::clone(loaded),
+        revision: content.summary.in_service.revision.clone(),
+        resources: content.summary.resources.clone(),
+        packages,
+    })
 }
 
-/// Ends the wait for an execution when the answer is dropped; the execution goes on for its grace.
+/// Ends the wait for an execution when the answer is dropped; the execution continues for its grace period.
 struct AbortOnDrop(tokio::task::JoinHandle<Result<Arc<ExecutionResult>, ExecutionError>>);
 
 impl Drop for AbortOnDrop {
@@ -299,14 +316,14 @@ enum Stage {
     Accepted,
     /// It runs.
     Running,
-    /// What is left to be sent.
+    /// The rest that is to be sent.
     Ending(Box<dyn Iterator<Item = ExecutionFrame> + Send>),
     /// Everything was sent.
     Over,
 }
 
 impl Answer {
-    /// Waits briefly for the beginning. An error that comes before anything else is the answer's status.
+    /// Waits briefly for the beginning. An error that comes first is the answer's status.
     async fn first(&mut self) -> Result<Option<Bytes>, Problem> {
         let ended = tokio::select! {
             biased;
@@ -366,7 +383,7 @@ impl Answer {
 
     async fn running(&mut self) -> Option<ExecutionFrame> {
         let ended = tokio::select! {
-            // What was written before the end is told before the end.
+            // Output that was written before the end is sent before the end.
             biased;
             Some(event) = self.events.recv() => return self.frame(event),
             ended = &mut self.task.0 => ended,
@@ -395,7 +412,7 @@ impl Answer {
             }),
             Event::Placed { start, note } => {
                 let start = match start {
-                    StartKind::Warm => "a warm sandbox stands ready",
+                    StartKind::Warm => "a warm sandbox is ready",
                     StartKind::Cold => "starting a sandbox",
                 };
                 match note {
@@ -465,11 +482,11 @@ async fn known(
     id: &str,
 ) -> Result<(Arc<JobExecutor>, ExecutionId), Refused> {
     let granted = granted(state, caller, query, "executions").await?;
-    // What is no id of ours is an id that nobody has.
+    // An id that is not valid cannot belong to an execution.
     let id: ExecutionId = id
         .parse()
         .map_err(|_| Refused::new("executions", problem_of_error(&ExecutionError::NotFound)))?;
-    // What has run can be asked for, and ended, also while nothing new may run.
+    // Earlier executions can be read, and ended, also while no new run may start.
     let executor = match state.executors.get(&granted.name) {
         Some(executor) => executor,
         None => executor(state, &granted).map_err(|problem| Refused::new("executions", problem))?,

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
@@ -12,29 +12,26 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http::{HeaderMap, StatusCode, header};
+use knack_execution::ExecutionError;
+use knack_execution::lines::problem_of_error;
+use knack_hub_api::{KEPT_MAX_BYTES, KeptHello, KeptKey, KeptLine, KeptValue, NDJSON, Problem, ProblemCode, read_keys};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::right::Right;
 use super::{HubState, OfRuntime, Refused, Stop, granted};
-use crate::execution::ExecutionError;
-use crate::execution::job::JobExecutor;
-use crate::execution::remote::problem_of_error;
 use crate::hub::auth::{Caller, Granted};
 use crate::hub::kept::Shelf;
-use crate::hub_api::{
-    KEPT_MAX_BYTES, KeptHello, KeptKey, KeptLine, KeptValue, NDJSON, Problem, ProblemCode, read_keys,
-};
+use crate::jobs::JobExecutor;
 
 /// A line at least this often, so that a dead connection is known as one.
 const PING_EVERY: Duration = Duration::from_secs(10);
-/// How often a stream's right is looked at again.
-const RIGHT_EVERY: Duration = Duration::from_secs(30);
 /// Lines of the first list sent in one piece: a few KiB, so that a long list is no large buffer.
 const LINES_AT_ONCE: usize = 32;
 
-/// What a write says besides its path.
+/// The parts of a write besides its path.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     #[serde(default)]
@@ -51,7 +48,7 @@ pub(super) async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refused> {
-    let (_, shelf) = here(&state, &caller, &query).await?;
+    let (.., shelf) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
     let held = state
         .bodies
@@ -68,7 +65,7 @@ pub(super) async fn write(
         opening: written.opening,
         bytes: held.bytes.len() as u64,
     };
-    // A buffer that grew may be larger than what is in it; the store counts what is in it.
+    // A grown buffer may be larger than its content; the store counts the content.
     let sealed = Bytes::copy_from_slice(&held.bytes);
     let kept = state.kept.put(&shelf, value, sealed);
     kept.map_err(|error| refused(Problem::new(ProblemCode::Unavailable, error.to_string()).retry_after(1)))?;
@@ -82,7 +79,7 @@ pub(super) async fn read(
     query: Query<OfRuntime>,
     Path(path): Path<(String, String)>,
 ) -> Result<Response, Refused> {
-    let (_, shelf) = here(&state, &caller, &query).await?;
+    let (.., shelf) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
     let found = keys.iter().find_map(|key| state.kept.get(&shelf, &client, key));
     let sealed = found.ok_or_else(|| refused(Problem::new(ProblemCode::NotFound, "nothing is kept under this key")))?;
@@ -96,9 +93,8 @@ pub(super) async fn follow(
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<OfRuntime>,
 ) -> Result<Response, Refused> {
-    let (executor, shelf) = here(&state, &caller, &query).await?;
-    let granted = granted(&state, &caller, &query, "kept").await?;
-    let (there, told) = state.kept.follow(&shelf);
+    let (executor, granted, shelf) = here(&state, &caller, &query).await?;
+    let (there, stream) = state.kept.follow(&shelf);
     let hello = KeptLine::Hello(KeptHello {
         secret: state.kept_secrets.of(&shelf),
     });
@@ -112,18 +108,15 @@ pub(super) async fn follow(
     let first = futures::stream::iter(std::iter::once(to_bytes(&hello).into()).chain(chunks));
     let synced = futures::stream::iter([Bytes::from(to_bytes(&KeptLine::Synced))]);
     let news: BoxStream<'static, Bytes> = futures::stream::unfold(
-        Told {
-            state,
-            caller,
-            granted,
+        KeptStream {
+            right: Right::new(state, caller, granted),
             executor,
-            values: told,
-            right_at: Instant::now() + RIGHT_EVERY,
+            values: stream,
             stop,
         },
-        |mut told| async move {
-            let line = told.next().await?;
-            Some((to_bytes(&line).into(), told))
+        |mut stream| async move {
+            let line = stream.next().await?;
+            Some((to_bytes(&line).into(), stream))
         },
     )
     .boxed();
@@ -132,17 +125,14 @@ pub(super) async fn follow(
 }
 
 /// The rest of a stream, after the first list.
-struct Told {
-    state: Arc<HubState>,
-    caller: Caller,
-    granted: Granted,
+struct KeptStream {
+    right: Right,
     executor: Arc<JobExecutor>,
     values: broadcast::Receiver<Arc<KeptValue>>,
-    right_at: Instant,
     stop: CancellationToken,
 }
 
-impl Told {
+impl KeptStream {
     /// The next line; `None` ends the stream: its reader fell behind, has lost its right, or is better served elsewhere.
     async fn next(&mut self) -> Option<KeptLine> {
         let ping_at = Instant::now() + PING_EVERY;
@@ -151,36 +141,20 @@ impl Told {
                 () = self.stop.cancelled() => return None,
                 () = self.executor.wait_until_not_owner() => return None,
                 value = self.values.recv() => return value.ok().map(|value| KeptLine::Kept((*value).clone())),
-                () = tokio::time::sleep_until(self.right_at) => self.check_right().await?,
+                () = tokio::time::sleep_until(self.right.check_at) => self.right.check(|_, _| true).await?,
                 () = tokio::time::sleep_until(ping_at) => return Some(KeptLine::Ping),
             }
         }
     }
-
-    /// A stream lives longer than the right to it may.
-    async fn check_right(&mut self) -> Option<()> {
-        self.right_at = Instant::now() + RIGHT_EVERY;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs());
-        if self.caller.expires <= now {
-            return None;
-        }
-        match self.state.access.check(&self.caller, &self.granted.name).await {
-            Ok(_) => Some(()),
-            Err(problem) if problem.code == ProblemCode::Unavailable => Some(()),
-            Err(_) => None,
-        }
-    }
 }
 
-/// The shelf of a caller, if this replica owns the runtime; otherwise who does. Nobody is kept waiting: a gateway goes on
-/// without.
+/// The shelf of a caller, if this replica owns the runtime; otherwise the owner's address. Requests never wait for an
+/// owner: a gateway continues without the value.
 async fn here(
     state: &HubState,
     caller: &Caller,
     query: &Query<OfRuntime>,
-) -> Result<(Arc<JobExecutor>, Shelf), Refused> {
+) -> Result<(Arc<JobExecutor>, Granted, Shelf), Refused> {
     let granted = granted(state, caller, query, "kept").await?;
     let nobody = || {
         let text = format!("no replica of the hub owns SkillRuntime {} now", granted.name);
@@ -195,9 +169,9 @@ async fn here(
     }
     let shelf = Shelf {
         account: caller.key(),
-        runtime: granted.name,
+        runtime: granted.name.clone(),
     };
-    Ok((executor, shelf))
+    Ok((executor, granted, shelf))
 }
 
 fn read_path((client, keys): &(String, String)) -> Result<(KeptKey, Vec<KeptKey>), Refused> {

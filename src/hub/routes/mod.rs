@@ -6,6 +6,7 @@ mod content;
 mod executions;
 mod kept;
 mod problem;
+mod right;
 
 use std::sync::Arc;
 
@@ -29,14 +30,14 @@ use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::views::Views;
 use super::watch::Shared;
-use crate::api::vocabulary::HEADER_FOR;
-use crate::hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version, is_label};
-use crate::serving::Peer;
+use knack_hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version, is_label};
+use knack_serving::Peer;
+use knack_vocabulary::HEADER_FOR;
 
 /// What every request shares.
 #[derive(Debug)]
 pub struct HubState {
-    /// Who calls.
+    /// The caller.
     pub callers: Authenticator,
     /// Whom a gateway serves.
     pub clients: Authenticator,
@@ -138,7 +139,7 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
     response
 }
 
-/// The caller, with the namespace that it says it asks for. Whether it may is asked where its other rights are.
+/// The caller, with the namespace that it says it asks for. Whether it may do so is checked with its other rights.
 fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, Problem> {
     let Some(value) = headers.get(HEADER_FOR) else {
         return Ok(caller);

@@ -3,8 +3,7 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-
-use crate::hub_api::{HEADER_PROTOCOL, PROTOCOL, Problem};
+use knack_hub_api::{HEADER_PROTOCOL, PROTOCOL, Problem};
 
 /// A refusal of a route.
 #[derive(Debug)]

@@ -84,7 +84,7 @@ fn what_leaves_the_folder_or_is_no_file_is_refused() {
         (tar(&[("a", Block, 0o644, b"")]), "is a link or a special file"),
         (
             tar(&[("a", Regular, 0o644, b"1"), ("a", Regular, 0o644, b"2")]),
-            "stands there twice",
+            "appears twice",
         ),
         (zipped(&[("../evil", 0o644, b"x")]), "holds . or .."),
         (zipped(&[("/evil", 0o644, b"x")]), "the path is absolute"),
@@ -133,7 +133,7 @@ fn bombs_end_at_the_bounds() {
         ),
         (
             tar(&[("x", XHeader, 0o644, b"10 size=9\n")]),
-            "size stands in an extension header",
+            "size is in an extension header",
         ),
     ] {
         let error = unpack(&bytes).unwrap_err();

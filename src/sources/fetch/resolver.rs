@@ -1,4 +1,4 @@
-//! Names to addresses, denied ones left out: the check stands where the connection takes its address from.
+//! Resolves names to addresses without the denied ones: the check is where the connection takes its address from.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ fn moved(to: &str) -> String {
 }
 
 fn digest(body: &str) -> String {
-    let hex = crate::digest::sha256(body);
+    let hex = knack_skill::digest::sha256(body);
     format!("sha256:{hex}")
 }
 

@@ -16,7 +16,7 @@ const NODE: &str = include_str!("node.js");
 /// The arguments that make the interpreter wait for a program.
 pub(crate) fn arguments(interpreter: &Interpreter) -> Vec<OsString> {
     let words: &[&str] = match interpreter.language {
-        // Isolated: no user site, no PYTHON* variables, no script directory. UTF-8 whatever the locale is.
+        // Isolated: no user site, no PYTHON* variables, no script directory. UTF-8 in every locale.
         Language::Python => &["-I", "-B", "-X", "utf8", "-c", PYTHON],
         Language::Node => &["-e", NODE],
     };

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use sha2::{Digest as _, Sha256};
 
-use super::place::{HOME, Place, TEMPORARY};
+use super::folders::{HOME, RunFolders, TEMPORARY};
 use super::stage::Staged;
 use super::walk::{Entry, MAX_DEPTH, MAX_ENTRIES, Step, walk};
 use crate::protocol::FileErrorKind;
 
-/// Errors told one by one; the rest is one summary. 100 names are more than a model reads.
+/// Errors reported one by one; the rest is one summary. 100 names are more than a model reads.
 const MAX_ERRORS: u64 = 100;
 
 /// One thing that is found.
@@ -55,7 +55,13 @@ struct Budget {
 /// is not collected.
 ///
 /// Memory: one file at a time, at most `result_bytes`. Entries that are unchanged since staging are silent.
-pub(crate) fn collect(place: &Place, staged: &Staged, result_bytes: u64, result_files: u64, sink: &mut dyn Sink) {
+pub(crate) fn collect(
+    folders: &RunFolders,
+    staged: &Staged,
+    result_bytes: u64,
+    result_files: u64,
+    sink: &mut dyn Sink,
+) {
     let mut budget = Budget {
         bytes: result_bytes,
         files: result_files,
@@ -74,7 +80,7 @@ pub(crate) fn collect(place: &Place, staged: &Staged, result_bytes: u64, result_
         };
         match outcome {
             Ok(()) => {}
-            // Each over the count is the same news: one summary tells it.
+            // Files over the count are reported in one summary.
             Err((FileErrorKind::TooMany, _)) if !path.is_empty() => over_count += 1,
             Err(_) if budget.errors >= MAX_ERRORS => more_errors += 1,
             Err((kind, message)) => {
@@ -93,7 +99,7 @@ pub(crate) fn collect(place: &Place, staged: &Staged, result_bytes: u64, result_
         [skip[1].to_bytes(), skip[2].to_bytes()],
         [TEMPORARY.as_bytes(), HOME.as_bytes()]
     );
-    let walked = place.open_work().and_then(|top| walk(top, &skip, &mut visit));
+    let walked = folders.open_work().and_then(|top| walk(top, &skip, &mut visit));
     let mut summary = |kind, message| {
         sink.take(Found::Error {
             path: String::new(),

@@ -1,10 +1,10 @@
-//! How much stands in the work directory: for machines where nothing else bounds it.
+//! Counts the files of the work directory, on machines where nothing else bounds them.
 
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
 
-use super::place::{DIRECTORY, Place};
+use super::folders::{DIRECTORY, RunFolders};
 
 /// The deepest directory that is looked into; each level holds one descriptor. Nothing honest is a tenth as deep.
 const MAX_DEPTH: usize = 128;
@@ -38,9 +38,9 @@ pub(crate) fn blocks(stat: &Stat) -> u64 {
 }
 
 /// Counts the work directory, until one of the limits is passed: so the limits bound what a look costs.
-pub(crate) fn count(place: &Place, max_files: u64, max_bytes: u64) -> Count {
+pub(crate) fn count(folders: &RunFolders, max_files: u64, max_bytes: u64) -> Count {
     let mut total = Count::default();
-    let Some(top) = place.open_work().ok().and_then(|top| Dir::new(top).ok()) else {
+    let Some(top) = folders.open_work().ok().and_then(|top| Dir::new(top).ok()) else {
         total.is_hidden = true;
         return total;
     };
@@ -94,49 +94,49 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, Place) {
+    fn folders() -> (tempfile::TempDir, RunFolders) {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place::make(directory.path().to_str().unwrap(), None, None).unwrap();
-        (directory, place)
+        let folders = RunFolders::make(directory.path().to_str().unwrap(), None, None).unwrap();
+        (directory, folders)
     }
 
     #[test]
     fn directories_and_what_is_deep_in_them_count() {
-        let (_directory, place) = place();
+        let (_directory, folders) = folders();
         // The link to the skills, the home and the temporary directory.
-        assert_eq!(count(&place, 100, u64::MAX).files, 3);
-        let deep = place.work_path.join(["d"; 100].join("/"));
+        assert_eq!(count(&folders, 100, u64::MAX).files, 3);
+        let deep = folders.work_path.join(["d"; 100].join("/"));
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("f"), vec![1; 1 << 20]).unwrap();
-        let seen = count(&place, 1000, u64::MAX);
+        let seen = count(&folders, 1000, u64::MAX);
         assert_eq!((seen.files, seen.is_hidden), (104, false));
         assert!(seen.bytes >= 1 << 20, "{seen:?}");
-        assert!(count(&place, 50, u64::MAX).is_over(50, u64::MAX));
-        assert!(count(&place, 1000, 1 << 19).is_over(1000, 1 << 19));
+        assert!(count(&folders, 50, u64::MAX).is_over(50, u64::MAX));
+        assert!(count(&folders, 1000, 1 << 19).is_over(1000, 1 << 19));
     }
 
     #[test]
     fn what_cannot_be_looked_into_is_over_any_limit() {
-        let (_directory, place) = place();
-        fs::create_dir_all(place.work_path.join(["d"; MAX_DEPTH + 1].join("/"))).unwrap();
-        assert!(count(&place, 1000, u64::MAX).is_over(1000, u64::MAX));
-        let (_directory, place) = self::place();
-        let hidden = place.work_path.join("hidden");
+        let (_directory, folders) = folders();
+        fs::create_dir_all(folders.work_path.join(["d"; MAX_DEPTH + 1].join("/"))).unwrap();
+        assert!(count(&folders, 1000, u64::MAX).is_over(1000, u64::MAX));
+        let (_directory, folders) = self::folders();
+        let hidden = folders.work_path.join("hidden");
         fs::create_dir(&hidden).unwrap();
         fs::set_permissions(&hidden, fs::Permissions::from_mode(0o300)).unwrap();
         // Root looks everywhere.
         assert_eq!(
-            count(&place, 10, u64::MAX).is_hidden,
+            count(&folders, 10, u64::MAX).is_hidden,
             !rustix::process::geteuid().is_root()
         );
     }
 
     #[test]
     fn a_look_ends_at_the_limit() {
-        let (_directory, place) = place();
+        let (_directory, folders) = folders();
         for index in 0..500 {
-            fs::create_dir(place.work_path.join(index.to_string())).unwrap();
+            fs::create_dir(folders.work_path.join(index.to_string())).unwrap();
         }
-        assert_eq!(count(&place, 10, u64::MAX).files, 11);
+        assert_eq!(count(&folders, 10, u64::MAX).files, 11);
     }
 }

@@ -4,11 +4,11 @@
 
 mod collect;
 mod count;
-mod place;
+mod folders;
 mod stage;
 mod walk;
 
 pub(crate) use collect::{Found, Sink, collect};
 pub(crate) use count::{blocks, count};
-pub(crate) use place::{HOME, Place, TEMPORARY};
+pub(crate) use folders::{HOME, RunFolders, TEMPORARY};
 pub(crate) use stage::{MAX_PATH_BYTES, Staged, stage};

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use sha2::{Digest as _, Sha256};
 
-use super::place::{DIRECTORY, HOME, Place, TEMPORARY};
+use super::folders::{DIRECTORY, HOME, RunFolders, TEMPORARY};
 use crate::protocol::{Area, Identity, StagedFile};
 
 /// Longest staged path in bytes; a quarter of the kernel's PATH_MAX, so the run can still put a prefix before it.
@@ -41,14 +41,14 @@ impl Staged {
 /// Writes one file or piece and notes it.
 ///
 /// Errors: the path leaves its area or is no path, or the file cannot be written; in one line with the path.
-pub(crate) fn stage(place: &Place, area: Area, file: &StagedFile, staged: &mut Staged) -> Result<(), String> {
+pub(crate) fn stage(folders: &RunFolders, area: Area, file: &StagedFile, staged: &mut Staged) -> Result<(), String> {
     let parts = parts(&file.path).map_err(|what| format!("file {:?}: {what}", file.path))?;
     if area == Area::Work && [HOME, TEMPORARY].contains(&parts[0]) {
         return Err(format!("file {:?}: {} is empty when a run begins", file.path, parts[0]));
     }
     let (root, owner) = match area {
-        Area::Work => (&place.work, place.owner),
-        Area::Skills => (&place.skills, None),
+        Area::Work => (&folders.work, folders.owner),
+        Area::Skills => (&folders.skills, None),
     };
     write(root, owner, &parts, file).map_err(|error| format!("file {:?}: {error}", file.path))?;
     if area == Area::Work {

@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
 
-use super::place::DIRECTORY;
+use super::folders::DIRECTORY;
 
 /// Deepest directory that is entered. Each level holds one descriptor.
 pub(crate) const MAX_DEPTH: usize = 32;
-/// Entries one walk looks at. 100,000 files are handled whole; a run that makes more is told so.
+/// Entries that one walk reads. 100,000 files are collected completely; for more, the result says so.
 pub(crate) const MAX_ENTRIES: u64 = 250_000;
 
 /// What the walk meets.

@@ -1,12 +1,12 @@
-//! The syscalls a run may make. Everything else fails with EPERM: an allowlist also covers x32 numbers, syscalls of
-//! future kernels and everything nobody thought of.
+//! The syscalls that a run may make. All others fail with EPERM: an allowlist also covers x32 numbers, syscalls of
+//! future kernels and those that a list of denied ones would have forgotten.
 
 use libc::c_long;
 
 /// Not in libc for aarch64; since 424 every architecture has the same numbers (asm-generic/unistd.h).
 const FCHMODAT2: c_long = 452;
 
-/// Allowed whatever the arguments are, on every architecture.
+/// Allowed with any arguments, on every architecture.
 #[rustfmt::skip]
 pub(super) const ALWAYS: &[c_long] = &[
     // Files. Which ones is Landlock's matter.
@@ -36,8 +36,8 @@ pub(super) const ALWAYS: &[c_long] = &[
     libc::SYS_mincore, libc::SYS_mlock, libc::SYS_munlock, libc::SYS_brk, libc::SYS_pkey_alloc, libc::SYS_pkey_free,
     libc::SYS_pkey_mprotect, libc::SYS_membarrier, libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv,
     libc::SYS_set_robust_list, libc::SYS_set_tid_address,
-    // Processes. Clone3 stands here although filter A turns it to ENOSYS: among equal actions the newest filter wins,
-    // so an EPERM from this table would hide the ENOSYS that makes glibc fall back to clone.
+    // Processes. Clone3 is in the list although filter A turns it to ENOSYS: among equal actions the newest filter
+    // wins, so an EPERM from this table would hide the ENOSYS that makes glibc fall back to clone.
     libc::SYS_clone3, libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4,
     libc::SYS_waitid, libc::SYS_pidfd_open, libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getuid,
     libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_getresuid,
@@ -86,8 +86,8 @@ pub(super) const OPENS: &[(c_long, u32)] = &[(libc::SYS_open, 1), (libc::SYS_ope
 #[cfg(target_arch = "aarch64")]
 pub(super) const OPENS: &[(c_long, u32)] = &[(libc::SYS_openat, 2)];
 
-/// The commands of `fcntl` that a run may use. Not there: those by which the kernel sends signals to any process of the
-/// uid (`F_SETOWN`, `F_SETOWN_EX`, `F_SETSIG`, `F_NOTIFY`), and leases, which hold up others who open the file.
+/// The commands of `fcntl` that a run may use. Not included: those by which the kernel sends signals to any process of
+/// the uid (`F_SETOWN`, `F_SETOWN_EX`, `F_SETSIG`, `F_NOTIFY`), and leases, which delay others who open the file.
 #[rustfmt::skip]
 pub(super) const FCNTL_COMMANDS: &[i32] = &[
     libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL,
@@ -104,9 +104,9 @@ const F_GET_RW_HINT: i32 = 1035;
 const F_SET_RW_HINT: i32 = 1036;
 
 /// The requests of `ioctl` that a run may use on the files, pipes and socket pairs that it can have: those of the
-/// descriptor itself, questions to a terminal (there is none, and programs ask whether there is), and cheap copies. Not
-/// there: `FIOSETOWN` and `SIOCSPGRP`, which are `F_SETOWN` by another name, `FIOASYNC`, `TIOCSTI`, and whatever drivers
-/// and file systems have.
+/// descriptor itself, queries of a terminal (there is none, and programs check whether there is), and cheap copies. Not
+/// included: `FIOSETOWN` and `SIOCSPGRP`, which have the effect of `F_SETOWN`, `FIOASYNC`, `TIOCSTI`, and all requests
+/// of drivers and file systems.
 pub(super) const IOCTL_REQUESTS: &[u32] = &[
     0x5401,      // TCGETS, which isatty() is
     0x802c_542a, // TCGETS2

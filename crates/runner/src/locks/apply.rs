@@ -97,7 +97,8 @@ impl Recipe {
     pub(crate) fn apply(&mut self, report: impl FnOnce(LandlockReached)) -> Result<(), Failure> {
         // Own session and process group: group kills and terminal tricks do not reach the runner.
         rustix::process::setsid().map_err(Failure::of("setsid"))?;
-        // Rather the run than the runner when memory ends. No lock: a kernel without /proc goes on.
+        // When memory runs out, the kernel kills the run before the runner. Not a lock: without /proc the start
+        // continues.
         drop(prefer_for_oom());
         if let Some(identity) = self.identity {
             drop_to(identity)?;
@@ -165,7 +166,7 @@ pub(crate) fn drop_to(identity: Identity) -> Result<(), Failure> {
     rustix::thread::set_thread_groups(&[]).map_err(Failure::of("setgroups"))?;
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(Failure::of("setgid"))?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(Failure::of("setuid"))?;
-    // The kernel has dropped them with the uid, unless it was told (securebits) not to.
+    // The kernel has dropped them with the uid, unless securebits told it to keep them.
     let none = rustix::thread::CapabilitySets {
         effective: rustix::thread::CapabilitySet::empty(),
         permitted: rustix::thread::CapabilitySet::empty(),

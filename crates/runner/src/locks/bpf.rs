@@ -28,14 +28,14 @@ pub(crate) type Program = Vec<sock_filter>;
 
 /// What happens to a syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Action {
     /// It passes.
     Allow,
     /// It fails with this errno.
     Errno(u16),
 }
 
-impl Verdict {
+impl Action {
     fn value(self) -> u32 {
         match self {
             Self::Allow => RETURN_ALLOW,
@@ -61,10 +61,10 @@ pub(crate) struct Check {
 /// A rule for one syscall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The verdict whatever the arguments are.
-    Always(Verdict),
-    /// Allowed if every check holds, else the verdict.
-    When(Vec<Check>, Verdict),
+    /// The action for any arguments.
+    Always(Action),
+    /// Allowed if every check holds, else the action.
+    When(Vec<Check>, Action),
 }
 
 /// Syscalls from `first` up to the next range, all with one rule.
@@ -77,7 +77,7 @@ struct Range {
 /// Compiles rules to a program; numbers without a rule get `default`, a foreign architecture kills the process.
 ///
 /// Errors: the table needs a jump longer than BPF's 255 instructions.
-pub(crate) fn compile(architecture: u32, default: Verdict, mut rules: Vec<(u32, Rule)>) -> Result<Program, String> {
+pub(crate) fn compile(architecture: u32, default: Action, mut rules: Vec<(u32, Rule)>) -> Result<Program, String> {
     rules.sort_by_key(|(number, _)| *number);
     let mut ranges = vec![Range {
         first: 0,
@@ -110,7 +110,7 @@ fn push(ranges: &mut Vec<Range>, first: u32, rule: Rule) {
     }
 }
 
-fn tree(ranges: &[Range], default: Verdict) -> Result<Program, String> {
+fn tree(ranges: &[Range], default: Action) -> Result<Program, String> {
     let middle = ranges.len() / 2;
     let (left, right) = ranges.split_at(middle);
     match (left, right) {
@@ -130,7 +130,7 @@ fn tree(ranges: &[Range], default: Verdict) -> Result<Program, String> {
 
 fn leaf(rule: &Rule) -> Result<Program, String> {
     let (checks, refused) = match rule {
-        Rule::Always(verdict) => return Ok(vec![instruction(RETURN, verdict.value(), 0, 0)]),
+        Rule::Always(action) => return Ok(vec![instruction(RETURN, action.value(), 0, 0)]),
         Rule::When(checks, refused) => (checks, refused),
     };
     let mut program = Vec::new();

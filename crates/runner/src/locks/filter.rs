@@ -3,7 +3,7 @@
 use libc::c_long;
 
 use super::allowlist::{ALWAYS, FCNTL_COMMANDS, IOCTL_REQUESTS, LEGACY, OPENS, SIGNALS};
-use super::bpf::{Check, Program, Rule, Verdict, compile};
+use super::bpf::{Action, Check, Program, Rule, compile};
 
 /// `AUDIT_ARCH_X86_64`.
 #[cfg(target_arch = "x86_64")]
@@ -28,8 +28,8 @@ const TRUNCATE: u32 = 0o1000;
 /// What Landlock does not keep on this kernel, so that the filter has to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Neither the scope of signals nor a uid that nobody else has keeps signals inside: only this process (its pid is
-    /// known after the fork) and its own group may get them.
+    /// Neither the scope of signals nor a uid of the run's own keeps signals inside the run: only this process (its pid
+    /// is known after the fork) and its own group may receive them.
     pub(crate) signals: Option<u32>,
     /// The right to truncate. Landlock then judges what is opened for writing, and three calls cut a file without that:
     /// `truncate`, and `open` with `O_TRUNC` for reading or for neither.
@@ -43,10 +43,10 @@ pub(crate) struct Missing {
 pub(crate) fn filter_a() -> Result<Program, String> {
     compile(
         ARCHITECTURE,
-        Verdict::Allow,
+        Action::Allow,
         vec![(
             number(libc::SYS_clone3)?,
-            Rule::Always(Verdict::Errno(errno(libc::ENOSYS))),
+            Rule::Always(Action::Errno(errno(libc::ENOSYS))),
         )],
     )
 }
@@ -55,21 +55,21 @@ pub(crate) fn filter_a() -> Result<Program, String> {
 pub(crate) fn filter_b(missing: Missing) -> Result<Program, String> {
     let mut rules = Vec::with_capacity(ALWAYS.len() + LEGACY.len() + 16);
     for syscall in ALWAYS.iter().chain(LEGACY) {
-        rules.push((number(*syscall)?, Rule::Always(Verdict::Allow)));
+        rules.push((number(*syscall)?, Rule::Always(Action::Allow)));
     }
     for (syscall, rule) in conditional(missing) {
         rules.push((number(syscall)?, rule));
     }
     if missing.signals.is_none() {
         for syscall in SIGNALS {
-            rules.push((number(*syscall)?, Rule::Always(Verdict::Allow)));
+            rules.push((number(*syscall)?, Rule::Always(Action::Allow)));
         }
     }
     compile(ARCHITECTURE, REFUSED, rules)
 }
 
 /// What a denied call says. EPERM is 1 everywhere.
-const REFUSED: Verdict = Verdict::Errno(1);
+const REFUSED: Action = Action::Errno(1);
 
 fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
     let when = |checks| Rule::When(checks, REFUSED);
@@ -79,17 +79,17 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
         (libc::SYS_clone, when(vec![masked(0, CLONE_NAMESPACES, &[0])])),
         (libc::SYS_prlimit64, when(vec![equal(0, &[0])])),
         (libc::SYS_sched_setaffinity, when(vec![equal(0, &[0])])),
-        // With PRIO_USER, who 0 means every process of the uid, the runner too.
+        // With PRIO_USER, who 0 means every process of the uid, including the runner.
         (libc::SYS_setpriority, when(vec![equal(0, &[0]), equal(1, &[0])])),
         (libc::SYS_prctl, when(vec![equal(0, &PRCTL_OPTIONS)])),
         (libc::SYS_fcntl, when(vec![equal(1, &commands)])),
-        // What the kernel says of a request that a file does not know.
+        // The kernel's error for a request that a file does not support.
         (
             libc::SYS_ioctl,
-            Rule::When(vec![equal(1, IOCTL_REQUESTS)], Verdict::Errno(errno(libc::ENOTTY))),
+            Rule::When(vec![equal(1, IOCTL_REQUESTS)], Action::Errno(errno(libc::ENOTTY))),
         ),
-        // A datagram pair could sendto() any unix datagram socket of the host by its path; a stream pair cannot.
-        // The flags SOCK_NONBLOCK and SOCK_CLOEXEC stand above the low nibble: 1 stream, 5 sequenced packets.
+        // A datagram pair could sendto() any unix datagram socket of the host by its path; a stream pair cannot. The
+        // flags SOCK_NONBLOCK and SOCK_CLOEXEC are above the low nibble: 1 stream, 5 sequenced packets.
         (
             libc::SYS_socketpair,
             when(vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
@@ -106,9 +106,10 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
     rules
 }
 
-/// Opening and truncating. Where Landlock does not judge the latter, a file is cut only by who may write to it.
+/// Opening and truncating. Where Landlock does not control truncation, a file can be truncated only through a
+/// descriptor that is open for writing.
 fn opens(must_judge: bool) -> Vec<(c_long, Rule)> {
-    let allow = || Rule::Always(Verdict::Allow);
+    let allow = || Rule::Always(Action::Allow);
     if !must_judge {
         let calls = OPENS.iter().map(|(syscall, _)| *syscall);
         return calls
@@ -122,7 +123,7 @@ fn opens(must_judge: bool) -> Vec<(c_long, Rule)> {
         .iter()
         .map(|(syscall, flags)| (*syscall, Rule::When(judged(*flags), REFUSED)));
     // Its flags are behind a pointer; as on a kernel that does not have it, callers fall back.
-    let without = Rule::Always(Verdict::Errno(errno(libc::ENOSYS)));
+    let without = Rule::Always(Action::Errno(errno(libc::ENOSYS)));
     calls.chain([(libc::SYS_openat2, without)]).collect()
 }
 
@@ -159,7 +160,7 @@ mod tests {
     const KILL: u32 = 0x8000_0000;
 
     #[test]
-    fn every_number_gets_the_verdict_of_the_table() {
+    fn every_number_gets_the_action_of_the_table() {
         let program = filter_b(Missing::default()).unwrap();
         let allowed: BTreeSet<u32> = ALWAYS
             .iter()
@@ -247,7 +248,7 @@ mod tests {
         check(own, libc::SYS_pidfd_send_signal, [77, 9, 0, 0, 0, 0], EPERM);
     }
 
-    /// With or without the scope: nobody needs the kernel to send signals for them.
+    /// With or without the scope: no program of a run needs the kernel to send signals for it.
     #[test]
     fn the_kernel_sends_no_signals_for_a_run() {
         let inside = Missing::default();

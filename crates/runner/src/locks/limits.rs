@@ -27,7 +27,7 @@ const TIMEOUT_MS: u64 = 30_000;
 const FILE_BYTES: u64 = 64 << 20;
 /// An interpreter with its libraries opens about 20; 256 leaves room for programs.
 const OPEN_FILES: u64 = 256;
-/// More text than a model reads; the cut is told.
+/// More text than a model reads; the result says that output was cut.
 const OUTPUT_BYTES: u64 = 1_000_000;
 /// What one answer carries back, all files together.
 const RESULT_BYTES: u64 = 4 << 20;

@@ -1,12 +1,12 @@
-//! A mount namespace for the run: its working directory is a file system of its own, with a size and a number of files;
-//! everything else is mounted read-only.
+//! A mount namespace for the run: its working directory is a separate file system, with a maximum size and number of
+//! files; everything else is mounted read-only.
 //!
 //! ```text
 //! unshare ─▶ private ─▶ tmpfs and a copy of skills/, attached nowhere ─▶ everything read-only ─▶ both attached
 //! ```
 //!
-//! Root makes it as it is; a normal user makes a user namespace first, in which nobody but the user exists. Where neither
-//! is allowed (a container, a distribution that keeps user namespaces for chosen programs) nothing has changed, and the
+//! Root creates it directly; a normal user creates a user namespace first, which has no other user. Where neither is
+//! allowed (a container, a distribution that keeps user namespaces for chosen programs) nothing is changed, and the
 //! runner counts files and bytes instead.
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -42,8 +42,8 @@ impl NoMounts {
     }
 }
 
-/// Moves the runner, and so everything it starts, into a namespace of its own, in which `work` is a new and empty file
-/// system and `skills` is what it was.
+/// Moves the runner, and so every process that it starts, into a new mount namespace, in which `work` is a new and
+/// empty file system and `skills` is unchanged.
 pub(crate) fn enclose(work: &Path, skills: &Path, quota: Quota) -> Result<(), NoMounts> {
     let mounted = arrange(work, skills, quota);
     forget_rights().map_err(|error| NoMounts::broken("capabilities", error))?;
@@ -146,7 +146,8 @@ fn set_attributes(path: &std::ffi::CStr, flags: i32, set: u64, clear: u64) -> ru
         propagation: 0,
         user_namespace: 0,
     };
-    // SAFETY: path and attributes are valid for the call, which reads as many bytes of the latter as it is told.
+    // SAFETY: path and attributes are valid for the call, which reads as many bytes of the latter as its size argument
+    // says.
     let outcome = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

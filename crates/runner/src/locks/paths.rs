@@ -40,7 +40,7 @@ const fn asked(newest: u32) -> Option<ABI> {
 /// Opens every path and builds the ruleset; paths that do not exist are passed over. `None` where no Landlock is to be
 /// used.
 ///
-/// Runs in the parent, where an error can be told plainly.
+/// Runs in the parent, which can report an error in full.
 pub(crate) fn prepare(rules: &PathRules, newest: u32) -> Result<Option<RulesetCreated>, String> {
     let Some(abi) = asked(newest) else { return Ok(None) };
     let execute = AccessFs::from_read(abi);

@@ -1,4 +1,4 @@
-//! The end of a run: nobody of it is left.
+//! Ends a run: none of its processes is left.
 //!
 //! A process that dies of SIGKILL makes no more children: the kernel looks for a pending kill under the lock under which
 //! it adds the child. So one `kill(-1)` ends any number of processes at one moment, and a walk over the children misses
@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
+use super::nap::nap;
 use super::tree::children;
 use super::uid::{fork_killer, kill_all};
 use crate::protocol::{Identity, KILL_BOUND_MS};
 
-/// Reaped in a row before the next strike: a run that forks without end always has somebody to reap.
+/// Processes reaped in a row before the next kill: a run that forks without end always has another one to reap.
 const REAPS_PER_STRIKE: usize = 1000;
 /// Walks over the children without a pause between them. The other CPUs are all that can escape a walk, and the next
 /// one has them.
@@ -29,7 +30,7 @@ pub(crate) enum Reach {
     Namespace,
     /// Everybody with the uid that this run has for itself.
     Uid(Identity),
-    /// Its children, one by one. It is a subreaper, so whatever loses its parent becomes one.
+    /// The children, one by one. The runner is a subreaper, so a process that loses its parent becomes a child.
     Children,
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach
     killed
 }
 
-/// Reaps who has ended. Returns whether anybody may be left.
+/// Reaps the processes that have ended. Returns whether any may be left.
 fn reap(main: Option<Pid>, dismissed: &[Pid], striker: &mut Striker, killed: &mut Killed) -> bool {
     for _ in 0..REAPS_PER_STRIKE {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -88,7 +89,7 @@ fn reap(main: Option<Pid>, dismissed: &[Pid], striker: &mut Striker, killed: &mu
             Ok(Some(_)) => killed.others += 1,
             Err(rustix::io::Errno::INTR) => {}
             Ok(None) => return true,
-            // ECHILD: nobody is left.
+            // ECHILD: no child is left.
             Err(_) => return false,
         }
     }
@@ -115,7 +116,7 @@ impl Striker {
         }
     }
 
-    /// Kills whoever is there, then lets them die.
+    /// Kills all processes that exist, then waits for their end.
     fn strike(&mut self) {
         match self.reach {
             // SIGKILL to everybody but PID 1, which is the caller.
@@ -154,15 +155,6 @@ impl Striker {
             kill_children(Some(pid));
         }
     }
-}
-
-/// Sleeps for less than a second.
-pub(super) fn nap(pause: Duration) {
-    let pause = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: i64::from(pause.subsec_nanos()),
-    };
-    let _ = rustix::event::poll(&mut [], Some(&pause));
 }
 
 /// Kills the children that are there now, but one.

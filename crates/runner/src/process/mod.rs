@@ -1,6 +1,7 @@
 //! Processes: starting the locked child, its tree, its end.
 
 mod kill;
+mod nap;
 mod priority;
 mod rusage;
 mod spawn;

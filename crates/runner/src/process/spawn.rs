@@ -1,8 +1,9 @@
 //! Starting a child: fork, locks, wait, exec.
 //!
-//! The child puts its locks on at once and then waits to be told what to execute, so all of that can happen before there
-//! is a request. Fork and not a second exec of the runner: the runner has one thread, so the child may allocate and call
-//! anything before its exec, and a fork of this small process costs 0.1 ms where another exec costs 0.76 ms (measured).
+//! The child applies its locks at once and then waits for its command, so all of that can happen before there is a
+//! request. It is a fork and not a second exec of the runner: the runner has one thread, so the child may allocate and
+//! call anything before its exec, and a fork of this small process costs 0.1 ms where another exec costs 0.76 ms
+//! (measured).
 //!
 //! ```text
 //! runner ── program, directory, environment ──▶ child     control: its end without a word ends the child
@@ -45,7 +46,7 @@ pub(crate) enum Stdin {
     Null,
 }
 
-/// A child with all its locks on, which waits to be told what to execute. Dropped, it ends by itself.
+/// A child with all its locks applied, which waits for its command. Dropped, it exits by itself.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     child: Child,
@@ -56,7 +57,7 @@ pub(crate) struct Waiting {
 /// A running child with all its locks on.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// The main process; reaped by whoever waits for it, once.
+    /// The main process; reaped once, by its owner.
     pub(crate) pid: Pid,
     /// Readable when the main process has ended; absent where the kernel has no pidfds.
     pub(crate) pidfd: Option<OwnedFd>,
@@ -127,7 +128,7 @@ impl Waiting {
         let read = report.read_line(&mut line);
         let landlock = match (read, decode(line.trim_end())) {
             (Ok(_), Some(told)) => told?,
-            // Fail closed: a child whose locks are unknown executes nothing, for nobody tells it to.
+            // Fail closed: a child whose locks are unknown gets no command, so it executes nothing.
             _ => return Err(NoChild::Failed("the child ended before its locks were on".to_owned())),
         };
         Ok(Self {
@@ -233,13 +234,13 @@ struct Inside<'a> {
     report: BorrowedFd<'a>,
 }
 
-/// Exit code of a child that could not execute its program; nobody takes it for the program's, since the report tells.
+/// Exit code of a child that could not execute its program; the report distinguishes it from the program's.
 const NOT_EXECUTED: i32 = 127;
 
 #[expect(unsafe_code, reason = "neither std nor rustix has fork")]
 fn fork(recipe: Recipe, inside: &Inside<'_>) -> std::io::Result<Pid> {
     // SAFETY: the runner has one thread, so no lock of another thread can be held at the fork and the child may call
-    // anything; it ends by exec or _exit and returns to nobody.
+    // anything; it ends by exec or _exit and never returns.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let child = std::panic::AssertUnwindSafe(move || become_program(recipe, inside));
@@ -267,7 +268,7 @@ fn become_program(mut recipe: Recipe, inside: &Inside<'_>) {
         tell(&encode_failure(&failure));
         return;
     }
-    // The runner's descriptors, other children's pipes among them, whose end they would otherwise never see.
+    // The runner's descriptors, including other children's pipes, whose end those would otherwise never see.
     if let Err(error) = close_all_but(inside.control.as_raw_fd(), report.as_raw_fd()) {
         tell(&format!("-close_range: {error}\n"));
         return;
@@ -365,7 +366,7 @@ fn encode_failure(failure: &Failure) -> String {
     format!("{mark}{failure}\n").replace('\n', " ") + "\n"
 }
 
-/// What the report's first line tells; `None`: nothing that we know.
+/// The content of the report's first line; `None`: unknown.
 fn decode(line: &str) -> Option<Result<LandlockReached, NoChild>> {
     let mut characters = line.chars();
     let first = characters.next()?;
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_locks_or_why_there_are_none() {
+    fn a_report_has_locks_or_why_there_are_none() {
         let reached = LandlockReached {
             state: LandlockState::PartiallyEnforced,
             abi: 3,

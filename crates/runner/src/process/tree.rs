@@ -1,6 +1,6 @@
 //! The tree of the run: every process that descends from the runner.
 //!
-//! The runner is PID 1 or a subreaper, so whatever detaches is still its descendant.
+//! The runner is PID 1 or a subreaper, so a process that detaches is still its descendant.
 
 use std::os::fd::BorrowedFd;
 
@@ -42,8 +42,9 @@ pub(crate) fn sample() -> Sample {
 
 /// Bytes of files that have no name any more and that processes of the run still hold, on the file system of `place`.
 ///
-/// Open ones count with what they take on disk. Of one that is only mapped the kernel tells no size: it counts up to the end
-/// of its mapping. What cannot be looked at, a descriptor on its way through a socket pair for one, is not counted.
+/// Open ones count with their size on disk. The kernel reports no size of a file that is only mapped: it counts up to
+/// the end of its mapping. A file that cannot be inspected, such as a descriptor in transit through a socket pair, is
+/// not counted.
 pub(crate) fn deleted_bytes(place: BorrowedFd<'_>, enough: u64) -> u64 {
     let Ok(here) = rustix::fs::fstat(place) else { return 0 };
     let mut held = std::collections::HashMap::new();
@@ -92,7 +93,7 @@ fn deleted_mapping(line: &str, device: u64) -> Option<(u64, u64)> {
     (rustix::fs::makedev(major, minor) == device).then_some((inode, offset.saturating_add(length)))
 }
 
-/// The living and dead children of the runner. Nobody but the runner reaps them, so each of these pids stays what it is.
+/// The living and dead children of the runner. Only the runner reaps them, so each of these pids stays theirs.
 pub(super) fn children() -> Vec<u32> {
     children_of(std::process::id())
 }
@@ -108,7 +109,7 @@ fn descendants() -> Vec<u32> {
     found
 }
 
-/// The children of one process, of all its threads. Empty where the kernel does not tell.
+/// The children of one process, of all its threads. Empty where the kernel does not report them.
 fn children_of(pid: u32) -> Vec<u32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::kill::nap;
+use super::nap::nap;
 use super::priority::go_ahead;
 use crate::locks::{check_identity, drop_to};
 use crate::protocol::{Identity, KILL_BOUND_MS};
 
-/// Between two looks at who is still dying.
+/// Pause between two checks for processes that are still dying.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Forks a process that takes the identity, kills everybody else who has it, and exits.
+/// Forks a process that takes the identity, kills all other processes that have it, and exits.
 ///
-/// A process of its own, because the runner must never have the run's uid: the run could then signal it. `None`: there
-/// is no process to be had.
+/// A separate process, because the runner must never have the run's uid: the run could then signal it. `None`: no
+/// process could be created.
 #[expect(unsafe_code, reason = "neither std nor rustix has fork")]
 pub(super) fn fork_killer(identity: Identity) -> Option<Pid> {
-    // SAFETY: the runner has one thread, so the child may call anything; it ends by _exit and returns to nobody.
+    // SAFETY: the runner has one thread, so the child may call anything; it ends by _exit and never returns.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // Not inherited.
@@ -44,11 +44,11 @@ pub(super) fn kill_all() -> std::io::Result<()> {
     }
 }
 
-/// Becomes the uid (and the gid of the same number) for ever and ends every other process that has it; for an owner whose
-/// runner was killed before it could.
+/// Takes the uid (and the gid of the same number) permanently and ends every other process that has it; for an owner
+/// whose runner was killed before it could.
 ///
-/// Returns whether none is left; zombies that their parent has not reaped count as gone. Errors: in one line; nobody was
-/// killed then.
+/// Returns whether none is left; zombies that their parent has not reaped count as gone. Errors: one line; no process
+/// was killed then.
 pub fn end_uid(uid: u32) -> Result<bool, String> {
     let identity = Identity {
         uid,
@@ -60,7 +60,7 @@ pub fn end_uid(uid: u32) -> Result<bool, String> {
     drop_to(identity).map_err(|failure| failure.to_string())?;
     let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);
     loop {
-        // ESRCH: nobody is there, not even a zombie.
+        // ESRCH: there is no such process, not even a zombie.
         if kill_all().is_err() || !anyone_lives(uid) {
             return Ok(true);
         }

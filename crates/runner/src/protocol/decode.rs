@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::MAX_LINE_BYTES;
 
-/// Why a line was not a frame. The decoder goes on with the next line after each of them.
+/// Why a line was not a frame. The decoder continues with the next line after each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
     /// The line is longer than [`MAX_LINE_BYTES`]; its bytes were dropped.

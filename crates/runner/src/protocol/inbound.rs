@@ -71,8 +71,8 @@ pub struct Start {
     /// empty when the run begins and are not collected.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Names of variables that are taken over from the runner's own environment, where it has them: values that the
-    /// owner shall not know, given to the container by its cluster.
+    /// Names of variables that are copied from the runner's own environment, where it has them: values that the cluster
+    /// gives to the container and that the owner must not see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inherit: Vec<String>,
     /// Upper limits; `run` may lower them.
@@ -81,7 +81,7 @@ pub struct Start {
     /// What the runner watches by itself, for hosts without a cgroup around the run.
     #[serde(default)]
     pub watch: Watch,
-    /// How long a run goes on after the runner's stdin ended, in milliseconds; 0 kills at once.
+    /// How long a run continues after the runner's stdin ended, in milliseconds; 0 kills at once.
     #[serde(default)]
     pub eof_grace_ms: u64,
     /// Set where stdout is also a log that others keep and read (a pod).
@@ -92,10 +92,10 @@ pub struct Start {
 /// Rules for a stdout that is kept as a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
-    /// Whether frames that tell anything of the run are sealed, so that only the owner can read them.
+    /// Whether frames with content of the run are sealed, so that only the owner can read them.
     pub seal: bool,
     /// How large the log may become, in bytes as a container runtime writes it: every started 16 KiB of a line has a
-    /// prefix. A run that writes more is ended as `output_limit`, files that do not fit are told by name.
+    /// prefix. A run that writes more is ended as `output_limit`; files that do not fit are reported by name.
     pub max_bytes: u64,
 }
 
@@ -137,7 +137,7 @@ pub struct Identity {
     /// Group id, not 0.
     pub gid: u32,
     /// No process outside this run has the uid, now or while the runner lives. The runner then ends the run by killing
-    /// whatever has the uid, in one syscall that nothing can outrun. Wrong, it kills strangers.
+    /// every process of the uid, in one syscall that no fork can outrun. If this is wrong, it kills other processes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
 }
@@ -163,7 +163,7 @@ pub struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space_bytes: Option<u64>,
     /// Processes of the uid (RLIMIT_NPROC). Default none; it counts every process of the uid on the host, so use it
-    /// only with a uid of its own.
+    /// only with a uid that no other process has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// Bytes of each of stdout and stderr; the run is killed beyond. Default 1,000,000.

@@ -9,8 +9,8 @@ pub const KEY_BYTES: usize = 32;
 
 /// The secret that an owner shares with one runner, for one conversation.
 ///
-/// It travels once, in `claim`, on the runner's stdin, which nobody but the owner's node and API server can read. It is
-/// never printed: `Debug` hides it.
+/// It is sent once, in `claim`, on the runner's stdin, which only the owner's node and API server can read. It is never
+/// printed: `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; KEY_BYTES]);
 
@@ -22,16 +22,6 @@ impl Key {
 
     pub(super) const fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
-    }
-
-    /// Compares without telling by its duration where two keys differ.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        let difference = self
-            .0
-            .iter()
-            .zip(&other.0)
-            .fold(0, |all, (left, right)| all | (left ^ right));
-        std::hint::black_box(difference) == 0
     }
 }
 

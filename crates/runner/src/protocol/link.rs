@@ -1,7 +1,7 @@
 //! Frames that only the two ends of a conversation can make: numbered, authenticated, and sealed where others read.
 //!
-//! A pod's stdin takes bytes of whoever may attach, and its stdout is a log that others read. So after `claim` a line
-//! counts only if it was made with the conversation's key:
+//! A pod's stdin takes bytes from every client that may attach, and its stdout is a log that others read. So after
+//! `claim` a line counts only if it was made with the conversation's key:
 //!
 //! ```text
 //! {"type":"cancel","mac":"<32 characters>"}
@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Claim, Data, FromRunner, Key, PROTOCOL, PROTOCOL_MIN, Sealed, ToRunner, encode};
 
-/// What stands between the authenticated text and the mac.
+/// The separator between the authenticated text and the mac.
 const BEFORE_MAC: &[u8] = b",\"mac\":\"";
 /// What ends the line.
 const AFTER_MAC: &[u8] = b"\"}";
@@ -29,7 +29,7 @@ const AFTER_MAC: &[u8] = b"\"}";
 const MAC_BYTES: usize = 8 + 16;
 /// The same in base64.
 const MAC_CHARACTERS: usize = MAC_BYTES / 3 * 4;
-/// The longest line without a mac that is looked at after the claim: another claim.
+/// The longest line without a mac that is parsed after the claim: another claim.
 const MAX_CLAIM_BYTES: usize = 1024;
 
 /// The uses of a key; part of the cipher's nonce.
@@ -97,7 +97,7 @@ fn split_mac(line: &[u8]) -> Option<(&[u8], [u8; MAC_BYTES])> {
     Some((text, STANDARD.decode(mac).ok()?.try_into().ok()?))
 }
 
-/// The owner's end: makes frames for the runner and knows those that the runner made.
+/// The owner's end: makes frames for the runner and verifies those of the runner.
 pub struct OwnerLink {
     key: Key,
     cipher: Cipher,
@@ -175,11 +175,11 @@ pub enum Heard {
         /// The number that came.
         came: u64,
     },
-    /// Nothing that we know.
+    /// Unknown content.
     Nothing,
 }
 
-/// Knows the frames of a runner that has a key, from its stdout or from the log that this stdout is.
+/// Verifies the frames of a runner that has a key, from its stdout or from the log of it.
 pub struct Reader {
     cipher: Cipher,
     due: Option<u64>,
@@ -215,7 +215,7 @@ impl Reader {
     /// Reads a line.
     pub fn read(&mut self, line: &[u8]) -> Heard {
         if let Some(mac) = self.cipher.proven(line, Use::Runner) {
-            // Made by the runner, so it is a frame, or one of a newer runner that we do not know.
+            // Made by the runner, so it is a frame, or one of a newer runner that this version cannot parse.
             let frame = serde_json::from_slice(line).map_or(Heard::Nothing, Heard::Frame);
             return self.in_order(number_of(&mac), frame);
         }
@@ -253,9 +253,9 @@ impl Reader {
 /// Why a runner did not act on a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It was not made with the key: nobody is answered.
+    /// It was not made with the key: it is not answered.
     Stranger,
-    /// Somebody claims the runner, who may be its owner.
+    /// A claim of the runner, which its owner may have sent.
     Claim(Claim),
     /// The owner made it, but one before it did not arrive.
     Lost {
@@ -270,7 +270,6 @@ pub enum Refusal {
 
 /// The runner's end.
 pub struct RunnerLink {
-    key: Key,
     cipher: Cipher,
     /// The number of the next frame to the owner.
     next: u64,
@@ -293,10 +292,9 @@ impl std::fmt::Debug for RunnerLink {
 
 impl RunnerLink {
     /// The end of a conversation with this key.
-    pub fn new(key: Key) -> Self {
+    pub fn new(key: &Key) -> Self {
         Self {
-            cipher: Cipher::new(&key),
-            key,
+            cipher: Cipher::new(key),
             next: 0,
             due: 0,
             asked: Sha256::new(),
@@ -304,12 +302,7 @@ impl RunnerLink {
         }
     }
 
-    /// Whether a claim is that of the owner.
-    pub fn is_bound_to(&self, claim: &Claim) -> bool {
-        self.key.is(&claim.key)
-    }
-
-    /// From now on frames that tell anything of the run are sealed.
+    /// From now on frames with content of the run are sealed.
     pub fn seal(&mut self) {
         self.is_sealed = true;
     }
@@ -371,7 +364,7 @@ impl RunnerLink {
     }
 }
 
-/// Whether a frame tells anything that only the owner may read. What stays plain: that a runner lives and has an owner,
+/// Whether a frame has content that only the owner may read. In plain text are: that a runner lives and has an owner,
 /// its locks, and which execution began.
 const fn is_secret(frame: &FromRunner) -> bool {
     !matches!(

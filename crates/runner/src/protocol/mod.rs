@@ -39,8 +39,8 @@ pub(crate) use text::{json_bytes, shorten};
 
 /// The newest protocol that this release speaks. It grows when an old peer would misread a frame.
 ///
-/// 3: `claim` gives a key instead of a nonce, frames are authenticated and numbered, both sides tell a range of
-/// protocols, `result` says what was asked.
+/// 3: `claim` gives a key instead of a nonce, frames are authenticated and numbered, both sides announce a range of
+/// protocols, `result` names what was requested.
 pub const PROTOCOL: u32 = 3;
 
 /// The oldest protocol that this release still speaks.

@@ -71,7 +71,7 @@ pub struct Locks {
     pub seccomp: bool,
     /// The state of Landlock.
     pub landlock: LandlockState,
-    /// The ABI that the kernel gave, at most the newest that the runner knows; 0: none.
+    /// The ABI of the kernel, at most the newest that the runner supports; 0: none.
     pub landlock_abi: u32,
     /// What bounds the bytes and files of the working directory.
     pub work: WorkBound,
@@ -81,7 +81,7 @@ pub struct Locks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkBound {
-    /// A file system of its own, which is full at the limits of `watch`; everything else is mounted read-only.
+    /// A separate file system, which is full at the limits of `watch`; everything else is mounted read-only.
     Mounted,
     /// The runner counts them now and then: no mount could be made.
     Watched,
@@ -168,7 +168,7 @@ pub struct FileError {
     /// Path relative to the work directory (invalid UTF-8 replaced, long ones shortened in the middle); empty for a
     /// summary of many.
     pub path: String,
-    /// What stood in the way.
+    /// Why the file was not collected.
     pub kind: FileErrorKind,
     /// The same in a sentence.
     pub message: String,
@@ -205,7 +205,7 @@ pub enum Exit {
         /// 0 to 255.
         code: i32,
     },
-    /// The main process died of a signal that nobody of us sent.
+    /// The main process died of a signal that the runner did not send.
     Signal {
         /// The signal's number.
         signal: i32,
@@ -235,7 +235,7 @@ pub enum Exit {
         /// What is demanded and what is there, in one line.
         reason: String,
     },
-    /// The program never ran. Fail closed: a lock that could not be put on is told here too.
+    /// The program never ran. Fail closed: a lock that could not be applied is reported here too.
     NotStarted {
         /// What went wrong, in one line.
         reason: String,

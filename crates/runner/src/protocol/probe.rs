@@ -1,7 +1,7 @@
 //! The isolation probe: no code of anybody, no locks; does the network let a sandbox pod out, and for how long?
 //!
-//! A connection alone says little: a mesh's proxy inside the pod takes any. So the probe sends a question, and only the
-//! listener that it is meant for knows the answer.
+//! A successful connect proves little: a mesh's proxy inside the pod accepts any. So the probe sends a question, and
+//! only the intended listener has the answer.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What a probe sends before its question. No TLS record begins with its first byte, so a TLS port can tell them apart.
+/// The first bytes of a probe. No TLS record begins with the first of them, so a TLS port can distinguish a probe from
+/// a client.
 pub const PROBE_GREETING: &str = "knack-probe ";
 /// Longest question or answer, bytes: both are 32 hexadecimal digits.
 pub const PROBE_WORD_BYTES: usize = 64;
@@ -19,9 +20,10 @@ pub const PROBE_WORD_BYTES: usize = 64;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two dials.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A network that blocks is asked at least for this long: some are not up yet at a pod's first packet.
+/// A network that blocks is probed at least for this long: some are not up yet at a pod's first packet.
 const SHORTEST: Duration = Duration::from_secs(5);
-/// A network that lets the pod out is asked for this long: plugins that apply policies after a pod's start take seconds.
+/// A network that lets the pod out is probed for this long: plugins that apply policies after a pod's start take
+/// seconds.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// What `knack-runner --probe` prints, as one line.
@@ -48,13 +50,13 @@ pub struct Dial {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DialOutcome {
-    /// Something answered; only who asked knows whether it is the right answer.
+    /// There was an answer; only the sender of the question can judge whether it is right.
     Answered(String),
     /// Something took the connection and did not answer: a proxy, or another listener.
     Connected,
     /// Nothing came back in time.
     Silence,
-    /// Refused: by the policy, or by the target itself. Only a dial of the owner tells which.
+    /// Refused: by the policy, or by the target itself. Only a connection by the owner shows which.
     Refused,
     /// No way there.
     Unreachable,
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_answers_the_question_answers_it() {
+    fn only_an_answer_to_the_question_counts() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
         let serving = std::thread::spawn(move || {

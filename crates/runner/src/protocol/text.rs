@@ -1,6 +1,6 @@
 //! Texts inside frames, whose length is bounded as JSON writes it.
 
-/// What stands for what was left out.
+/// Marks the text that was left out.
 const CUT: &str = "…";
 
 /// The length of a text inside JSON, without its quotes.
@@ -16,7 +16,8 @@ const fn width(character: char) -> usize {
     }
 }
 
-/// The text, with its middle left out if JSON would write more than `limit` bytes: of a path both ends tell most.
+/// The text, with its middle left out if JSON would write more than `limit` bytes: both ends of a path are the most
+/// useful parts.
 pub(crate) fn shorten(text: &str, limit: usize) -> String {
     if json_bytes(text) <= limit as u64 {
         return text.to_owned();

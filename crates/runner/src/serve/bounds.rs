@@ -6,7 +6,7 @@ pub(super) const MAX_ID_BYTES: usize = 128;
 pub(super) const MAX_CONTEXT_BYTES: usize = 4096;
 /// A reason, a message, a rejection: some lines.
 pub(super) const MAX_REASON_BYTES: usize = 512;
-/// The path of a file that was not collected, which somebody may want to find.
+/// Longest path of a file that was not collected, as reported to the owner.
 pub(super) const MAX_TOLD_PATH_BYTES: usize = 255;
 /// The path of a file that is collected, as it is: that of a staged file, so that a result can be the input of another
 /// run.
@@ -15,5 +15,5 @@ pub(super) const MAX_PATH_BYTES: usize = crate::files::MAX_PATH_BYTES;
 pub(super) const MAX_STRANGERS: u32 = 8;
 /// Claims that are answered in the life of a runner: an owner sends one, or two if its stream breaks.
 pub(super) const MAX_CLAIMS: u32 = 8;
-/// Frames of the owner that are rejected; an owner that goes on after so many does not listen.
+/// Frames of the owner that are rejected with an answer; an owner that sends more does not read the answers.
 pub(super) const MAX_REJECTED: u32 = 16;

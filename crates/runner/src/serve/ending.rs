@@ -1,4 +1,4 @@
-//! The end of a run: kill, drain, collect, tell.
+//! The end of a run: kill, drain, collect, report.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use crate::protocol::{
     shorten,
 };
 
-/// How many reads of the pipes follow the death of everybody: a pipe holds 1 MiB at most, in reads of 64 KiB. Nobody
-/// writes any more, so there is an end; the bound says so to the reader.
+/// How many reads of the pipes follow the death of all processes: a pipe holds 1 MiB at most, in reads of 64 KiB. No
+/// process writes any more, so the reads end; the bound shows that to the reader of the code.
 const DRAIN_READS: usize = 64;
 
 /// Kills everything, then puts the last output, the files and the result into the queue.
@@ -118,7 +118,7 @@ fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> E
     let exit = from_status(process.status, active, cpu);
     // A program may end by itself between two looks with more files than it may have.
     if let (Exit::Code { .. } | Exit::Signal { .. }, Some(setup)) = (&exit, &session.setup)
-        && active.watcher.has_too_many_files(&setup.place)
+        && active.watcher.has_too_many_files(&setup.folders)
     {
         return Exit::FileLimit;
     }
@@ -137,7 +137,7 @@ fn did_not_come_up(process: &Process) -> String {
 fn from_status(status: Option<WaitStatus>, active: &Active, cpu: Duration) -> Exit {
     let Some(status) = status else {
         return Exit::NotStarted {
-            reason: "the end of the main process was not seen".to_owned(),
+            reason: "the exit of the main process was not observed".to_owned(),
         };
     };
     if let Some(code) = status.exit_status() {
@@ -171,7 +171,7 @@ fn send_files(
         written: Ok(()),
     };
     collect(
-        &setup.place,
+        &setup.folders,
         &setup.staged,
         limits.result_bytes,
         limits.result_files,

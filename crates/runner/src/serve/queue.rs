@@ -1,7 +1,7 @@
 //! Frames on their way to the owner, and how much of them a log may hold.
 //!
-//! In a pod stdout is the container's log as well. Rotated, it would lose the line that says what has run, so everything
-//! on it together stays below a cap, whatever the run does and whoever writes to stdin:
+//! In a pod stdout is the container's log as well. Rotated, it would lose the line that says what has run, so
+//! everything on it together stays below a cap, independent of what the run and other writers to stdin do:
 //!
 //! ```text
 //! 0 ───────────────────────────────────────────────┬───────────────────────┬──────────── max_bytes
@@ -62,8 +62,8 @@ impl OutQueue {
         Ok(())
     }
 
-    /// Appends a frame, if the log may still hold it. Nothing that matters is refused: output and files are cut before,
-    /// by [`OutQueue::output_room`] and [`OutQueue::fits_file`], and the rest has a room of its own.
+    /// Appends a frame, if the log has room for it. Required frames are never refused: output and files are cut before,
+    /// by [`OutQueue::output_room`] and [`OutQueue::fits_file`], and the rest has reserved room.
     pub(super) fn send(&mut self, frame: &FromRunner) -> bool {
         if self.start > HIGH_WATER_BYTES {
             self.bytes.drain(..self.start);
@@ -109,7 +109,7 @@ impl OutQueue {
         (line.saturating_sub(FRAME_BYTES) / 4 * 3).saturating_sub(3)
     }
 
-    /// Whether a whole file may still be told, with its path in each of its pieces. `path_bytes`: as JSON writes it.
+    /// Whether a whole file still fits, with its path in each of its pieces. `path_bytes`: as JSON writes it.
     pub(super) fn fits_file(&self, path_bytes: u64, size: u64) -> bool {
         let piece = PIECE_BYTES as u64;
         let whole = (size / piece).saturating_mul(frame_cost(path_bytes, piece));

@@ -11,7 +11,7 @@ const KEY: Key = Key::new([1; 32]);
 
 fn queue(seal: bool, max_bytes: u64) -> OutQueue {
     let mut queue = OutQueue {
-        link: Some(RunnerLink::new(KEY)),
+        link: Some(RunnerLink::new(&KEY)),
         ..OutQueue::default()
     };
     queue.keep(Journal { seal, max_bytes }).unwrap();
@@ -199,8 +199,8 @@ fn pieces(path: &str, size: u64) -> Vec<FromRunner> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The whole budget: whatever is said, in whatever order, the log never exceeds its cap, no frame that had room is
-    /// lost, and the owner reads every one without a gap.
+    /// The whole budget: for any frames in any order, the log never exceeds its cap, no frame that had room is lost,
+    /// and the owner reads every one without a gap.
     #[test]
     fn a_log_never_exceeds_its_cap(
         seal in any::<bool>(),

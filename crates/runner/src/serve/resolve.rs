@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::files::{HOME, Place, TEMPORARY};
+use crate::files::{HOME, RunFolders, TEMPORARY};
 use crate::protocol::Cwd;
 
 /// Names that the runner sets itself.
@@ -12,7 +12,7 @@ const RESERVED: [&str; 3] = ["HOME", "TMPDIR", "KNACK_WORK_DIR"];
 
 /// The binary of a command: with a `/` relative to `cwd`, else the first executable file in `search`.
 ///
-/// Errors: the argv is empty or nothing was found; told as the model reads it.
+/// Errors: the argv is empty or the command was not found; the texts go to the model.
 pub(super) fn command(argv: &[String], cwd: &Path, search: Option<&str>) -> Result<PathBuf, String> {
     let name = argv
         .first()
@@ -41,13 +41,13 @@ pub(super) fn command(argv: &[String], cwd: &Path, search: Option<&str>) -> Resu
 /// The path of the working directory.
 ///
 /// Errors: the skill's name is no name of a directory in the skill area.
-pub(super) fn cwd(place: &Place, cwd: &Cwd) -> Result<PathBuf, String> {
+pub(super) fn cwd(folders: &RunFolders, cwd: &Cwd) -> Result<PathBuf, String> {
     let name = match cwd {
-        Cwd::Work => return Ok(place.work_path.clone()),
+        Cwd::Work => return Ok(folders.work_path.clone()),
         Cwd::Skill(name) => name,
     };
     let is_name = !name.is_empty() && !name.contains(['/', '\0']) && !matches!(name.as_str(), "." | "..");
-    let path = place.skills_path.join(name);
+    let path = folders.skills_path.join(name);
     let is_directory = is_name && std::fs::symlink_metadata(&path).is_ok_and(|data| data.is_dir());
     if is_directory {
         Ok(path)
@@ -74,9 +74,9 @@ pub(super) fn variables(environment: &BTreeMap<String, String>) -> Result<Vec<(S
 }
 
 /// The reserved variables.
-pub(super) fn reserved(place: &Place) -> Vec<(String, String)> {
-    let path = |name: &str| place.work_path.join(name).to_string_lossy().into_owned();
-    let work = place.work_path.to_string_lossy().into_owned();
+pub(super) fn reserved(folders: &RunFolders) -> Vec<(String, String)> {
+    let path = |name: &str| folders.work_path.join(name).to_string_lossy().into_owned();
+    let work = folders.work_path.to_string_lossy().into_owned();
     RESERVED
         .into_iter()
         .map(str::to_owned)

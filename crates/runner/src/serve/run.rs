@@ -1,4 +1,4 @@
-//! A run that goes on, or a child that stands ready for one.
+//! A run in progress, or a child that is ready for one.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ impl Process {
         }
     }
 
-    /// Reaps everything that has ended: the main process and orphans, whose zombies would fill the pids limit.
+    /// Reaps every process that has ended: the main process and orphans, whose zombies would fill the pids limit.
     pub(super) fn reap(&mut self) {
         let mut orphans = 0;
         loop {
@@ -161,7 +161,7 @@ pub(super) fn lower(pid: Pid, limits: &Effective, identity: Option<Identity>) ->
         .map_err(|error| format!("limits: {}", std::io::Error::from(error)))
 }
 
-/// The CPU time a process has used; zero where the kernel does not tell.
+/// The CPU time a process has used; zero where the kernel does not report it.
 fn cpu_used(pid: Pid) -> Duration {
     let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
     let text = std::fs::read_to_string(path).unwrap_or_default();

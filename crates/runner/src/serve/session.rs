@@ -32,12 +32,12 @@ pub(super) struct Session {
     pub(super) process: Option<Process>,
     /// A locked child that waits for a command.
     pub(super) standby: Option<Waiting>,
-    /// Children that were started ahead and not needed: they end, and count as nobody's.
+    /// Children that were started ahead and not needed: they end, and count for no run.
     pub(super) dismissed: Vec<Pid>,
-    /// A run whose interpreter has not come up yet.
+    /// A run whose interpreter is not ready yet.
     waiting: Option<Run>,
     pub(super) active: Option<Active>,
-    /// The answer to `start` is due when the interpreter stands.
+    /// The answer to `start` is sent when the interpreter is ready.
     owes_ready: bool,
     /// Set when nothing can run any more: the result is due.
     pub(super) failed: Option<Exit>,
@@ -86,7 +86,7 @@ impl Session {
         let Some(owner) = &mut self.out.link else {
             return self.take_unclaimed(line);
         };
-        // What is too long is cut, so nobody can prove that it is the owner's.
+        // A line that is too long is cut, so its mac cannot be verified.
         let Ok(line) = line else { return };
         match owner.read(line) {
             Ok(frame) => self.act(frame, now),
@@ -94,7 +94,7 @@ impl Session {
             Err(Refusal::Claim(_)) => self.answer_claim(),
             Err(Refusal::Malformed(what)) => self.reject(&format!("frame is malformed: {what}")),
             Err(Refusal::Lost { due, came }) => {
-                let reason = format!("frame {due} of the owner was lost on its way: frame {came} came in its place");
+                let reason = format!("frame {due} of the owner is missing: frame {came} arrived instead");
                 self.end(&reason);
             }
         }
@@ -104,9 +104,9 @@ impl Session {
     fn take_unclaimed(&mut self, line: Result<&[u8], DecodeError>) {
         let found = line.map(serde_json::from_slice::<ToRunner>);
         if let Ok(Ok(ToRunner::Claim(claim))) = found {
-            return self.claim(claim);
+            return self.claim(&claim);
         }
-        // Whose line it is nobody knows, so nothing of it goes into the log; not even what a parser says of it.
+        // The sender of the line is unknown, so nothing of it goes into the log, not even the parser's error about it.
         let message = match found {
             Ok(Ok(_)) => "the runner is not claimed",
             Ok(Err(_)) => "not a frame of protocol 3, whose first is `claim` with a key",
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    fn claim(&mut self, claim: Claim) {
+    fn claim(&mut self, claim: &Claim) {
         if common_protocol((PROTOCOL_MIN, PROTOCOL), (claim.protocol_min, claim.protocol)).is_none() {
             if self.strangers < MAX_STRANGERS {
                 self.strangers += 1;
@@ -128,7 +128,7 @@ impl Session {
             }
             return;
         }
-        self.out.link = Some(RunnerLink::new(claim.key));
+        self.out.link = Some(RunnerLink::new(&claim.key));
         self.answer_claim();
     }
 
@@ -154,7 +154,7 @@ impl Session {
 
     fn start(&mut self, start: Start, now: Instant) {
         if self.setup.is_some() {
-            return self.reject("start: the sandbox stands already");
+            return self.reject("start: the sandbox was already started");
         }
         if let Some(journal) = start.journal
             && let Err(reason) = self.out.keep(journal)
@@ -170,7 +170,8 @@ impl Session {
         }
     }
 
-    /// Makes the place of the run and its children: an interpreter if one is asked for, and one that waits for a command.
+    /// Prepares the directories of the run and its children: an interpreter if one is asked for, and a child that waits
+    /// for a command.
     fn build(&mut self, start: Start, now: Instant) -> Result<(), NoChild> {
         let setup = self.setup.insert(Setup::new(start, self.kernel)?);
         let output_bytes = setup.limits.output_bytes;
@@ -184,7 +185,7 @@ impl Session {
         Ok(())
     }
 
-    /// The locks that hold for whatever runs.
+    /// The locks that are on for every program.
     fn locks(&self) -> Option<Locks> {
         let of_standby = || {
             let (setup, standby) = (self.setup.as_ref()?, self.standby.as_ref()?);
@@ -193,7 +194,7 @@ impl Session {
         self.process.as_ref().map(|process| process.locks).or_else(of_standby)
     }
 
-    /// Sends the second `ready` once the interpreter stands, or if there is none.
+    /// Sends the second `ready` once the interpreter is ready, or if there is none.
     fn answer_start(&mut self) {
         let stands = self
             .process
@@ -213,8 +214,8 @@ impl Session {
             return self.reject("files: there was no start");
         };
         for file in &files.files {
-            if let Err(reason) = stage(&setup.place, files.area, file, &mut setup.staged) {
-                // Without its file the program would fail in a way that nobody understands.
+            if let Err(reason) = stage(&setup.folders, files.area, file, &mut setup.staged) {
+                // Without the file the program would fail with an unrelated error.
                 return self.fail(&reason);
             }
         }
@@ -222,7 +223,7 @@ impl Session {
 
     fn run(&mut self, run: Run, now: Instant) {
         if self.active.is_some() {
-            return self.reject("run: this runner has run already");
+            return self.reject("run: this runner has already run a program");
         }
         let (Some(setup), Some(link)) = (&self.setup, &self.out.link) else {
             return self.reject("run: there was no start");
@@ -282,7 +283,7 @@ impl Session {
     }
 
     fn run_code(&mut self, run: Run) -> Result<(), NoChild> {
-        // It ends by itself: nobody has a command for it any more.
+        // It ends by itself: it will get no command.
         self.dismissed.extend(self.standby.take().map(|standby| standby.pid()));
         if let Some(process) = &self.process {
             self.begin(&run, process.locks)?;
@@ -302,7 +303,7 @@ impl Session {
         }
     }
 
-    /// Gives the waiting program to the interpreter if it stands.
+    /// Gives the waiting program to the interpreter if that is ready.
     fn hand_over(&mut self) -> Result<(), NoChild> {
         let Some(Run {
             program:
@@ -329,10 +330,10 @@ impl Session {
         };
         match process.readiness {
             Readiness::Starting(_) => return Ok(()),
-            Readiness::Broken => return Err("the interpreter did not come up".to_owned().into()),
+            Readiness::Broken => return Err("the interpreter did not start".to_owned().into()),
             Readiness::Ready => {}
         }
-        let cwd = resolve::cwd(&setup.place, cwd)?;
+        let cwd = resolve::cwd(&setup.folders, cwd)?;
         let variables = resolve::variables(environment)?;
         process.lower(&active.limits, setup.start.identity)?;
         let cwd = std::os::unix::ffi::OsStrExt::as_bytes(cwd.as_os_str());
@@ -357,7 +358,7 @@ impl Session {
         let locks = setup.locks(standby.landlock());
         lower(standby.pid(), &limits, identity)?;
         self.begin(run, locks)?;
-        // It is locked and has nothing to run: nobody needs to wait until it is gone.
+        // It is locked and has nothing to run: its end need not be awaited.
         self.dismissed.extend(self.process.take().and_then(Process::kill));
         self.owes_ready = false;
         let child = standby.exec(&launch)?;

@@ -1,11 +1,11 @@
-//! What `start` builds: place, limits, recipe of the locks.
+//! What `start` builds: folders, limits, recipe of the locks.
 
 use std::path::PathBuf;
 
 use super::memory::KillCounter;
 use super::resolve;
 use crate::bootstrap;
-use crate::files::{Place, Staged};
+use crate::files::{RunFolders, Staged};
 use crate::locks::{Effective, Kernel, LandlockReached, PathRules, Quota, Recipe, START_CPU, check_identity};
 use crate::process::{Child, Launch, NoChild, Stdin, Waiting, spawn};
 use crate::protocol::{Locks, Run, Start, Watch, WorkBound};
@@ -15,7 +15,7 @@ use crate::protocol::{Locks, Run, Start, Watch, WorkBound};
 pub(super) struct Setup {
     pub(super) start: Start,
     pub(super) limits: Effective,
-    pub(super) place: Place,
+    pub(super) folders: RunFolders,
     pub(super) staged: Staged,
     /// Found before there is a program that waits.
     pub(super) kills: KillCounter,
@@ -35,14 +35,14 @@ impl Setup {
         start.identity.map_or(Ok(()), check_identity)?;
         let limits = Effective::of_start(&start.limits);
         let quota = quota(start.watch).filter(|_| kernel.mounts);
-        let mut place = Place::make(&start.directory, start.identity, quota)?;
-        if place.bound == WorkBound::Outside && is_watched(start.watch) {
-            place.bound = WorkBound::Watched;
+        let mut folders = RunFolders::make(&start.directory, start.identity, quota)?;
+        if folders.bound == WorkBound::Outside && is_watched(start.watch) {
+            folders.bound = WorkBound::Watched;
         }
         Ok(Self {
             start,
             limits,
-            place,
+            folders,
             staged: Staged::default(),
             kills: KillCounter::find(),
             kernel,
@@ -51,7 +51,7 @@ impl Setup {
 
     /// What is left to watch.
     pub(super) fn watched(&self) -> Watch {
-        match self.place.bound {
+        match self.folders.bound {
             WorkBound::Watched | WorkBound::Outside => self.start.watch,
             // Full at the same numbers.
             WorkBound::Mounted => Watch {
@@ -68,7 +68,7 @@ impl Setup {
             seccomp: true,
             landlock: landlock.state,
             landlock_abi: landlock.abi,
-            work: self.place.bound,
+            work: self.folders.bound,
         }
     }
 
@@ -78,13 +78,13 @@ impl Setup {
             return Ok(None);
         };
         let mut environment = resolve::variables(&self.start.environment)?;
-        environment.extend(resolve::reserved(&self.place));
+        environment.extend(resolve::reserved(&self.folders));
         let launch = Launch {
             program: PathBuf::from(&interpreter.path),
             name: interpreter.path.clone().into(),
             arguments: bootstrap::arguments(interpreter),
             environment,
-            cwd: self.place.work_path.clone(),
+            cwd: self.folders.work_path.clone(),
         };
         spawn(&launch, Stdin::Pipe, self.recipe(&self.limits)?).map(Some)
     }
@@ -101,14 +101,14 @@ impl Setup {
 
     /// What a command executes.
     ///
-    /// Errors: it cannot be found, or there is no such directory; told as the model reads it.
+    /// Errors: it cannot be found, or there is no such directory; the texts go to the model.
     pub(super) fn launch(&self, run: &Run, argv: &[String]) -> Result<Launch, String> {
-        let cwd = resolve::cwd(&self.place, &run.cwd)?;
+        let cwd = resolve::cwd(&self.folders, &run.cwd)?;
         let mut environment = resolve::variables(&self.start.environment)?;
         let added = resolve::variables(&run.environment)?;
         environment.retain(|(name, _)| added.iter().all(|(other, _)| other != name));
         environment.extend(added);
-        environment.extend(resolve::reserved(&self.place));
+        environment.extend(resolve::reserved(&self.folders));
         let search = environment
             .iter()
             .find(|(name, _)| name == "PATH")
@@ -130,8 +130,8 @@ impl Setup {
             execute: paths(&self.start.execute),
             write: paths(&self.start.write),
         };
-        rules.execute.push(self.place.skills_path.clone());
-        rules.write.push(self.place.work_path.clone());
+        rules.execute.push(self.folders.skills_path.clone());
+        rules.write.push(self.folders.work_path.clone());
         let rlimits = limits.rlimits(START_CPU);
         Recipe::prepare(&rules, self.start.landlock, self.start.identity, rlimits, self.kernel)
     }

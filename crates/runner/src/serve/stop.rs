@@ -25,8 +25,9 @@ impl Stop {
         self.0.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// Whether somebody outside of the pod has asked. Inside, only the run and whoever may `exec` could, and a run must
-    /// not end its own pod: the kernel tells the sender's number, which is 0 for one outside of the namespace.
+    /// Whether the signal came from outside of the pod. Inside, only the run and a client that may `exec` can send it,
+    /// and a run must not end its own pod: the kernel reports the sender's pid, which is 0 for one outside of the
+    /// namespace.
     pub(super) fn is_asked(&self) -> bool {
         let Some(descriptor) = &self.0 else { return false };
         let mut buffer = [0_u8; INFO_BYTES * INFOS];
@@ -44,7 +45,7 @@ fn sender(info: &[u8]) -> Option<u32> {
 
 #[expect(unsafe_code, reason = "neither std nor rustix has signalfd")]
 fn listen() -> std::io::Result<OwnedFd> {
-    // SAFETY: the set is a valid sigset_t for each call; the descriptor is new and nobody else's.
+    // SAFETY: the set is a valid sigset_t for each call; the descriptor is new and has no other owner.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);

@@ -16,8 +16,8 @@ use crate::protocol::{Decoder, Exit, ToRunner};
 
 /// One read of stdin; the size of a pipe.
 const READ_BYTES: usize = 64 << 10;
-/// While a child lives the loop turns at least this often: orphans are reaped, and kernels whose pidfds do not fire
-/// (gVisor) are asked.
+/// While a child lives the loop runs at least this often: orphans are reaped, and children are checked on kernels whose
+/// pidfds do not fire (gVisor).
 const TICK: Duration = Duration::from_millis(100);
 /// The same while the run makes orphans without end: each is a zombie until it is reaped.
 const BUSY_TICK: Duration = Duration::from_millis(5);
@@ -44,8 +44,8 @@ pub fn serve_on(kernel: Kernel, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -
     let main = session.process.take().as_ref().and_then(Process::unreaped);
     let killed = crate::process::kill_everything(main, &[], session.reach());
     if killed.survivors > 0 {
-        // Nobody listens any more; the exit code tells the owner to look after them.
-        return Err(std::io::Error::other("processes of the run are left"));
+        // The owner no longer reads; the exit code tells it to end the remaining processes.
+        return Err(std::io::Error::other("processes of the run are still running"));
     }
     outcome.map_err(Into::into)
 }
@@ -109,7 +109,7 @@ struct Events {
 /// Waits until there is something to do.
 fn wait(session: &Session, ends: &Ends<'_>, is_open: bool) -> rustix::io::Result<Events> {
     let mut fds = Vec::with_capacity(7);
-    // Positions 0 to 2 are fixed: a closed stdin, and a signal that nobody sends here, are asked for nothing.
+    // Positions 0 to 2 are fixed: a closed stdin, and the signal where none is expected, are polled for no event.
     let asked = |fd, asks, flags| PollFd::from_borrowed_fd(fd, if asks { flags } else { PollFlags::empty() });
     let (input, output) = (if is_open { ends.input } else { ends.output }, ends.output);
     let stop = ends.stop.descriptor();
@@ -136,7 +136,7 @@ fn wait(session: &Session, ends: &Ends<'_>, is_open: bool) -> rustix::io::Result
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error),
     }
-    // Nobody reads any more: without this the poll would return at once for ever.
+    // The reader is gone: without this the poll would return at once every time.
     if fds.get(1).is_some_and(|fd| fd.revents().contains(PollFlags::ERR)) {
         return Err(rustix::io::Errno::PIPE);
     }
@@ -233,7 +233,7 @@ fn turn(session: &mut Session, now: Instant) {
     if let Some(setup) = &session.setup
         && active.verdict.is_none()
         && process.status.is_none()
-        && let Some(exit) = active.watcher.look(&setup.place, now)
+        && let Some(exit) = active.watcher.look(&setup.folders, now)
     {
         active.verdict = Some(exit);
     }

@@ -1,18 +1,19 @@
 //! Watching what no cgroup watches: memory, processes, files.
 //!
-//! Memory and processes are what they are at a look. Files stay: whoever ends between two looks is counted at its end.
+//! Memory and processes are measured at each check. Files remain, so a run that ends between two checks is counted at
+//! its end.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use crate::files::{Place, count};
+use crate::files::{RunFolders, count};
 use crate::process::{deleted_bytes, sample};
 use crate::protocol::{Exit, Watch};
 
 /// The shortest time between two looks.
 const INTERVAL: Duration = Duration::from_millis(25);
-/// A look may cost a tenth of the time at most: the next one waits ten times as long as this one took. Its own CPU time
-/// counts: on a busy machine a look that waited for its turn has cost nobody anything.
+/// A check may cost a tenth of the time at most: the next one waits ten times as long as this one took. The CPU time of
+/// the runner counts: waiting for a turn on a busy machine costs the run nothing.
 const COST_FACTOR: u32 = 10;
 
 /// When to look next.
@@ -40,7 +41,7 @@ impl Watcher {
     }
 
     /// Looks if it is time; returns the limit that is passed.
-    pub(super) fn look(&mut self, place: &Place, now: Instant) -> Option<Exit> {
+    pub(super) fn look(&mut self, folders: &RunFolders, now: Instant) -> Option<Exit> {
         let mut verdict = None;
         if self.next_sample.is_some_and(|due| due <= now) {
             let (seen, cost) = timed(sample);
@@ -52,15 +53,15 @@ impl Watcher {
             }
         }
         if verdict.is_none() && self.next_count.is_some_and(|due| due <= now) {
-            let (is_over, cost) = timed(|| self.has_too_many_files(place));
+            let (is_over, cost) = timed(|| self.has_too_many_files(folders));
             self.next_count = Some(after(cost));
             verdict = is_over.then_some(Exit::FileLimit);
         }
         verdict
     }
 
-    /// Counts the work directory now, at the end of a run that nobody ended.
-    pub(super) fn has_too_many_files(&self, place: &Place) -> bool {
+    /// Counts the work directory now, at the end of a run that ended by itself.
+    pub(super) fn has_too_many_files(&self, folders: &RunFolders) -> bool {
         if self.next_count.is_none() {
             return false;
         }
@@ -68,16 +69,16 @@ impl Watcher {
             self.limits.work_files.unwrap_or(u64::MAX),
             self.limits.work_bytes.unwrap_or(u64::MAX),
         );
-        let seen = count(place, files, bytes);
+        let seen = count(folders, files, bytes);
         seen.is_over(files, bytes) || {
             let left = bytes.saturating_sub(seen.bytes);
             // Those have no name to be found by.
-            deleted_bytes(place.work.as_fd(), left) > left
+            deleted_bytes(folders.work.as_fd(), left) > left
         }
     }
 }
 
-/// The next look after one that has cost so much.
+/// The next check after one that took this long.
 fn after(cost: Duration) -> Instant {
     Instant::now() + INTERVAL.max(cost * COST_FACTOR)
 }

@@ -109,7 +109,7 @@ fn a_stranger_can_neither_speak_nor_make_the_runner_speak() {
 }
 
 #[test]
-fn who_claims_first_owns_the_runner_and_the_others_can_tell() {
+fn the_first_claim_owns_the_runner_and_later_ones_are_answered_so() {
     let mut runner = Runner::boot_unclaimed();
     let first = OwnerLink::new(Key::new([6; 32])).claim();
     runner.send_raw(&first);
@@ -141,10 +141,7 @@ fn a_damaged_frame_ends_the_conversation() {
     let Exit::NotStarted { reason } = told.exit() else {
         panic!("{:?}", told.exit())
     };
-    assert_eq!(
-        reason,
-        "frame 1 of the owner was lost on its way: frame 2 came in its place"
-    );
+    assert_eq!(reason, "frame 1 of the owner is missing: frame 2 arrived instead");
 }
 
 #[test]
@@ -232,7 +229,7 @@ fn frames_in_a_wrong_order_are_rejected_and_change_nothing() {
     let beginnings: Vec<&str> = rejections.iter().map(|line| line.split(':').next().unwrap()).collect();
     assert_eq!(beginnings, ["run", "files", "start", "run", "run", "run"]);
     assert_eq!(told.out(), "once\n");
-    // The same lines without an owner's mac are nobody's.
+    // The same lines without an owner's mac have no effect.
     let mut long = vec![b'x'; MAX_LINE_BYTES + 10];
     long.push(b'\n');
     let mut runner = Runner::boot();

@@ -34,7 +34,7 @@ const BOMBS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Runs one of them, in whatever the runner makes of the limits.
+/// Runs one of them, in each way in which the runner can apply the limits.
 fn explode(mut runner: Runner, change: impl FnOnce(&mut Start), source: &str) -> Told {
     let mut start = runner.start_frame(python());
     start.watch = Watch {

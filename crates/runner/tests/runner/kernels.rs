@@ -20,7 +20,7 @@ fn run_on(abi: u32, landlock: Landlock, require_landlock: u32, source: &str) -> 
 }
 
 #[test]
-fn what_is_reached_is_told_and_what_is_demanded_is_judged() {
+fn reached_locks_are_reported_and_demanded_locks_are_checked() {
     for (abi, demand, require, state) in [
         (6, Landlock::Required, 6, LandlockState::FullyEnforced),
         (5, Landlock::Required, 5, LandlockState::PartiallyEnforced),

@@ -99,7 +99,7 @@ fn memory_processes_and_files_are_watched() {
 }
 
 #[test]
-fn nobody_waits_for_a_daemon_that_holds_the_pipe() {
+fn a_daemon_that_holds_the_pipe_does_not_delay_the_result() {
     let began = Instant::now();
     let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
     let told = run_python(&format!("{}{source}", named("daemon")));
@@ -108,8 +108,8 @@ fn nobody_waits_for_a_daemon_that_holds_the_pipe() {
     assert_eq!(processes_named("daemon"), 0);
 }
 
-/// 300 detached processes, each of which forks and exits as fast as it can. They can not run away from the test: an own
-/// uid has at most 600 processes, and each head looks at the clock.
+/// 300 detached processes, each of which forks and exits as fast as it can. They cannot outlive the test: a uid of the
+/// test's own has at most 600 processes, and each head checks the clock.
 const HYDRA: &str = include_str!("hydra.py");
 
 /// Two at once, of this or another checkout, take the time from each other that they need to grow. The lock ends with

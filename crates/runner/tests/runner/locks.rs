@@ -247,7 +247,7 @@ fn a_filter_that_does_not_load_stops_the_run() {
 }
 
 #[test]
-fn a_kernel_without_landlock_is_refused_or_told() {
+fn a_kernel_without_landlock_is_refused_or_reported() {
     for requirement in [Landlock::Required, Landlock::BestEffort] {
         let mut runner = Runner::boot_without(libc::SYS_landlock_create_ruleset, libc::ENOSYS);
         let mut start = runner.start_frame(python());

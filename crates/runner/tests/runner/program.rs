@@ -41,7 +41,7 @@ fn tracebacks_show_the_code_and_nothing_of_ours() {
 }
 
 #[test]
-fn exit_codes_and_signals_are_told() {
+fn exit_codes_and_signals_are_reported() {
     for (source, exit) in [
         ("import sys; sys.exit(7)", Exit::Code { code: 7 }),
         ("import sys; sys.exit('text')", Exit::Code { code: 1 }),

@@ -41,7 +41,7 @@ fn large_files_come_in_pieces() {
 }
 
 #[test]
-fn links_pipes_and_odd_names_are_told_and_not_opened() {
+fn links_pipes_and_odd_names_are_reported_and_not_opened() {
     let told = run_python(
         r#"
 import os

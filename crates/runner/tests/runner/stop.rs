@@ -87,8 +87,8 @@ fn a_run_is_finished_before_its_pod_goes() {
 }
 
 #[test]
-fn who_asks_twice_does_not_wait() {
-    if is_skipped("who_asks_twice_does_not_wait") {
+fn a_second_stop_does_not_wait() {
+    if is_skipped("a_second_stop_does_not_wait") {
         return;
     }
     let mut pod = Pod::start();

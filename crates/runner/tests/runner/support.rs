@@ -7,12 +7,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-
 use knack_runner::protocol::{
     Area, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Heard, Identity, Interpreter, Key, Landlock,
     Language, Limits, OwnerLink, Program, Ready, Run, RunResult, StagedFile, Start, ToRunner, Watch,
 };
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 pub(crate) const KEY: Key = Key::new([5; 32]);
 /// A uid that no account of a Debian-like machine has.
@@ -48,13 +47,13 @@ pub(crate) struct Runner {
 /// Whether a test cannot be run here; it is then counted as skipped (`tools/summary.sh`), not as passed.
 pub(crate) fn is_skipped(test: &str) -> bool {
     if !is_root() {
-        // Not by a macro: what those print of a test that passes is never seen. On a line of its own.
+        // Not by a macro, whose output of a passing test is never shown. On a separate line.
         let _ = writeln!(std::io::stderr(), "\nSKIPPED test {test}: it needs root");
     }
     !is_root()
 }
 
-/// Everything one run told.
+/// Everything that one run reported.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) ready: Vec<Ready>,
@@ -63,7 +62,7 @@ pub(crate) struct Told {
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     pub(crate) errors: BTreeMap<String, FileErrorKind>,
     pub(crate) frames: Vec<FromRunner>,
-    /// What the runner said to nobody in particular.
+    /// Frames of the runner before it has an owner.
     pub(crate) unproven: Vec<FromRunner>,
     pub(crate) result: Option<RunResult>,
 }
@@ -198,7 +197,7 @@ impl Runner {
         self.directory.path().join("work")
     }
 
-    /// A runner may have ended by itself; then nobody reads.
+    /// The runner may have ended by itself; then its stdin has no reader.
     pub(crate) fn send(&mut self, frame: &ToRunner) {
         let line = self.link.encode(frame);
         self.send_raw(&line);

@@ -67,7 +67,7 @@ impl From<Finding> for ApiError {
     }
 }
 
-/// What stands in a folder of the store.
+/// The content of a folder of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// A skill.
@@ -111,7 +111,7 @@ pub fn create(
     Ok(skill)
 }
 
-/// The skill that an update stores. `exists` tells whether the name is in the store.
+/// The skill that an update stores. `exists` says whether the name is in the store.
 pub fn update(name: &str, exists: bool, content: &str) -> Result<AgentFlowSkill, ApiError> {
     check_name(name)?;
     if !exists {
@@ -134,7 +134,7 @@ pub fn get(name: &str, content: Option<&str>) -> Result<AgentFlowSkill, ApiError
 }
 
 /// Names that a user sees, newest update first. `stored` is in the order of updates, newest last; no user means an
-/// administrator, who sees all. What cannot be read is left out.
+/// administrator, who sees all. Unreadable skills are left out.
 pub fn list<'a>(stored: impl IntoIterator<Item = (&'a str, &'a str)>, user_id: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = stored
         .into_iter()

@@ -116,18 +116,3 @@ fn split(lower: &str) -> impl Iterator<Item = &str> {
         .split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()))
         .filter(|token| token.len() >= MIN_TOKEN_BYTES)
 }
-
-/// The provider that a model id speaks of: `openai`, `anthropic`, `google` or `other`. For requests whose format does not tell.
-pub fn provider_of(model: &str) -> &'static str {
-    let model = model.to_lowercase();
-    let has = |words: [&str; 2]| words.iter().any(|word| model.contains(word));
-    if has(["gpt", "openai"]) {
-        "openai"
-    } else if has(["claude", "anthropic"]) {
-        "anthropic"
-    } else if has(["gemini", "google"]) {
-        "google"
-    } else {
-        "other"
-    }
-}

@@ -16,7 +16,7 @@ pub(super) struct Patterns {
     parents: Vec<u32>,
     /// Patterns of one byte, as places in `sorted`.
     singles: HashMap<u8, u32>,
-    /// The first two bytes of longer ones, and where they stand in `sorted`.
+    /// The first two bytes of longer ones, and their position in `sorted`.
     heads: HashMap<[u8; 2], (u32, u32)>,
     longest: usize,
 }
@@ -64,7 +64,8 @@ impl Patterns {
         self.longest
     }
 
-    /// Tells the number of every pattern that occurs in `bytes`, some of them repeatedly. `found` answers whether the pattern is new to it.
+    /// Reports the number of every pattern that occurs in `bytes`, some of them repeatedly. `found` returns whether the
+    /// pattern is new to it.
     pub(super) fn find(&self, bytes: &[u8], mut found: impl FnMut(u32) -> bool) {
         if self.sorted.is_empty() {
             return;
@@ -87,10 +88,10 @@ impl Patterns {
         }
     }
 
-    /// Walks from a pattern to ever shorter beginnings of it, and tells those that begin `rest`.
+    /// Walks from a pattern to its shorter and shorter prefixes, and reports those that begin `rest`.
     fn tell(&self, mut place: u32, rest: &[u8], found: &mut impl FnMut(u32) -> bool) {
         while let Some((text, number)) = self.sorted.get(place as usize) {
-            // Once one was known, all that begin it were told with it.
+            // When a pattern was reported before, all its prefixes were reported with it.
             if rest.starts_with(text) && !found(*number) {
                 return;
             }

@@ -1,10 +1,10 @@
-//! One request's pass: texts go in as they stand in the conversation, selections come out after each user message.
+//! One request's pass: texts go in as they are in the conversation, selections come out after each user message.
 
 use super::index::{ScoreIndex, hint_bits};
 use super::{AutoContext, MAX_SELECTED, MIN_SCORE, split};
 
-/// A name or tag that stands partly in one message and partly in the next is found up to this length; no real one is longer, and texts are
-/// read again by this much at each message.
+/// A name or tag that is partly in one message and partly in the next is found up to this length; no real one is
+/// longer, and each message reads this much of the text before it again.
 const MAX_SPAN_BYTES: usize = 256;
 
 /// Scores that grow as the conversation is read. Each byte is read once, however many selections are made.

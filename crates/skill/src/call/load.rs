@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::arguments::error;
-use super::resolve::visible;
 use super::types::{CallContext, Decision, LoadRecord};
+use super::visible::{entry_of, visible};
 use crate::catalog::{Catalog, Entry, SKILL_MD};
-use crate::model::{ActivationMode, SkillRef};
+use crate::model::ActivationMode;
 use crate::plan::{Action, Plan};
 use crate::template;
 use crate::texts;
@@ -52,7 +52,8 @@ pub(super) fn instructions(plan: &Plan, entry: &Entry, inputs: BTreeMap<String, 
 fn instructions_text(plan: &Plan, entry: &Entry, inputs: &BTreeMap<String, String>) -> String {
     let skill = &entry.skill;
     let mut tools: Vec<(&str, &str, String)> = Vec::new();
-    // Tools of a listed skill come by run_skill_tool; those of an active one stand in the request, the hidden ones excepted.
+    // Tools of a listed skill are called through run_skill_tool; those of an active one are in the request, except
+    // hidden ones.
     for tool in skill
         .tools
         .iter()
@@ -110,7 +111,7 @@ fn file_text(handle: &str, path: &str, bytes: &[u8]) -> String {
     }
 }
 
-/// A path as the skill knows it: models also write `./a` and `skills/<handle>/a`.
+/// A path inside the skill: models also write `./a` and `skills/<handle>/a`.
 fn relative<'a>(entry: &Entry, path: &'a str) -> &'a str {
     let path = path.trim_start_matches("./");
     let below = path
@@ -128,16 +129,6 @@ fn record(entry: &Entry, path: Option<String>, inputs: BTreeMap<String, String>)
         path,
         inputs,
     }
-}
-
-/// The catalog's entry for a record, whatever its digest.
-pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<&'a Entry> {
-    let (namespace, name) = record.skill.split_once('/')?;
-    let entry = catalog.get(&SkillRef {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    })?;
-    (entry.mode != ActivationMode::Never).then_some(entry)
 }
 
 /// Makes the text of a remembered load again: byte-equal to the first time, or a line that says that the skill changed or is gone.

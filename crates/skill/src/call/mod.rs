@@ -17,12 +17,13 @@ mod staging;
 mod tests;
 mod tool_run;
 mod types;
+mod visible;
 
 pub use load::reload;
 pub use resolve::{owner, resolve};
 pub use run::LITELLM_TIMEOUT_SECONDS;
 pub use staging::{INPUTS, below_inputs, is_below_inputs, is_stageable};
-pub use tool_run::ToolRun;
+pub use types::ToolRun;
 pub use types::{
     CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
     Validate,
@@ -30,21 +31,38 @@ pub use types::{
 
 use crate::texts;
 
-/// Tells a run's outcome to the model, in the words of the tool that asked for it.
+/// Makes the model-facing text of a run's outcome, in the form of the tool that asked for it.
 pub fn render(spec: &RunSpec, outcome: &Outcome) -> String {
-    match spec.render {
+    let text = match spec.render {
         Render::Code => texts::code_result(outcome),
         Render::Declared => texts::declared_result(outcome),
         Render::Litellm => texts::litellm_result(outcome),
+    };
+    match missing_module(spec, outcome) {
+        Some(more) => format!("{text}\n{more}"),
+        None => text,
     }
+}
+
+/// What to say of a module that the run lacked.
+fn missing_module(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
+    if !matches!(outcome.end, End::Exit(code) if code != 0) {
+        return None;
+    }
+    let handle = |mount: &Mount| mount.path.rsplit('/').next().unwrap_or_default().to_owned();
+    let named = spec.skill.as_ref().map(|id| {
+        let mount = spec.mounts.iter().find(|mount| mount.skill.id == *id);
+        let packages = mount.map_or(&[][..], |mount| mount.skill.packages.as_slice());
+        (mount.map_or_else(|| id.name.clone(), handle), packages)
+    });
+    let with_packages = spec.mounts.iter().filter(|mount| !mount.skill.packages.is_empty());
+    let others: Vec<String> = with_packages.map(handle).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let named = named.as_ref().map(|(name, packages)| (name.as_str(), *packages));
+    texts::missing_module(&outcome.stderr, named, &others)
 }
 
 /// Whether an outcome is an error result where the format has a mark for that.
 pub fn is_error(outcome: &Outcome) -> bool {
     outcome.end != End::Exit(0)
-}
-
-/// Ends the result of the last allowed round, so that the model answers instead of calling once more.
-pub fn last_round(result: &str) -> String {
-    format!("{result}\n{}", texts::LAST_CALL)
 }

@@ -18,8 +18,8 @@ pub(super) fn of(entry: &Entry) -> Mount {
     }
 }
 
-/// Mounts for model-written code: every active and loaded skill with files, the one that the call names, and listed ones whose folder the
-/// program names. Each stands in a folder of its own, so equal file paths of two skills never meet.
+/// Mounts for model-written code: every active and loaded skill with files, the one that the call names, and listed
+/// ones whose folder the program names. Each has its own folder, so equal file paths of two skills never collide.
 pub(super) fn for_code(context: &CallContext<'_>, named: Option<&Entry>, program: &str) -> Vec<Mount> {
     let active = context
         .plan
@@ -29,8 +29,8 @@ pub(super) fn for_code(context: &CallContext<'_>, named: Option<&Entry>, program
     let loaded = context
         .loaded
         .iter()
-        .filter_map(|record| super::load::entry_of(record, context.catalog));
-    let mentioned = mentioned(program).filter_map(|folder| super::resolve::visible(context, folder));
+        .filter_map(|record| super::visible::entry_of(record, context.catalog));
+    let mentioned = mentioned(program).filter_map(|folder| super::visible::visible(context, folder));
     let mut seen: HashSet<&SkillRef> = HashSet::new();
     let all = named.into_iter().chain(active).chain(loaded).chain(mentioned);
     let mut mounts: Vec<Mount> = all

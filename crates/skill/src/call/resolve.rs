@@ -2,7 +2,6 @@
 
 use super::types::{CallContext, Decision};
 use super::{arguments, load, run};
-use crate::catalog::Entry;
 use crate::plan::{Action, Plan, PlannedTool};
 
 /// Resolves a call. `None`: no tool of ours has this name in this request, so the call is the client's.
@@ -43,19 +42,4 @@ pub fn owner<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
     });
     let first = found.next()?;
     found.next().is_none().then_some(first)
-}
-
-/// The skill that a model means: listed or always active, active in this request, or loaded before.
-pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a Entry> {
-    let entry = context.catalog.find(name.trim())?;
-    let id = &entry.skill.id;
-    let active = || context.plan.active.iter().any(|active| active.skill.id == *id);
-    let loaded = || {
-        let mut entries = context
-            .loaded
-            .iter()
-            .filter_map(|record| load::entry_of(record, context.catalog));
-        entries.any(|entry| entry.skill.id == *id)
-    };
-    (entry.is_public() || active() || loaded()).then_some(entry)
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::arguments::{self, error};
-use super::resolve::visible;
 use super::staging::is_stageable;
-use super::tool_run::ToolRun;
+use super::types::ToolRun;
 use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpec};
+use super::visible::visible;
 use super::{command, mounts};
 use crate::catalog::{Entry, ModelCode, Node};
 use crate::model::{SandboxRequest, SkillRef, Tool};
@@ -16,7 +16,7 @@ use crate::plan::Why;
 use crate::texts;
 
 /// LiteLLM's own limit for one run (docs/design/dialects.md#litellm); a runtime may only tighten it.
-pub const LITELLM_TIMEOUT_SECONDS: u64 = 120;
+pub const LITELLM_TIMEOUT_SECONDS: u64 = knack_vocabulary::defaults::MAX_TIMEOUT_SECONDS;
 
 /// `run_skill_tool`.
 pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
@@ -148,8 +148,8 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
     let mut staged: Vec<(String, Arc<[u8]>)> = Vec::new();
     for entry in &entries {
         for (path, file) in &entry.skill.files {
-            // The first skill has a shared path; each skill's own files also stand at skills/<name>/, where those are that no
-            // work directory takes: dot files configure programs.
+            // The first skill has a shared path; each skill's own files are also at skills/<name>/, which has those
+            // that a work directory does not take: dot files configure programs.
             if is_stageable(path) && !staged.iter().any(|(known, _)| known == path) {
                 staged.push((path.clone(), Arc::clone(&file.bytes)));
             }

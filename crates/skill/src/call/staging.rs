@@ -1,4 +1,4 @@
-//! Where files of a conversation stand in a run: what earlier runs wrote, and what the user attached.
+//! Where files of a conversation are in a run: those that earlier runs wrote, and those that the user attached.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ pub fn is_below_inputs(path: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty())
 }
 
-/// Where the files of a conversation stand for a declared tool: all of them below [`INPUTS`], for the tool to open and for
-/// no interpreter to find by itself. The user's keep their paths; a file of an earlier run whose place is taken gets a
-/// number before its name.
+/// Where the files of a conversation are for a declared tool: all of them below [`INPUTS`], where the tool can open
+/// them and no interpreter finds them by itself. The user's keep their paths; a file of an earlier run whose path is
+/// taken gets a number before its name.
 pub fn below_inputs<T>(files: impl IntoIterator<Item = (String, T)>) -> BTreeMap<String, T> {
     let (mut placed, others): (BTreeMap<String, T>, BTreeMap<String, T>) =
         files.into_iter().partition(|(path, _)| is_below_inputs(path));

@@ -21,6 +21,7 @@ fn planned(catalog: &Catalog, texts: &[&str], tools: &[&str], container: &[Conta
         client_tools: tools,
         tool_choice: ToolChoice::Free,
         container,
+        run_code: crate::plan::RunCode::WithFiles,
         header: None,
         max_tokens: None,
     };
@@ -213,7 +214,8 @@ fn run_skill_tool_runs_in_the_skills_folder() {
     assert_eq!(argv(&ran(plain("run_skill_tool", &inner))).last().unwrap(), "a");
 }
 
-/// Environment grants are a member of declared tools, so model-written code cannot have them, whatever skill it names.
+/// Environment grants are a member of declared tools, so model-written code cannot have them, even if it names such a
+/// skill.
 #[test]
 fn only_a_declared_tool_asks_for_environment_values() {
     let mut skill = csv_chart();

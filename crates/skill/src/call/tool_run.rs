@@ -3,33 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::arguments;
-use super::types::Validate;
+use super::types::{ToolRun, Validate};
 use crate::argv;
 use crate::catalog::ModelCode;
-use crate::model::{Skill, SkillRef, Tool};
+use crate::model::{Skill, Tool};
 use crate::open_command::is_open_tool;
 use crate::texts;
 use crate::tool_env::grantable;
-
-/// One run of a declared tool: the only kind of run that ever gets environment grants.
-///
-/// It holds what the declaration and the mapping made of the model's arguments; nothing in it is the model's own choice but
-/// values of parameters. Model-written code has no such value, whichever skill it names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolRun {
-    /// The skill whose tool it is.
-    pub skill: SkillRef,
-    /// The tool's name, as declared.
-    pub tool: String,
-    /// Its arguments, checked against its schema.
-    pub arguments: Map<String, Value>,
-    /// The whole command line: the declared command, then the arguments as [`argv::build`] maps them.
-    pub argv: Vec<String>,
-    /// Environment names that the skill and the tool ask for, as far as such names can be granted; sorted, each once.
-    pub env: Vec<String>,
-    /// Whether the arguments say which program runs ([`crate::open_command`]).
-    pub is_open: bool,
-}
 
 impl ToolRun {
     /// Maps arguments that were checked already.

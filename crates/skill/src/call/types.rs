@@ -1,11 +1,10 @@
-//! What a tool call of ours becomes: a text, or a run and the way to tell its outcome.
+//! The result of planning a tool call of ours: a text, or a run and how to render its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::tool_run::ToolRun;
 use crate::catalog::Catalog;
 use crate::model::{SandboxRequest, Skill, SkillRef};
 use crate::plan::Plan;
@@ -97,11 +96,11 @@ pub enum Cwd {
 pub struct Mount {
     /// `skills/<handle>`.
     pub path: String,
-    /// Whose files.
+    /// The conversation or skill that the files belong to.
     pub skill: Arc<Skill>,
 }
 
-/// How the outcome is told to the model.
+/// How the outcome is rendered for the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Render {
     /// `run_code`.
@@ -127,7 +126,7 @@ pub struct RunSpec {
     pub staged: Vec<(String, Arc<[u8]>)>,
     /// Limits that the skill asks for.
     pub sandbox: SandboxRequest,
-    /// How to tell the outcome: pass it to [`super::render`].
+    /// How to render the outcome: pass it to [`super::render`].
     pub render: Render,
 }
 
@@ -179,4 +178,24 @@ pub struct Outcome {
     pub files: Vec<OutputFile>,
     /// One line for each file that was not taken.
     pub file_errors: Vec<String>,
+}
+
+/// One run of a declared tool: the only kind of run that ever gets environment grants.
+///
+/// It holds what the declaration and the mapping made of the model's arguments; nothing in it is the model's own choice but
+/// values of parameters. Model-written code has no such value, whichever skill it names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolRun {
+    /// The skill that declares the tool.
+    pub skill: SkillRef,
+    /// The tool's name, as declared.
+    pub tool: String,
+    /// Its arguments, checked against its schema.
+    pub arguments: Map<String, Value>,
+    /// The whole command line: the declared command, then the arguments as [`crate::argv::build`] maps them.
+    pub argv: Vec<String>,
+    /// Environment names that the skill and the tool ask for, as far as such names can be granted; sorted, each once.
+    pub env: Vec<String>,
+    /// Whether the arguments say which program runs ([`crate::open_command`]).
+    pub is_open: bool,
 }

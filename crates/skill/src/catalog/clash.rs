@@ -7,11 +7,12 @@ use crate::model::SkillRef;
 /// One clash and how it was settled. Nothing is dropped silently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clash {
-    /// Several namespaces have a skill of this name: models see `namespace/name` for each but the one whose the name is.
+    /// Several namespaces have a skill of this name: models see `namespace/name` for each except the one that gets the
+    /// bare name.
     Name {
         /// The name.
         name: String,
-        /// Who has it, sorted by namespace.
+        /// The skills that have it, sorted by namespace.
         skills: Vec<SkillRef>,
     },
     /// The same skill was given twice; the first is served.
@@ -20,7 +21,7 @@ pub enum Clash {
     Id {
         /// The id.
         id: String,
-        /// Who carries it, sorted by name, then namespace.
+        /// The skills that carry it, sorted by name, then namespace.
         skills: Vec<SkillRef>,
     },
     /// A tool's wire name was taken by another or by a generic tool, so it got a hashed one.

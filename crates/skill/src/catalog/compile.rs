@@ -14,12 +14,12 @@ use crate::texts;
 use crate::wire_name;
 
 impl Catalog {
-    /// Compiles skills for a runtime. Never fails: what cannot stand together is settled and told in [`Catalog::clashes`].
+    /// Compiles skills for a runtime. Never fails: conflicts are resolved and reported in [`Catalog::clashes`].
     pub fn compile(skills: Vec<Arc<Skill>>, settings: CatalogSettings) -> Self {
         Self::compile_named(skills, settings, &BTreeMap::new())
     }
 
-    /// The same, where `names` says whose a name is that skills of several namespaces have: that skill keeps it.
+    /// The same, where `names` says which skill keeps a name that skills of several namespaces have.
     pub fn compile_named(
         mut skills: Vec<Arc<Skill>>,
         settings: CatalogSettings,

@@ -11,7 +11,7 @@ use crate::texts;
 /// The file that every skill has; it is not among the files shown to models.
 pub const SKILL_MD: &str = "SKILL.md";
 
-/// The three tools that are not declared by any skill, in the order in which they stand.
+/// The three tools that are not declared by any skill, in the order of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generic {
     LoadSkill,
@@ -24,7 +24,8 @@ pub(crate) enum Generic {
 pub struct Entry {
     /// The skill.
     pub skill: Arc<Skill>,
-    /// What models and logs call it: its name, or `namespace/name` where several namespaces have one of this name and it is another's. Its files stand at `skills/<handle>/`.
+    /// The name for models and logs: its name, or `namespace/name` where several namespaces have one of this name and
+    /// another one keeps it. Its files are at `skills/<handle>/`.
     pub handle: Arc<str>,
     /// Its mode in this runtime: its own, capped, or a pin's.
     pub mode: ActivationMode,
@@ -49,7 +50,7 @@ impl Entry {
         self.paths().next().is_some()
     }
 
-    /// Whether a model may know of it without its being named: listed or always active.
+    /// Whether a model may see it without the request naming it: listed or always active.
     pub fn is_public(&self) -> bool {
         matches!(self.mode, ActivationMode::Listed | ActivationMode::Always)
     }

@@ -184,7 +184,8 @@ fn cut_at_word(text: &str, limit: usize) -> &str {
     }
     let end = text.floor_char_boundary(limit);
     let head = &text[..end];
-    // An escape has no blank inside, so a cut at a word never splits one; inside a single long word it is dropped whole.
+    // An escape has no blank inside, so a cut at a word never splits one; inside a single long word it is dropped
+    // completely.
     let head = head
         .rfind('&')
         .filter(|at| !head[*at..].contains(';'))
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_stand_on_one_line_and_are_escaped() {
+    fn descriptions_are_on_one_line_and_escaped() {
         let (listing, _) = fitted(&[("a".into(), "One\n two <b> & c".into())], 4_000);
         assert_eq!(listing.lines, "<skill name=\"a\">One two &lt;b&gt; &amp; c</skill>\n");
     }
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_description_is_cut_below_the_floor_before_names_stand_alone() {
+    fn no_description_is_cut_below_the_floor_before_names_are_alone() {
         let (listing, _) = fitted(&many(150, &"word ".repeat(100)), 4_000);
         assert_eq!(listing.counts.cut, 150);
         let shortest = listing.lines.lines().map(str::len).min().unwrap();

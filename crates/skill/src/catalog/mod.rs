@@ -18,7 +18,7 @@ pub use clash::Clash;
 pub(crate) use entry::Generic;
 pub use entry::{Entry, SKILL_MD};
 pub use listing::{ListingCounts, listing_counts};
-pub use settings::{CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node, Pin};
+pub use settings::{CatalogSettings, ModelCode, Node, Pin};
 
 use crate::autoscore::ScoreIndex;
 use crate::model::{ActivationMode, SkillRef};
@@ -76,7 +76,7 @@ impl Catalog {
         &self.entries
     }
 
-    /// Skills that stand in each other's way, for the console and status.
+    /// Skills that conflict with each other, for the console and status.
     pub fn clashes(&self) -> &[Clash] {
         &self.clashes
     }

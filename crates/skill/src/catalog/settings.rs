@@ -44,18 +44,13 @@ pub struct CatalogSettings {
     pub model_code: ModelCode,
     /// Whether node exists.
     pub node: Node,
-    /// Size of the Listed block in tokens (bytes / 4, rounded up); [`DEFAULT_LISTING_TOKENS`] unless the runtime says otherwise.
+    /// Size of the Listed block in tokens (bytes / 4, rounded up); [`MAX_LISTING_TOKENS`](knack_vocabulary::defaults::MAX_LISTING_TOKENS) unless the runtime says otherwise.
     pub max_listing_tokens: usize,
     /// Models that skills are injected for, `*` standing for any run of characters. Empty: every model.
     pub models: Vec<String>,
-    /// A request whose `max_tokens` is below this is left alone; [`DEFAULT_MIN_MAX_TOKENS`] unless the runtime says otherwise.
+    /// A request whose `max_tokens` is below this is not changed; [`MIN_MAX_TOKENS`](knack_vocabulary::defaults::MIN_MAX_TOKENS) unless the runtime sets a
+    /// value.
     pub min_max_tokens: u64,
     /// Pinned skills.
     pub pins: Vec<Pin>,
 }
-
-/// 4,000 tokens hold about 60 skills with descriptions of 200 bytes and cost about one page of context (docs/design/conversation.md#listing-budget).
-pub const DEFAULT_LISTING_TOKENS: usize = 4_000;
-
-/// Requests for fewer tokens are titles, labels and probes, in which a skill cannot be used (docs/design/conversation.md#when-nothing-is-injected).
-pub const DEFAULT_MIN_MAX_TOKENS: u64 = 64;

@@ -10,7 +10,7 @@ use crate::problem::ProblemKind;
 const RESERVED: [&str; 4] = ["/", "/healthz", "/skills", "/openapi.json"];
 const DOCUMENT: &str = "SKILL.md";
 
-/// What stands in a skills directory under one name.
+/// The content of a skills directory under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FolderEntry {
     /// A file.
@@ -28,8 +28,8 @@ pub struct FolderSkill {
     pub route: String,
 }
 
-/// Loads a skills directory in order of folder names. A SKILL.md in the directory itself makes it the only skill; a broken
-/// or repeated skill is told and skipped, the others are served.
+/// Loads a skills directory in order of folder names. A SKILL.md in the directory itself makes it the only skill; a
+/// broken or repeated skill is reported and skipped, the others are served.
 pub fn load_folder(root: Option<&str>, entries: &BTreeMap<String, FolderEntry>) -> (Vec<FolderSkill>, Vec<Finding>) {
     let documents: Vec<(&str, &str)> = match root {
         Some(document) => vec![("", document)],

@@ -1,4 +1,4 @@
-//! The manifest: what the frontmatter says, defaults filled in, every problem told.
+//! The manifest: the frontmatter with defaults filled in, and all its problems.
 
 use serde_json::{Map, Value};
 
@@ -37,7 +37,7 @@ pub const KNOWN_KEYS: [&str; 22] = [
 ];
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 const DEFAULT_TIMEOUT_MS: u64 = 60_000;
-/// Largest timer of the runtime that HUSK stands on.
+/// Largest timer of Node.js, on which HUSK runs.
 const MAX_TIMEOUT_MS: u64 = 2_147_483_647;
 const DEFAULT_MAX_TOKENS: u64 = 4_096;
 const DEFAULT_MAX_TOOL_ROUNDS: u64 = 10;
@@ -67,7 +67,7 @@ impl Mode {
         }
     }
 
-    /// The mode of a word.
+    /// Parses the name of a mode.
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Script, Self::Llm, Self::StaticFile, Self::Proxy]
             .into_iter()
@@ -156,7 +156,7 @@ pub fn frontmatter(content: &str) -> Result<(Map<String, Value>, String), Findin
         Finding::refused(ProblemKind::YamlInvalid, "", message, "put texts with colons in quotes")
     })?;
     if let Some((key, _)) = node.repeated_key() {
-        let message = format!("SKILL.md frontmatter is not valid YAML: key `{key}` stands twice");
+        let message = format!("SKILL.md frontmatter is not valid YAML: key `{key}` appears twice");
         return Err(Finding::refused(
             ProblemKind::KeyRepeated,
             "",
@@ -320,7 +320,7 @@ fn proxy(reader: &mut Reader<'_>) -> Option<ProxySettings> {
 /// A model id. A mapping is what Agent Flow Lite takes.
 fn model(reader: &mut Reader<'_>) -> Option<String> {
     if reader.members.get("model").is_some_and(Value::is_object) {
-        let message = "`model` must be a string, the id of a model; a mapping is of the Agent Flow dialect";
+        let message = "`model` must be a string, the id of a model; a mapping belongs to the Agent Flow dialect";
         reader.refuse("model", message.to_owned());
         return None;
     }

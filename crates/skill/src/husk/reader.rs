@@ -1,4 +1,4 @@
-//! Reads members of a HUSK frontmatter and tells what is wrong with them.
+//! Reads members of a HUSK frontmatter and reports their problems.
 
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         self.members.get(key).filter(|value| !value.is_null())
     }
 
-    /// Text without control characters; empty if absent, which is told.
+    /// Text without control characters; empty if absent, which is reported.
     pub(super) fn required_text(&mut self, key: &str) -> String {
         let strip = if key == "name" { clean } else { clean_lines };
         let text = self.member(key).and_then(Value::as_str).map(strip).unwrap_or_default();

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::reader::{Fields, list_of};
+use super::reader::list_of;
+use super::reading::Fields;
 use super::types::{LoadInput, SpecOverrides};
 use crate::finding::{Finding, MAX_ENTRIES};
 use crate::ids;
@@ -45,7 +46,8 @@ impl Fields<'_> {
                 let message = format!("placeholder {{{{{name}}}}} is not a declared input");
                 self.refuse(kind, &field, message, help);
             } else {
-                let message = format!("placeholder {{{{{name}}}}} is not a declared input and becomes nothing");
+                let message =
+                    format!("placeholder {{{{{name}}}}} is not a declared input and is replaced by an empty text");
                 self.tell(Finding::warned(kind, field, message, help));
             }
         }
@@ -58,7 +60,7 @@ impl Fields<'_> {
         }
         for (index, input) in inputs.iter().enumerate().filter(|(_, input)| input.required) {
             let message = format!(
-                "input {} is required, and mode {} gives it no value; requests ask the model for it in place of the instructions",
+                "input {} is required, and mode {} gives it no value; the model is asked for it and gets the instructions only then",
                 input.name,
                 mode.as_str()
             );
@@ -146,14 +148,14 @@ impl Fields<'_> {
         }
     }
 
-    /// A tool whose arguments say which program runs is model-written code by another name.
+    /// A tool whose arguments choose the program can run model-written code.
     fn check_open(&mut self, tools: &[Tool], input: &LoadInput) {
         for tool in tools
             .iter()
             .filter(|tool| is_open_tool(tool, |path| input.files.contains_key(path)))
         {
             let message = format!(
-                "the command of tool \"{}\" leaves to the arguments which program runs, so it gets no environment values and does not run where model-written code is denied",
+                "the arguments of tool \"{}\" choose which program its command runs, so it gets no environment values and does not run where model-written code is denied",
                 tool.name
             );
             self.tell(Finding::warned(
@@ -179,7 +181,7 @@ impl Fields<'_> {
         let mut seen = HashSet::new();
         ids.retain(|id| seen.insert(id.clone()));
         for id in ids.iter().filter(|id| !ids::is_legal(id)) {
-            let message = format!("spec.ids: {:?} is no id", crate::inputs::shortened(id));
+            let message = format!("spec.ids: {:?} is not a valid id", crate::inputs::shortened(id));
             let help = "write letters, digits, `_`, `-`, `.` and `:`, 128 at most";
             let problem = Problem::new(Severity::Error, ProblemKind::FieldInvalid, message, help);
             self.problems.push(problem.on("spec.ids"));

@@ -1,4 +1,4 @@
-//! Every class of problem, with a folder that has it: told with what to do, and never a panic.
+//! Every class of problem, with a folder that has it: reported with what to do, and never a panic.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn judge(kind: ProblemKind, profile: Profile) -> Loaded {
 }
 
 #[test]
-fn every_class_is_told_with_what_to_do_and_only_errors_keep_a_skill_from_service() {
+fn every_class_says_what_to_do_and_only_errors_keep_a_skill_from_service() {
     for kind in ProblemKind::ALL {
         let mut told = false;
         for profile in [Profile::Load, Profile::Strict] {

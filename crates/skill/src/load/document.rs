@@ -57,7 +57,7 @@ impl Document {
     }
 }
 
-/// Reads the document, or tells why there is none to read.
+/// Reads the document, or reports why it cannot be read.
 pub(super) fn read(
     files: &BTreeMap<String, SkillFile>,
     profile: Profile,
@@ -126,7 +126,7 @@ pub(super) fn read(
         }
     };
     if let Some((key, line)) = node.repeated_key() {
-        let message = format!("key {key} stands twice; the last one counts");
+        let message = format!("key {key} appears twice; the last one is used");
         let problem = Problem::new(demanded, ProblemKind::KeyRepeated, message, "remove one of the two");
         problems.push(
             problem
@@ -159,7 +159,7 @@ const HUSK_KEYS: [&str; 8] = [
     "proxy_method",
     "forward_headers",
 ];
-/// Keys of HUSK that are common words: they decide where no key of another dialect stands.
+/// Keys of HUSK that are common words: they decide only if no key of another dialect is present.
 const HUSK_WORDS: [&str; 9] = [
     "route",
     "method",
@@ -172,7 +172,7 @@ const HUSK_WORDS: [&str; 9] = [
     "timeout_ms",
 ];
 
-/// The dialect by its own keys; agentskills has none that another one lacks.
+/// The dialect by its own keys; agentskills has no key that the others do not have.
 fn recognise(members: &Map<String, Value>) -> Dialect {
     let has = |key: &str| members.get(key).is_some_and(|value| !value.is_null());
     let mode = members.get("mode").and_then(Value::as_str);

@@ -1,15 +1,17 @@
-//! The fields of a frontmatter, of whatever dialect, into a skill.
+//! The fields of a frontmatter of any dialect, into a skill.
 
 use serde_json::{Map, Value};
 
 use super::document::Document;
-use super::reader::{Fields, USED_KEYS};
+use super::inert::PACKAGES_KEY;
+use super::reader::USED_KEYS;
+use super::reading::Fields;
 use super::types::LoadInput;
 use crate::model::Skill;
 use crate::problem::Problem;
 use crate::tree;
 
-/// Reads all fields; what cannot be used is left out and told.
+/// Reads all fields; those that cannot be used are left out and reported.
 pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Problem>) {
     let mut reader = Fields {
         document: &document,
@@ -19,7 +21,6 @@ pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Prob
     reader.check_size();
     reader.check_unknown_keys();
     reader.check_inert_keys();
-    reader.check_requirements(&input.files);
     let title = reader.title(&input.id.name);
     let description = reader.description(&title);
     let (mode, own_tags) = reader.activation();
@@ -55,6 +56,8 @@ pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Prob
         extra: extra(&document.members),
         files: input.files,
         sandbox,
+        packages: Vec::new(),
+        requirements: input.overrides.packages,
         body: document.body,
         document: document.text,
     };
@@ -63,7 +66,7 @@ pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Prob
 
 /// Members that no field of the skill takes.
 fn extra(members: &Map<String, Value>) -> Map<String, Value> {
-    let kept = ["metadata", "license", "compatibility"];
+    let kept = ["metadata", "license", "compatibility", PACKAGES_KEY];
     let is_extra = |key: &str| !USED_KEYS.contains(&key) || kept.contains(&key);
     members
         .iter()

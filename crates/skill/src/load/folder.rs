@@ -38,7 +38,7 @@ pub fn load(input: LoadInput) -> Loaded {
     }
 }
 
-/// The identity must be a legal name: it stands in tool names, `@name` and paths.
+/// The identity must be a legal name: it is part of tool names, `@name` and paths.
 fn check_name(name: &str) -> Vec<Problem> {
     let Err(kind) = names::check(name) else {
         return Vec::new();
@@ -52,10 +52,10 @@ fn check_name(name: &str) -> Vec<Problem> {
     )]
 }
 
-/// Most problems that are told of one skill; a person mends the first ones first.
+/// Most problems that are reported of one skill; an author fixes the first ones first.
 const MAX_TOLD: usize = 200;
 
-/// Errors first, then by line; a problem that two checks told stands once.
+/// Errors first, then by line; a problem that two checks found is reported once.
 fn ordered(problems: Vec<Problem>) -> Vec<Problem> {
     let mut kept: Vec<Problem> = Vec::new();
     let mut places: HashMap<(ProblemKind, String, String), usize> = HashMap::new();
@@ -73,7 +73,7 @@ fn ordered(problems: Vec<Problem>) -> Vec<Problem> {
         let more = kept.len() - MAX_TOLD;
         let severity = kept.first().map_or(Severity::Warning, |problem| problem.severity);
         kept.truncate(MAX_TOLD);
-        let help = "mend the ones above first";
+        let help = "fix the problems above first";
         kept.push(Problem::new(
             severity,
             ProblemKind::FieldInvalid,

@@ -1,13 +1,10 @@
 //! Settings of the dialects that nothing in Knack acts on. Each is warned about by its name, so that no author relies on it.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
-use super::reader::Fields;
+use super::reading::Fields;
 use crate::finding::{Finding, MAX_ENTRIES};
 use crate::husk;
-use crate::model::SkillFile;
 use crate::problem::ProblemKind;
 
 /// A key without effect: why it has none, and what to do.
@@ -24,10 +21,11 @@ const NO_SERVER: &str =
     "Knack gives the body to a model and runs what the model calls; it serves no program, file or proxy";
 /// Why a key about the model has no effect.
 const CLIENT_DECIDES: &str = "the request of the client decides the model and its settings";
-const REQUIREMENTS: &str = "requirements.txt";
+/// The frontmatter's key for packages.
+pub(super) const PACKAGES_KEY: &str = "packages";
 const REMOVE: &str = "remove it, or move it under metadata";
 
-/// Top-level keys. `model` and `mode` are looked at by value.
+/// Top-level keys. `model` and `mode` depend on their values.
 const INERT: [Inert; 18] = [
     inert("run", NO_SERVER, "declare the program under tools"),
     inert("serve", NO_SERVER, "name the file in the body; load_skill returns it"),
@@ -56,7 +54,7 @@ const INERT: [Inert; 18] = [
     inert("user_id", "a skill belongs to its namespace, not to a user", REMOVE),
     inert(
         "allowed-tools",
-        "it neither gives tools nor takes them away",
+        "it neither adds nor removes tools",
         "limit tools in the client; spec.sandbox.modelCode: Deny of the SkillRuntime forbids code of the model",
     ),
 ];
@@ -80,15 +78,6 @@ impl Fields<'_> {
         }
         self.check_mode();
         self.check_model();
-    }
-
-    /// LiteLLM installs what this file names before it runs code. Here packages come with the image.
-    pub(super) fn check_requirements(&mut self, files: &BTreeMap<String, SkillFile>) {
-        if files.contains_key(REQUIREMENTS) {
-            let why = "packages are never installed when code runs";
-            let help = "run the skill's code in a sandbox image that has them";
-            self.warn_inert(String::new(), REQUIREMENTS, why, help);
-        }
     }
 
     /// HUSK's mode `llm` is what a model does with a skill; its other modes are servers.
@@ -127,8 +116,7 @@ impl Fields<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SpecOverrides;
-    use super::super::tests::{load_files, load_text};
+    use super::super::tests::load_text;
     use super::INERT;
     use crate::problem::{ProblemKind, Profile};
 
@@ -177,19 +165,6 @@ mod tests {
             ),
         ] {
             assert_eq!(warned(lines, Profile::Load), fields, "{lines}");
-        }
-    }
-
-    #[test]
-    fn requirements_that_nobody_installs_are_warned_about() {
-        let document = b"---\nname: demo\ndescription: d\n---\nB".as_slice();
-        for (path, warnings) in [("requirements.txt", 1), ("docs/requirements.txt", 0)] {
-            let loaded = load_files(
-                &[("SKILL.md", document), (path, b"pillow")],
-                Profile::Load,
-                SpecOverrides::default(),
-            );
-            assert_eq!(loaded.problems.len(), warnings, "{path}: {:?}", loaded.problems);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A skill's folder to one valid [`Skill`](crate::model::Skill), with every problem told at once.
+//! Loads a skill's folder as one valid [`Skill`](crate::model::Skill), and reports all problems at once.
 //!
 //! ```text
 //! files -> tree (bounds, paths) -> SKILL.md -> frontmatter -> fields -> Skill
@@ -14,6 +14,7 @@ mod fields;
 mod folder;
 mod inert;
 mod reader;
+mod reading;
 mod settings;
 mod strict;
 #[cfg(test)]

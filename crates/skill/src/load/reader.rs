@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::document::Document;
-use super::inert::is_inert;
+use super::inert::{PACKAGES_KEY, is_inert};
+use super::reading::Fields;
 use crate::agentskills::{self, MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use crate::finding::{Finding, MAX_ENTRIES};
 use crate::inputs::{self, scalar_text};
@@ -13,7 +13,7 @@ use crate::problem::{Problem, ProblemKind, Profile, Severity};
 use crate::tools::{clean, clean_lines};
 
 /// Keys that some field of the skill takes.
-pub(super) const USED_KEYS: [&str; 16] = [
+pub(super) const USED_KEYS: [&str; 17] = [
     "name",
     "description",
     "display_name",
@@ -30,14 +30,10 @@ pub(super) const USED_KEYS: [&str; 16] = [
     "metadata",
     "license",
     "compatibility",
+    PACKAGES_KEY,
 ];
-/// Size over which a SKILL.md is told to be large: the limit of Agent Flow.
+/// Size over which a SKILL.md is reported as large: the limit of Agent Flow.
 const LARGE_DOCUMENT_BYTES: usize = 51_200;
-pub(super) struct Fields<'a> {
-    pub(super) document: &'a Document,
-    pub(super) profile: Profile,
-    pub(super) problems: Vec<Problem>,
-}
 
 impl Fields<'_> {
     pub(super) fn tell(&mut self, finding: Finding) {
@@ -72,7 +68,7 @@ impl Fields<'_> {
         self.member("metadata")?.get(key).filter(|value| !value.is_null())
     }
 
-    /// Text of a scalar as written; a list or mapping is told and counts as absent.
+    /// Text of a scalar as written; a list or mapping is reported and counts as absent.
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
         let value = self.member(key)?;
         let is_text = value.is_string();
@@ -144,7 +140,7 @@ impl Fields<'_> {
             && self.document.dialect != Dialect::Husk
             && agentskills::nfkc(name) != id
         {
-            let message = format!("name {name:?} differs from the folder's or object's name {id:?}, which counts");
+            let message = format!("name {name:?} differs from the folder's or object's name {id:?}, which is used");
             let finding = Finding::refused(ProblemKind::NameMismatch, "name", message, "make the two equal");
             let legal = names::check(name).is_ok();
             self.tell(if legal {
@@ -177,7 +173,7 @@ impl Fields<'_> {
                 let finding = Finding::warned(
                     ProblemKind::DescriptionMissing,
                     "description",
-                    "there is no description, so a model cannot tell when to use the skill; the name stands in",
+                    "there is no description, so a model does not know when to use the skill; the name is used instead",
                     "say in one or two sentences what it does and when to use it",
                 );
                 self.tell(finding);

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::reader::{Fields, list_of};
+use super::reader::list_of;
+use super::reading::Fields;
 use crate::finding::Finding;
 use crate::husk;
 use crate::inputs::{self, boolean};
@@ -14,7 +15,7 @@ use crate::semver::Version;
 const MAX_TIMEOUT_SECONDS: u64 = 86_400;
 
 impl Fields<'_> {
-    /// Mode and tags: `activation` (word or mapping), else `mode` with a word of OmniRoute, else `enabled: false`.
+    /// Mode and tags: `activation` (word or mapping), else `mode` with a value of OmniRoute, else `enabled: false`.
     pub(super) fn activation(&mut self) -> (ActivationMode, Vec<String>) {
         let activation = self.member("activation").cloned();
         let (word, field, nested) = match &activation {

@@ -1,4 +1,4 @@
-//! Loads of whole folders: what is served, what is told, what is refused.
+//! Loads of whole folders: what is served, what is reported, what is refused.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn a_plain_skill_loads_without_a_problem_in_both_profiles() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_with_its_line() {
+fn all_problems_are_reported_at_once_with_their_lines() {
     let text = "---\nname: other\ndescription:\nversion: 1.0\nfoo: 1\nactivation: sometimes\ninputs:\n  - label: x\n\
                 tools:\n  - name: t\n---\n{{a}}";
     let loaded = load_text(text, Profile::Load);
@@ -97,7 +97,7 @@ fn every_problem_is_told_at_once_with_its_line() {
 }
 
 #[test]
-fn a_placeholder_is_told_with_its_own_line() {
+fn a_placeholder_is_reported_with_its_own_line() {
     let loaded = load_text(
         "---\nname: demo\ndescription: d\ninputs:\n  - name: a\n---\n{{a}}\n\n{{b}}\n",
         Profile::Strict,
@@ -106,7 +106,7 @@ fn a_placeholder_is_told_with_its_own_line() {
 }
 
 #[test]
-fn yaml_over_its_bounds_is_told_as_such() {
+fn yaml_over_its_bounds_is_reported_as_such() {
     let loaded = load_text(&format!("---\na: {}\n---\n", "[".repeat(100)), Profile::Load);
     assert!(
         loaded.problems[0].message.contains("nested too deep"),
@@ -134,6 +134,7 @@ fn the_manifest_wins_over_the_frontmatter() {
             timeout_seconds: Some(5),
             ..SandboxRequest::default()
         }),
+        packages: Some(vec!["pillow>=10".to_owned()]),
     };
     let text = b"---\nname: demo\ndescription: d\nmode: off\ntags: [a]\ntimeout_ms: 9000\n---\nB";
     let skill = load_files(&[("SKILL.md", text)], Profile::Load, overrides.clone())
@@ -144,6 +145,8 @@ fn the_manifest_wins_over_the_frontmatter() {
         (Some("1.4.0"), ActivationMode::Always)
     );
     assert_eq!(skill.ids, ["skill_abc"]);
+    assert_eq!(skill.requirements.as_deref(), Some(&["pillow>=10".to_owned()][..]));
+    assert_ne!(skill.environment_id(), skill.digest);
     assert_eq!(
         (skill.tags, skill.tools.len(), skill.sandbox.timeout_seconds),
         (vec!["pdf".to_owned()], 1, Some(5))
@@ -222,7 +225,8 @@ fn a_husk_manifest_is_read_by_its_own_rules() {
     }
 }
 
-/// Agent Flow refuses them where a skill is made, and so does an object whose author declares the inputs. Elsewhere they become nothing.
+/// Agent Flow refuses them when a skill is created, and so does an object whose author declares the inputs. Elsewhere
+/// they become empty texts.
 #[test]
 fn undeclared_placeholders_are_refused_where_the_dialect_refuses_them() {
     let from_spec = SpecOverrides {
@@ -261,7 +265,7 @@ fn undeclared_placeholders_are_refused_where_the_dialect_refuses_them() {
 }
 
 #[test]
-fn ids_of_other_systems_stand_under_metadata() {
+fn ids_of_other_systems_are_read_from_metadata() {
     let load = |value: &str, profile| {
         load_text(
             &format!("---\nname: demo\ndescription: d\nmetadata:\n  skill_id: {value}\n---\nB"),

@@ -36,6 +36,8 @@ pub struct SpecOverrides {
     pub ids: Option<Vec<String>>,
     /// Sandbox requests; each member that is set wins.
     pub sandbox: Option<SandboxRequest>,
+    /// Requirements of Python packages; they replace every declaration in the files.
+    pub packages: Option<Vec<String>>,
 }
 
 /// A load's result.

@@ -13,7 +13,7 @@ use crate::wire_name;
 
 /// Assembles the injection of a request that names nothing.
 pub(crate) fn base(catalog: &Catalog) -> Base {
-    let plan = assemble(catalog, &[], &[], &[]);
+    let plan = assemble(catalog, &[], &[], &[], false);
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
     Base {
         system: plan.system,
@@ -25,7 +25,14 @@ pub(crate) fn base(catalog: &Catalog) -> Base {
 }
 
 /// Assembles text and tools: listed, then the bodies of Always, named and scored skills; generic tools, then declared ones in the same order.
-pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry], client_tools: &[&str]) -> Plan {
+/// `runs_code`: `run_code` is among the generic ones in any case.
+pub(super) fn assemble(
+    catalog: &Catalog,
+    named: &[Named<'_>],
+    scored: &[&Entry],
+    client_tools: &[&str],
+    runs_code: bool,
+) -> Plan {
     let client: HashSet<&str> = client_tools.iter().copied().collect();
     let mut parts = Parts {
         client: &client,
@@ -36,11 +43,14 @@ pub(super) fn assemble(catalog: &Catalog, named: &[Named<'_>], scored: &[&Entry]
     let active = active(catalog, named, scored);
     let listing = catalog.listing_block(texts::LOAD_SKILL).is_some();
     let ordinary = active.iter().any(|(active, _)| active.why != Why::Litellm);
-    let generic = if listing || ordinary {
-        parts.generic(catalog)
-    } else {
-        GenericNames::default()
-    };
+    let mut kinds = Vec::new();
+    if listing || ordinary {
+        kinds.extend_from_slice(catalog.generic());
+    }
+    if runs_code && !kinds.contains(&Generic::RunCode) {
+        kinds.push(Generic::RunCode);
+    }
+    let generic = parts.generic(catalog, &kinds);
     parts.declared(&active, named, catalog.settings().model_code);
     parts.notes.extend(wanting(&active, named));
     let system = system(catalog, &active, &generic, named);
@@ -135,6 +145,14 @@ fn wanting(active: &[(Active, &Entry)], named: &[Named<'_>]) -> Vec<Note> {
     notes.collect()
 }
 
+/// Skills whose runs have packages, among those that models may know of.
+fn packages(catalog: &Catalog) -> Vec<(&str, &[String])> {
+    let has = |entry: &&Entry| entry.mode != ActivationMode::Never && !entry.skill.packages.is_empty();
+    let with = catalog.entries().iter().filter(has);
+    with.map(|entry| (&*entry.handle, entry.skill.packages.as_slice()))
+        .collect()
+}
+
 /// What the generic tools are called in this request.
 #[derive(Debug, Default)]
 struct GenericNames {
@@ -156,11 +174,12 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Adds the catalog's generic tools. One whose name the client has becomes `knack_<name>`.
-    fn generic(&mut self, catalog: &Catalog) -> GenericNames {
+    /// Adds generic tools. One whose name the client has becomes `knack_<name>`.
+    fn generic(&mut self, catalog: &Catalog, kinds: &[Generic]) -> GenericNames {
         let node = catalog.settings().node;
+        let packages = packages(catalog);
         let mut names = GenericNames::default();
-        for generic in catalog.generic() {
+        for generic in kinds {
             let (plain, schema, action) = match generic {
                 Generic::LoadSkill => (texts::LOAD_SKILL, texts::load_skill_schema(), Action::LoadSkill),
                 Generic::RunSkillTool => (
@@ -178,7 +197,7 @@ impl Parts<'_> {
             let description = match generic {
                 Generic::LoadSkill => texts::load_skill_description(),
                 Generic::RunSkillTool => texts::run_skill_tool_description(names.load_skill()),
-                Generic::RunCode => texts::run_code_description(),
+                Generic::RunCode => texts::run_code_description(&packages),
             };
             if *generic == Generic::LoadSkill {
                 names.load_skill = Some(name.clone());

@@ -1,4 +1,4 @@
-//! When nothing is injected, whatever the catalog holds.
+//! When nothing is injected, independent of the catalog.
 
 use super::types::{PlanRequest, ToolChoice};
 use crate::catalog::CatalogSettings;
@@ -12,7 +12,7 @@ pub(super) fn off(request: &PlanRequest<'_>, settings: &CatalogSettings, header_
         ToolChoice::Free => {}
         ToolChoice::None => return Some("tool_choice is none".to_owned()),
         ToolChoice::AllowedTools => return Some("tool_choice is allowed_tools".to_owned()),
-        ToolChoice::LegacyFunctions => return Some("the request uses legacy functions".to_owned()),
+        ToolChoice::Closed(word) => return Some(format!("the request uses {word}")),
     }
     if !settings.models.is_empty() && !settings.models.iter().any(|pattern| matches(pattern, request.model)) {
         return Some(format!("the runtime does not inject for model {}", request.model));
@@ -26,7 +26,8 @@ pub(super) fn off(request: &PlanRequest<'_>, settings: &CatalogSettings, header_
     None
 }
 
-/// Whether a text fits a pattern in which `*` stands for any run of characters. Linear backtracking: only the last star is retried.
+/// Whether a text matches a pattern in which `*` matches any run of characters. Linear backtracking: only the last star
+/// is retried.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
@@ -59,7 +60,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn star_stands_for_any_run() {
+    fn star_matches_any_run() {
         for (pattern, text, expected) in [
             ("gpt-4o", "gpt-4o", true),
             ("gpt-4o", "gpt-4o-mini", false),

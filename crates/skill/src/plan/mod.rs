@@ -1,9 +1,9 @@
-//! The plan of an injection: which skills one request gets, and the exact texts and tools that stand for them.
+//! The plan of an injection: which skills one request gets, with their exact texts and tools.
 //!
 //! ```text
 //! PlanRequest + Catalog -> select (named, scored) -> assemble (texts, tools, names) -> Plan
 //! ```
-//! It decides nothing about wire shapes: where the text and tools stand in a body is knack-wire's business.
+//! It knows no wire shapes: knack-wire decides where the text and tools go in a body.
 
 pub(crate) mod assemble;
 mod explain;
@@ -19,15 +19,16 @@ use std::sync::Arc;
 
 pub use explain::unused;
 pub use types::{
-    Action, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool, ToolChoice, Why,
+    Action, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool, RunCode,
+    ToolChoice, Why,
 };
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, ModelCode};
 
 /// Plans the injection for one request. Fails only if the request names a skill that is not here.
 ///
-/// A request that names nothing, scores nothing and collides with nothing gets the catalog's own text and tools by reference count;
-/// the cost is then one look-up per client tool and one look at the first byte of each user text.
+/// A request that names nothing, scores nothing and collides with nothing gets the catalog's own text and tools by
+/// reference count; the cost is then one look-up per client tool and a check of the first byte of each user text.
 pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanError> {
     let container = select::container(request.container, catalog)?;
     let header = select::header(request.header, catalog)?;
@@ -42,6 +43,12 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
             ..Plan::default()
         });
     }
+    let runs_code = catalog.settings().model_code == ModelCode::Allow
+        && match request.run_code {
+            RunCode::WithFiles => false,
+            RunCode::WithAttached => !container.plan.ours.is_empty(),
+            RunCode::Always => true,
+        };
     let mut named = container.skills;
     select::extend(&mut named, header.unwrap_or_default());
     select::extend(&mut named, select::mentions(request.user_texts, catalog));
@@ -51,7 +58,13 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
         .client_tools
         .iter()
         .any(|name| catalog.base().names.contains(*name));
-    if named.is_empty() && scored.is_empty() && !collides {
+    let lacks_code = runs_code
+        && !catalog
+            .base()
+            .tools
+            .iter()
+            .any(|tool| matches!(tool.action, Action::RunCode));
+    if named.is_empty() && scored.is_empty() && !collides && !lacks_code {
         return Ok(Plan {
             container: container.plan,
             ..Plan::shared(catalog)
@@ -59,7 +72,7 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     }
     Ok(Plan {
         container: container.plan,
-        ..assemble::assemble(catalog, &named, &scored, request.client_tools)
+        ..assemble::assemble(catalog, &named, &scored, request.client_tools, runs_code)
     })
 }
 

@@ -119,7 +119,8 @@ fn pinned(skill: Skill, inputs: &[(&str, &str)]) -> Catalog {
     Catalog::compile(vec![Arc::new(skill)], settings)
 }
 
-/// However a template becomes active: with all values its body stands in the text, else the text asks for them, and nothing is left blank.
+/// Independent of how a template becomes active: with all values its body is in the text, else the text asks for them,
+/// and no placeholder is left empty.
 #[test]
 fn required_inputs_are_asked_for_whatever_names_the_skill() {
     use ActivationMode::{Always, OnRequest};
@@ -267,4 +268,56 @@ fn the_call_that_gives_the_inputs_gets_the_instructions() {
         };
         assert!(is_error && text.contains("style"), "{text}");
     }
+}
+
+/// `run_code` stands for a tool of the client's: with skills without files, with none at all, never where the runtime
+/// denies it.
+#[test]
+fn run_code_is_there_for_a_tool_of_the_clients() {
+    let settings = |model_code| crate::catalog::CatalogSettings {
+        model_code,
+        ..mk_settings()
+    };
+    let always = || vec![mk_skill("plain", ActivationMode::Always)];
+    let named = |plan: &Plan| plan.tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
+    let attached = || {
+        vec![ContainerSkill {
+            kind: Some("skill_reference"),
+            id: "litellm:plain",
+        }]
+    };
+    for (skills, model_code, run_code, container, tools) in [
+        (vec![], ModelCode::Allow, RunCode::WithFiles, vec![], &[][..]),
+        (vec![], ModelCode::Allow, RunCode::WithAttached, vec![], &[]),
+        (vec![], ModelCode::Allow, RunCode::Always, vec![], &["run_code"]),
+        (vec![], ModelCode::Deny, RunCode::Always, vec![], &[]),
+        (always(), ModelCode::Allow, RunCode::Always, vec![], &["run_code"]),
+        (always(), ModelCode::Allow, RunCode::WithAttached, vec![], &[]),
+        (
+            always(),
+            ModelCode::Allow,
+            RunCode::WithAttached,
+            attached(),
+            &["run_code"],
+        ),
+        (always(), ModelCode::Deny, RunCode::WithAttached, attached(), &[]),
+    ] {
+        let catalog = Catalog::compile(skills.into_iter().map(Arc::new).collect(), settings(model_code));
+        let plan = asked(
+            &catalog,
+            &Asked {
+                container,
+                run_code,
+                ..Asked::default()
+            },
+        );
+        assert_eq!(named(&plan), tools, "{run_code:?}, {model_code:?}");
+    }
+    // A name that the client has already is not taken.
+    let asked_with = Asked {
+        run_code: RunCode::Always,
+        tools: vec!["run_code"],
+        ..Asked::default()
+    };
+    assert_eq!(named(&asked(&mk_catalog(vec![]), &asked_with)), ["knack_run_code"]);
 }

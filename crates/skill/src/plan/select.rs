@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use super::types::{ContainerPlan, ContainerSkill, PlanError, PlanRequest, Why};
 use crate::at_skill;
 use crate::catalog::{Catalog, Entry};
-use crate::ids::PREFIX;
+use crate::ids::{PREFIX, UPLOADED};
 use crate::model::ActivationMode;
 
 /// Ids with these beginnings are ours by form, so an unknown one is an error and not a native skill (docs/design/dialects.md#litellm).
 /// LiteLLM wrote `litellm_<uuid>` before it wrote `litellm_skill_<uuid>`.
 const OURS: [&str; 2] = [PREFIX, "litellm_"];
+
+/// The type of a skill that is attached to OpenAI's shell.
+const OF_SHELL: &str = "skill_reference";
 
 /// A skill that the request names.
 #[derive(Debug, Clone)]
@@ -51,7 +54,10 @@ pub(super) fn container<'a>(
     };
     for (place, skill) in skills.iter().enumerate() {
         match ours(skill, catalog)? {
-            Some(named) => {
+            Some(mut named) => {
+                if skill.kind == Some(OF_SHELL) {
+                    named.why = Why::Container;
+                }
                 extend(&mut container.skills, vec![named]);
                 container.plan.ours.push(place);
             }
@@ -72,6 +78,12 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
             id: Some(id),
             ..Named::new(entry, Why::Litellm)
         }));
+    }
+    if skill.id.starts_with(UPLOADED) {
+        let entry = catalog
+            .find_id(skill.id)
+            .ok_or_else(|| unknown(skill.id, skill.id, catalog))?;
+        return Ok(Some(Named::new(entry, Why::Container)));
     }
     if catalog.is_ambiguous(skill.id) {
         return Err(unknown(skill.id, skill.id, catalog));

@@ -14,6 +14,7 @@ pub(super) struct Asked<'a> {
     pub(super) texts: Vec<&'a str>,
     pub(super) tools: Vec<&'a str>,
     pub(super) container: Vec<ContainerSkill<'a>>,
+    pub(super) run_code: RunCode,
     pub(super) header: Option<&'a str>,
     pub(super) model: &'a str,
     pub(super) max_tokens: Option<u64>,
@@ -41,6 +42,7 @@ pub(super) fn ask(catalog: &Catalog, asked: &Asked<'_>) -> Result<Plan, PlanErro
             client_tools: &asked.tools,
             tool_choice: asked.choice.unwrap_or(ToolChoice::Free),
             container: &asked.container,
+            run_code: asked.run_code,
             header: asked.header,
             max_tokens: asked.max_tokens,
         },
@@ -147,7 +149,7 @@ fn plain_requests_share_the_catalogs_allocations() {
 }
 
 #[test]
-fn skills_stand_in_the_order_always_named_auto() {
+fn skills_are_in_the_order_always_named_auto() {
     let skills = || {
         [
             mk_skill("always", ActivationMode::Always),
@@ -187,7 +189,7 @@ fn skills_stand_in_the_order_always_named_auto() {
 }
 
 #[test]
-fn a_mention_stays_active_while_it_stands_in_the_history() {
+fn a_mention_stays_active_while_it_is_in_the_history() {
     let catalog = mk_catalog([mk_skill("a", ActivationMode::OnRequest)]);
     let first = asked(&catalog, &says(&["@a do it"]));
     let later = asked(&catalog, &says(&["@a do it", "and now slower", "thanks"]));
@@ -301,7 +303,7 @@ fn requests_that_rule_tools_out_get_nothing_but_keep_their_container_clean() {
             ..Asked::default()
         },
         Asked {
-            choice: Some(ToolChoice::LegacyFunctions),
+            choice: Some(ToolChoice::Closed("legacy functions")),
             ..Asked::default()
         },
         Asked {
@@ -461,7 +463,7 @@ fn litellm_skills_are_disclosed_exactly_as_their_document_says() {
 }
 
 #[test]
-fn two_namespaces_with_one_name_are_told_apart() {
+fn two_namespaces_with_one_name_are_distinguished() {
     let other = Skill {
         id: mk_ref("team", "pdf"),
         ..mk_skill("pdf", ActivationMode::Always)

@@ -16,14 +16,27 @@ pub enum ToolChoice {
     None,
     /// OpenAI `allowed_tools`.
     AllowedTools,
-    /// The legacy `functions` member.
-    LegacyFunctions,
+    /// Something that the format does not take beside tools of others; the word is for the log.
+    Closed(&'static str),
+}
+
+/// When `run_code` is among the tools, besides where a skill that is served has files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RunCode {
+    /// Not besides.
+    #[default]
+    WithFiles,
+    /// If the request attaches a skill that is ours: it stands for the tool that the skill is attached to.
+    WithAttached,
+    /// Always: it stands for a tool of the client's.
+    Always,
 }
 
 /// One entry of `container.skills`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerSkill<'a> {
-    /// `type`; `anthropic` is always native.
+    /// `type`; `anthropic` is always native. One that is attached to a shell (`skill_reference`) is run by `run_code`,
+    /// whatever its id.
     pub kind: Option<&'a str>,
     /// `skill_id` as it came.
     pub id: &'a str,
@@ -47,6 +60,8 @@ pub struct PlanRequest<'a> {
     pub tool_choice: ToolChoice,
     /// `container.skills` in order.
     pub container: &'a [ContainerSkill<'a>],
+    /// When `run_code` is among the tools. A runtime that denies code of models has none in any case.
+    pub run_code: RunCode,
     /// The header `x-knack-skills`, values joined by commas.
     pub header: Option<&'a str>,
     /// The request's cap of output tokens.
@@ -118,7 +133,7 @@ pub enum Action {
         /// The tool's place in `skill.tools`.
         tool: usize,
     },
-    /// The tool that stands for a `litellm:` skill; answers like `load_skill` of that skill.
+    /// The tool that represents a `litellm:` skill; answers like `load_skill` of that skill.
     LitellmSkill {
         /// The skill.
         skill: Arc<Skill>,

@@ -1,4 +1,4 @@
-//! What stands in a request: the Skills block, bodies, declarations of the generic tools.
+//! Texts of a request: the Skills block, bodies, declarations of the generic tools.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,8 +63,8 @@ pub fn body_section(title: &str, body: &str, files: &str) -> String {
     format!("## Skill: {title}\n\n{body}{gap}{files}")
 }
 
-/// Makes the section of an active template whose required inputs have no value yet. `call` says which call takes them: [`load_with_inputs`] or
-/// [`call_with_inputs`]. `given` are values that the request gave already.
+/// Makes the section of an active template that lacks required inputs. `call` says which call takes them:
+/// [`load_with_inputs`] or [`call_with_inputs`]. `given` are values that the request gave already.
 pub fn inputs_wanted<'a>(
     title: &str,
     description: &str,
@@ -105,7 +105,7 @@ pub fn load_with_inputs(load_skill: &str, handle: &str) -> String {
     format!("call {load_skill} with skill \"{handle}\" and these inputs")
 }
 
-/// How the tool that stands for a `litellm:` skill takes inputs, for [`inputs_wanted`].
+/// How the tool that represents a `litellm:` skill takes inputs, for [`inputs_wanted`].
 pub fn call_with_inputs(tool: &str) -> String {
     format!("call {tool} with these arguments")
 }
@@ -115,7 +115,7 @@ pub fn litellm_section(title: &str, body: &str) -> String {
     body_section(title, body, "")
 }
 
-/// Names a skill's files and where they stand. `paths` excludes SKILL.md; the text is empty without any.
+/// Lists a skill's files and their folder. `paths` excludes SKILL.md; the text is empty without any.
 pub fn files_line<'a>(handle: &str, paths: impl Iterator<Item = &'a str>) -> String {
     let list = more_files(paths);
     if list.is_empty() {
@@ -172,12 +172,49 @@ pub fn run_skill_tool_schema() -> Value {
         "required": ["skill", "tool"]})
 }
 
-/// Describes the code runner.
-pub fn run_code_description() -> String {
-    "Runs a program once in a sealed sandbox without network; give either code or command. The working directory holds \
+/// Describes the code runner. `packages`: handles of skills whose runs have Python packages, with their names.
+pub fn run_code_description(packages: &[(&str, &[String])]) -> String {
+    let mut text = "Runs a program once in a sealed sandbox without network; give either code or command. The working directory holds \
      files saved by earlier runs of this conversation, where still kept, and inputs/ from the user; skills/<skill>/ is \
      read-only. Files written to the working directory are delivered to the user."
-        .to_owned()
+        .to_owned();
+    if !packages.is_empty() {
+        text.push_str(" Python packages besides the standard library, for runs that name the skill:");
+        let told = packages.iter().take(MAX_SKILLS_WITH_PACKAGES);
+        let lists: Vec<String> = told
+            .map(|(handle, names)| format!(" {handle}: {}", packages_line(names)))
+            .collect();
+        text.push_str(&lists.join(";"));
+        if packages.len() > MAX_SKILLS_WITH_PACKAGES {
+            let _ = write!(
+                text,
+                "; and of {} more skills",
+                packages.len() - MAX_SKILLS_WITH_PACKAGES
+            );
+        }
+        text.push('.');
+    }
+    text
+}
+
+/// Skills whose packages stand in one description; the list of skills itself has a budget of its own.
+const MAX_SKILLS_WITH_PACKAGES: usize = 20;
+
+/// Packages named of one skill: as many as the standard environment has by name, and some.
+const MAX_PACKAGES_NAMED: usize = 40;
+
+/// Joins names of packages by commas, up to a bound, and counts the rest.
+pub(super) fn packages_line(names: &[String]) -> String {
+    let mut list = names
+        .iter()
+        .take(MAX_PACKAGES_NAMED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > MAX_PACKAGES_NAMED {
+        let _ = write!(list, " and {} more", names.len() - MAX_PACKAGES_NAMED);
+    }
+    list
 }
 
 /// Declares its arguments; `node` is in the enum where the runtime has it.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::declared::input_line;
+use super::declared::{input_line, packages_line};
 use super::more_files;
 use crate::call::{End, Outcome, OutputFile, is_stageable};
 use crate::model::Input;
@@ -10,12 +10,12 @@ use crate::tool_result::{self, ToolOutcome};
 
 /// A result longer than this is cut in the middle (docs/design/conversation.md#results-of-calls): about 8,000 tokens.
 pub const MAX_RESULT_BYTES: usize = 32 * 1024;
-/// What stays of the end, where errors and file lists stand.
+/// How much of the end is kept, which has errors and file lists.
 const TAIL_BYTES: usize = 8 * 1024;
 
 /// Ends the result of the last allowed round.
 pub const LAST_CALL: &str = "Last skill call available for this request; answer now.";
-/// Stands where a loaded skill stood that has another digest now.
+/// Replaces the text of a loaded skill that has another digest now.
 pub const SKILL_CHANGED: &str = "This skill changed; load it again.";
 /// Answers an open call of ours whose turn was forgotten.
 pub const NO_LONGER_AVAILABLE: &str = "result no longer available";
@@ -104,7 +104,7 @@ pub const CALL_UNRESOLVED: &str = "Error: the call could not be read; nothing ra
 /// Answers a call of model-written code where the runtime denies it.
 pub const MODEL_CODE_DENIED: &str = "Error: this runtime runs declared tools only; nothing ran.";
 
-/// Why a tool whose arguments say which program runs is refused environment values.
+/// Why a tool whose arguments choose the program is refused environment values.
 pub fn open_command_with_grants(skill: &str, tool: &str) -> String {
     format!(
         "tool \"{tool}\" of skill \"{skill}\" gets no environment values: its command leaves to the arguments which \
@@ -149,7 +149,7 @@ pub fn file_binary(handle: &str, path: &str, bytes: usize) -> String {
     )
 }
 
-/// Answers a path whose file does not fit: its beginning, and where the rest is.
+/// Answers a path whose file is too large: its beginning, and where the rest is.
 pub fn file_too_large(handle: &str, path: &str, bytes: usize, head: &str) -> String {
     format!(
         "{head}\n[cut: {path} has {}; a program can read all of it at skills/{handle}/{path}]",
@@ -157,7 +157,7 @@ pub fn file_too_large(handle: &str, path: &str, bytes: usize, head: &str) -> Str
     )
 }
 
-/// Tells what became of `run_code`.
+/// Reports the outcome of `run_code`.
 pub fn code_result(outcome: &Outcome) -> String {
     let seconds = seconds(outcome.duration_ms);
     let mut text = match &outcome.end {
@@ -210,7 +210,8 @@ fn file(file: &OutputFile) -> String {
     }
 }
 
-/// Tells what became of a declared tool, in HUSK's words (docs/design/dialects.md#results-of-tools, [`tool_result::text`]). Files, which HUSK does not have, follow as for `run_code`.
+/// Reports the outcome of a declared tool, in HUSK's form (docs/design/dialects.md#results-of-tools,
+/// [`tool_result::text`]). Files, which HUSK does not have, follow as for `run_code`.
 pub fn declared_result(outcome: &Outcome) -> String {
     let (stdout, stderr) = (outcome.stdout.as_str(), outcome.stderr.as_str());
     let signal;
@@ -239,7 +240,7 @@ pub fn declared_result(outcome: &Outcome) -> String {
     cut(text.trim_start_matches('\n'))
 }
 
-/// Tells what became of `litellm_code_execution`, in LiteLLM's words (docs/design/dialects.md#litellm).
+/// Reports the outcome of `litellm_code_execution`, in LiteLLM's form (docs/design/dialects.md#litellm).
 pub fn litellm_result(outcome: &Outcome) -> String {
     let mut parts: Vec<String> = Vec::new();
     if !outcome.stdout.is_empty() {
@@ -267,7 +268,31 @@ pub fn litellm_result(outcome: &Outcome) -> String {
     cut(&parts.join("\n\n"))
 }
 
-/// Cuts a text to [`MAX_RESULT_BYTES`]: about 24 KiB of its head, 8 KiB of its tail, and a line between them that tells how much is missing.
+/// Follows the result of a run that lacked a Python module; `None` for every other run.
+///
+/// `named`: the skill that the run named, with its packages. `others`: mounted skills that have packages, where it named none.
+pub fn missing_module(stderr: &str, named: Option<(&str, &[String])>, others: &[&str]) -> Option<String> {
+    let last = stderr.trim_end().lines().last()?;
+    let module = last.strip_prefix("ModuleNotFoundError: No module named '")?;
+    let module = shortened(module.split('\'').next()?);
+    let here = match (named, others) {
+        (Some((skill, names)), _) if !names.is_empty() => {
+            format!(
+                "Runs of skill \"{skill}\" have these Python packages: {}.",
+                packages_line(names)
+            )
+        }
+        (None, [skill, ..]) => format!("Packages come with a skill: name it in the call, for example \"{skill}\"."),
+        _ => String::new(),
+    };
+    let gap = if here.is_empty() { "" } else { " " };
+    Some(format!(
+        "Module \"{module}\" is not here, and nothing can be installed at run time.{gap}{here}"
+    ))
+}
+
+/// Cuts a text to [`MAX_RESULT_BYTES`]: about 24 KiB of its head, 8 KiB of its tail, and a line between them with the
+/// number of bytes that are left out.
 pub fn cut(text: &str) -> String {
     if text.len() <= MAX_RESULT_BYTES {
         return text.to_owned();

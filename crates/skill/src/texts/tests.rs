@@ -47,7 +47,7 @@ fn the_generic_tools_are_declared_like_this() {
             run_skill_tool_description(LOAD_SKILL),
             run_skill_tool_schema(),
         ),
-        declared(RUN_CODE, run_code_description(), run_code_schema(Node::Absent)),
+        declared(RUN_CODE, run_code_description(&[]), run_code_schema(Node::Absent)),
         declared(LITELLM_CODE_TOOL, litellm_code_description(), litellm_code_schema()),
     ];
     insta::assert_snapshot!(all.join("\n\n"), @r#"
@@ -261,4 +261,53 @@ fn file_lists_are_bounded() {
         "{line}"
     );
     assert_eq!(files_line("pdf", std::iter::empty()), "");
+}
+
+#[test]
+fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
+    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let (chart, many) = (names(&["matplotlib", "numpy"]), vec!["p".to_owned(); 41]);
+    let described = run_code_description(&[("chart", &chart), ("other", &many)]);
+    let added = described.strip_prefix(&run_code_description(&[])).unwrap();
+    let forty = vec!["p"; 40].join(", ");
+    assert_eq!(
+        added,
+        format!(
+            " Python packages besides the standard library, for runs that name the skill: chart: matplotlib, numpy; \
+             other: {forty} and 1 more."
+        )
+    );
+    let trace = |module: &str| {
+        format!("Traceback (most recent call last):\n  File \"x\"\nModuleNotFoundError: No module named '{module}'\n")
+    };
+    let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
+    for (stderr, named, others, told) in [
+        (
+            trace("scipy"),
+            Some(("chart", chart.as_slice())),
+            &[][..],
+            Some(format!(
+                "{scipy} Runs of skill \"chart\" have these Python packages: matplotlib, numpy."
+            )),
+        ),
+        (
+            trace("scipy"),
+            None,
+            &["chart", "other"],
+            Some(format!(
+                "{scipy} Packages come with a skill: name it in the call, for example \"chart\"."
+            )),
+        ),
+        (trace("scipy"), Some(("plain", &[])), &[], Some(scipy.to_owned())),
+        (trace("scipy"), None, &[], Some(scipy.to_owned())),
+        (
+            "ModuleNotFoundError: No module named 'x'\nfine".to_owned(),
+            Some(("chart", &chart)),
+            &[],
+            None,
+        ),
+        (String::new(), None, &[], None),
+    ] {
+        assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::array::Array;
 use super::sorter::Sorter;
 use super::values::{
     BodyKind, Call, CallOutcome, ClientHead, EndKind, Entry, Failure, GeneratedFile, In, Out, Settings, Summary,
@@ -35,7 +36,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Waiting before a retry when upstream does not say how long.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// Where the loop stands.
+/// The state of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing has happened, or the answer to `Lookup` is awaited.
@@ -64,6 +65,7 @@ struct Pending {
 ///
 /// When it says [`Out::Send`], an older upstream exchange is of no use any more: its bytes must not be fed.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 pub struct Drive {
     request: Request,
     injection: Injection,
@@ -79,7 +81,8 @@ pub struct Drive {
     round: u32,
     retries: u32,
     skill_rounds: u32,
-    /// Rounds come as streams; told by the first answer.
+    array: Array,
+    /// Rounds come as streams; decided by the first answer.
     stream: Option<bool>,
     decoder: SseDecoder,
     buffer: BytesMut,
@@ -91,6 +94,9 @@ pub struct Drive {
     files: Vec<GeneratedFile>,
     calls_run: u32,
     last_input: Duration,
+    /// A refusal may name a call of ours whose record is lost: nothing was put back into this request, and it was not
+    /// answered before.
+    may_answer_lost: bool,
     /// Since when the client sees nothing although something happens, and how many signs of life it got.
     quiet: Option<(Duration, u32)>,
 }
@@ -119,6 +125,7 @@ impl Drive {
         let options = CodecOptions {
             container: settings.container.clone(),
             litellm: settings.litellm,
+            run_tool: settings.run_tool.clone().filter(|_| settings.native),
         };
         let codec = dialect(request.format()).codec(&request, options);
         let transparent =
@@ -138,6 +145,7 @@ impl Drive {
             round: 0,
             retries: 0,
             skill_rounds: 0,
+            array: Array::default(),
             stream: None,
             decoder: SseDecoder::new(),
             buffer: BytesMut::new(),
@@ -148,6 +156,7 @@ impl Drive {
             files: Vec::new(),
             calls_run: 0,
             last_input: Duration::ZERO,
+            may_answer_lost: false,
             quiet: None,
         })
     }
@@ -157,7 +166,7 @@ impl Drive {
         &self.request
     }
 
-    /// The id of the response that the client sees; empty before round 1's answer has told it.
+    /// The id of the response that the client sees; empty until round 1's answer has one.
     pub fn response_id(&self) -> &str {
         self.codec.response_id()
     }
@@ -167,7 +176,12 @@ impl Drive {
         self.state == State::Done
     }
 
-    /// The first wishes: [`Out::Lookup`] or the first [`Out::Send`].
+    /// True if good answers are read and understood; false if they are passed on as they come.
+    pub const fn reads(&self) -> bool {
+        !self.transparent
+    }
+
+    /// The first actions: [`Out::Lookup`] or the first [`Out::Send`].
     pub fn start(&mut self, now: Duration, out: &mut Vec<Out>) {
         if self.settings.lookup {
             out.push(Out::Lookup);
@@ -179,8 +193,17 @@ impl Drive {
     /// Takes in what happened at `now` (since the request began) and appends what is to be done. What does not fit the
     /// state is ignored.
     pub fn feed(&mut self, input: In, now: Duration, out: &mut Vec<Out>) {
+        let from = out.len();
+        self.take(input, now, out);
+        if self.settings.array {
+            self.array.rewrite(out, from);
+        }
+    }
+
+    fn take(&mut self, input: In, now: Duration, out: &mut Vec<Out>) {
         match (self.state, input) {
             (State::Start, In::Expanded(edits)) => {
+                self.may_answer_lost = edits.is_empty() && !self.transparent && self.goes_on();
                 self.body = self.request.apply(&self.injection, edits);
                 self.send(Duration::ZERO, now, out);
             }
@@ -223,7 +246,7 @@ impl Drive {
                 let room = MAX_ERROR.saturating_sub(self.buffer.len()).min(bytes.len());
                 self.buffer.extend_from_slice(&bytes[..room]);
             }
-            (State::Failing { status }, In::End | In::Failed(Failure::Broken)) => self.pass_late_error(status, out),
+            (State::Failing { status }, In::End | In::Failed(Failure::Broken)) => self.failed(status, now, out),
             (State::Running, In::Result(outcome)) => self.result(outcome, now, out),
             (State::Done, _) => {}
             (_, In::Refused(fault)) => self.fault(&fault, out),
@@ -242,6 +265,12 @@ impl Drive {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// True if the request goes on from a state that the upstream keeps.
+    fn goes_on(&self) -> bool {
+        let keys = ["previous_response_id", "conversation"];
+        self.request.format() == Format::Responses && keys.iter().any(|key| self.request.present(key).is_some())
     }
 
     fn keep_alive_due(&self) -> Option<Duration> {

@@ -4,7 +4,7 @@ use crate::format::{Codec, Decoded, Part, UnitKind};
 
 /// What is known of one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum Visibility {
     /// The client sees it.
     Show,
     /// It is ours.
@@ -19,7 +19,7 @@ enum Verdict {
 struct Unit {
     id: u32,
     kind: UnitKind,
-    verdict: Verdict,
+    visibility: Visibility,
 }
 
 /// Sorts the parts of one turn.
@@ -88,6 +88,13 @@ impl Sorter {
                 }
             }
         }
+        // In a body a unit that waits for the next one stands in the same frame.
+        for at in 0..frame.parts.len() {
+            if let (true, Some(id)) = (waits[at], unit_of(&frame.parts[at])) {
+                waits[at] = false;
+                self.mark(id, at, &mut shown, &mut waits);
+            }
+        }
         if shown.contains(&true) {
             codec.show(&frame, &shown, out);
         }
@@ -98,10 +105,10 @@ impl Sorter {
     }
 
     fn mark(&mut self, id: u32, at: usize, shown: &mut [bool], waits: &mut [bool]) {
-        match self.unit(id).map(|unit| unit.verdict) {
-            Some(Verdict::Show) | None => shown[at] = true,
-            Some(Verdict::Hide) => self.hides = true,
-            Some(Verdict::Undecided | Verdict::Waits) => waits[at] = true,
+        match self.unit(id).map(|unit| unit.visibility) {
+            Some(Visibility::Show) | None => shown[at] = true,
+            Some(Visibility::Hide) => self.hides = true,
+            Some(Visibility::Undecided | Visibility::Waits) => waits[at] = true,
         }
     }
 
@@ -110,29 +117,29 @@ impl Sorter {
     }
 
     fn open(&mut self, id: u32, kind: UnitKind, codec: &mut dyn Codec, out: &mut Vec<u8>) {
-        let verdict = match kind {
-            UnitKind::Text if self.structured => Verdict::Waits,
-            UnitKind::Text | UnitKind::Live => Verdict::Show,
-            UnitKind::Paired => Verdict::Waits,
+        let visibility = match kind {
+            UnitKind::Text if self.structured => Visibility::Waits,
+            UnitKind::Text | UnitKind::Live => Visibility::Show,
+            UnitKind::Paired => Visibility::Waits,
             UnitKind::Call => self.decide(id, codec),
         };
         if kind != UnitKind::Paired {
-            self.settle_pairs(verdict, codec, out);
+            self.settle_pairs(visibility, codec, out);
         }
-        self.units.push(Unit { id, kind, verdict });
+        self.units.push(Unit { id, kind, visibility });
     }
 
-    /// Ours or the client's, as soon as the name tells.
-    fn decide(&self, id: u32, codec: &dyn Codec) -> Verdict {
+    /// Ours or the client's, decided as soon as the name is complete.
+    fn decide(&self, id: u32, codec: &dyn Codec) -> Visibility {
         let Some(call) = codec.call(id) else {
-            return Verdict::Show;
+            return Visibility::Show;
         };
         if self.own_tools.iter().any(|name| name == call.name) {
-            Verdict::Hide
+            Visibility::Hide
         } else if !call.named && self.own_tools.iter().any(|name| name.starts_with(call.name)) {
-            Verdict::Undecided
+            Visibility::Undecided
         } else {
-            Verdict::Show
+            Visibility::Show
         }
     }
 
@@ -140,34 +147,34 @@ impl Sorter {
         let Some(at) = self
             .units
             .iter()
-            .rposition(|unit| unit.id == id && unit.verdict == Verdict::Undecided)
+            .rposition(|unit| unit.id == id && unit.visibility == Visibility::Undecided)
         else {
             return;
         };
-        let verdict = self.decide(id, codec);
-        if verdict == Verdict::Undecided {
+        let visibility = self.decide(id, codec);
+        if visibility == Visibility::Undecided {
             return;
         }
-        self.units[at].verdict = verdict;
-        self.settle_pairs(verdict, codec, out);
-        self.settle(id, verdict, codec, out);
+        self.units[at].visibility = visibility;
+        self.settle_pairs(visibility, codec, out);
+        self.settle(id, visibility, codec, out);
     }
 
     /// Units that waited for the next one share its fate.
-    fn settle_pairs(&mut self, verdict: Verdict, codec: &mut dyn Codec, out: &mut Vec<u8>) {
-        if !matches!(verdict, Verdict::Show | Verdict::Hide) {
+    fn settle_pairs(&mut self, visibility: Visibility, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        if !matches!(visibility, Visibility::Show | Visibility::Hide) {
             return;
         }
         for at in 0..self.units.len() {
-            if self.units[at].kind == UnitKind::Paired && self.units[at].verdict == Verdict::Waits {
-                self.units[at].verdict = verdict;
-                self.settle(self.units[at].id, verdict, codec, out);
+            if self.units[at].kind == UnitKind::Paired && self.units[at].visibility == Visibility::Waits {
+                self.units[at].visibility = visibility;
+                self.settle(self.units[at].id, visibility, codec, out);
             }
         }
     }
 
     /// Sends or drops what waited of one unit.
-    fn settle(&mut self, id: u32, verdict: Verdict, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+    fn settle(&mut self, id: u32, visibility: Visibility, codec: &mut dyn Codec, out: &mut Vec<u8>) {
         let mut shown = Vec::new();
         for (frame, waits) in &mut self.held {
             let of_unit = |part: &Part| matches!(part, Part::Unit { id: own, .. } | Part::UnitBytes { id: own } | Part::UnitEnd { id: own } if *own == id);
@@ -183,7 +190,7 @@ impl Sorter {
             for (waits, released) in waits.iter_mut().zip(&released) {
                 *waits &= !released;
             }
-            if verdict == Verdict::Show {
+            if visibility == Visibility::Show {
                 shown.push((frame.clone(), released));
             } else {
                 self.hides = true;
@@ -205,41 +212,49 @@ impl Sorter {
         let ids: Vec<u32> = self
             .units
             .iter()
-            .filter(|unit| unit.verdict == Verdict::Undecided)
+            .filter(|unit| unit.visibility == Visibility::Undecided)
             .map(|unit| unit.id)
             .collect();
         for id in ids {
             self.decide_again(id, codec, out);
         }
-        self.settle_pairs(Verdict::Show, codec, out);
+        self.settle_pairs(Visibility::Show, codec, out);
     }
 
     /// Sends or drops the text that waited for the turn's end.
     pub(super) fn settle_text(&mut self, show: bool, codec: &mut dyn Codec, out: &mut Vec<u8>) {
-        let verdict = if show { Verdict::Show } else { Verdict::Hide };
+        let visibility = if show { Visibility::Show } else { Visibility::Hide };
         for at in 0..self.units.len() {
-            if self.units[at].verdict == Verdict::Waits {
-                self.units[at].verdict = verdict;
-                self.settle(self.units[at].id, verdict, codec, out);
+            if self.units[at].visibility == Visibility::Waits {
+                self.units[at].visibility = visibility;
+                self.settle(self.units[at].id, visibility, codec, out);
             }
         }
     }
 
     /// Calls of ours, in order.
     pub(super) fn own_calls(&self) -> Vec<u32> {
-        self.calls(Verdict::Hide)
+        self.calls(Visibility::Hide)
     }
 
     /// Calls of the client, in order.
     pub(super) fn client_calls(&self) -> Vec<u32> {
-        self.calls(Verdict::Show)
+        self.calls(Visibility::Show)
     }
 
-    fn calls(&self, verdict: Verdict) -> Vec<u32> {
+    fn calls(&self, visibility: Visibility) -> Vec<u32> {
         self.units
             .iter()
-            .filter(|unit| unit.kind == UnitKind::Call && unit.verdict == verdict)
+            .filter(|unit| unit.kind == UnitKind::Call && unit.visibility == visibility)
             .map(|unit| unit.id)
             .collect()
+    }
+}
+
+/// The unit that a part belongs to.
+const fn unit_of(part: &Part) -> Option<u32> {
+    match part {
+        Part::Unit { id, .. } | Part::UnitBytes { id } | Part::UnitEnd { id } => Some(*id),
+        _ => None,
     }
 }

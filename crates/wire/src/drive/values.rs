@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::fault::Fault;
 use crate::json::Edits;
 
-/// What the caller tells the loop.
+/// Inputs of the loop.
 #[derive(Debug)]
 pub enum In {
     /// The answer to [`Out::Lookup`]: changes inside the conversation (hidden turns put back, ours of the native form
@@ -33,7 +33,7 @@ pub enum In {
     Result(CallOutcome),
     /// Time has passed: keep-alives, silence, deadline. See [`super::Drive::wake`].
     Tick,
-    /// The caller cannot go on: the client gets this error, in whatever state the loop is.
+    /// The caller cannot continue: the client gets this error, in any state of the loop.
     Refused(Fault),
 }
 
@@ -121,8 +121,8 @@ pub struct CallOutcome {
     pub text: String,
     /// True for a failure.
     pub is_error: bool,
-    /// Stored instead of the text in [`Record`]s, so that a load result is made anew from the skill (the caller's own
-    /// notation, as in `{"skill":…,"digest":…}`).
+    /// Stored instead of the text in [`Record`]s, so that a load result is rendered again from the skill (the caller's
+    /// own notation, as in `{"skill":…,"digest":…}`).
     pub reference: Option<String>,
     /// How the run is shown in the native form; without it `text` is shown as its output.
     pub native: Option<NativeRun>,
@@ -139,6 +139,8 @@ pub struct NativeRun {
     pub stderr: String,
     /// Exit code.
     pub return_code: i32,
+    /// True if the time limit ended it.
+    pub timed_out: bool,
     /// Ids under which the files can be fetched.
     pub file_ids: Vec<String>,
 }
@@ -171,6 +173,8 @@ pub struct CallResult {
     pub reference: Option<String>,
     /// See [`CallOutcome::native`].
     pub native: Option<NativeRun>,
+    /// See [`CallOutcome::files`].
+    pub files: Vec<GeneratedFile>,
 }
 
 /// The head of the answer to the client.
@@ -197,8 +201,8 @@ pub enum BodyKind {
     Json,
 }
 
-/// A loop to remember: what the client has not seen of it. Its place in the history is told by
-/// [`Record::visible`] and [`Record::client_calls`]; `history` makes the keys.
+/// A loop to remember: the part of it that the client has not seen. [`Record::visible`] and [`Record::client_calls`]
+/// give its place in the history; `history` makes the keys.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     /// The raw upstream messages of the whole loop, in order.
@@ -209,6 +213,9 @@ pub struct Record {
     pub client_calls: Vec<String>,
     /// The id of the response that the client sees.
     pub response_id: String,
+    /// The id under which the upstream keeps the state after the last round, if a client may go on from it by id
+    /// (Responses); else empty.
+    pub state: String,
     /// True if the calls of the last entry were refused at the limit of rounds and the answer can be resumed.
     pub paused: bool,
 }
@@ -255,10 +262,11 @@ pub enum EndKind {
 
 /// Numbers and texts that the caller chooses.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent choices of the caller")]
 pub struct Settings {
     /// Most rounds of skill calls in one request; default 10.
     pub max_rounds: u32,
-    /// Most calls of one turn that are run; default 32. The model is told about the rest.
+    /// Most calls of one turn that are run; default 32. The others get an answer that says so.
     pub max_calls: usize,
     /// The result of a call beyond that.
     pub calls_text: String,
@@ -268,14 +276,20 @@ pub struct Settings {
     pub last_note: String,
     /// The result of a call that was not run because the limit was reached.
     pub limit_text: String,
-    /// Show our calls as the vendor's server tools (Messages, if the client asked for code execution).
+    /// The result of a call of ours that a conversation which the upstream keeps left open and whose record is lost.
+    pub lost_text: String,
+    /// Show our calls as the vendor's server tools (if the client asked for code execution).
     pub native: bool,
+    /// The tool whose runs are shown in the native form, in formats where nothing else of ours is (Responses, Gemini).
+    pub run_tool: Option<String>,
     /// The response's `container` member as JSON, if it is ours to give.
     pub container: Option<String>,
     /// Give generated files as `_litellm_generated_files`.
     pub litellm: bool,
-    /// Ask for hidden turns ([`Out::Lookup`]); if false the loop goes on at once.
+    /// Ask for hidden turns ([`Out::Lookup`]); if false the loop starts at once.
     pub lookup: bool,
+    /// The client reads a stream as one JSON array (Gemini without `alt=sse`), while the upstream is asked for events.
+    pub array: bool,
 }
 
 impl Default for Settings {
@@ -287,10 +301,13 @@ impl Default for Settings {
             deadline: Duration::from_mins(9),
             last_note: String::new(),
             limit_text: "limit reached".to_owned(),
+            lost_text: "result no longer available".to_owned(),
             native: false,
+            run_tool: None,
             container: None,
             litellm: false,
             lookup: false,
+            array: false,
         }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) fn request(format: Format, body: &str) -> Request {
         kind: Kind::Generate,
         model: Some("m".to_owned()),
         stream: true,
+        vertex: false,
     };
     Request::parse(route, Bytes::from(body.to_owned())).unwrap()
 }

@@ -1,15 +1,15 @@
 //! The wire formats. A format is a [`Dialect`] (requests, errors) and a [`Codec`] (one response being rewritten).
 //!
-//! The loop (`drive`) knows none of them: it sees [`Part`]s and decides which are shown.
+//! The loop (`drive`) is independent of them: it sees [`Part`]s and decides which are shown.
 
 mod chat;
 mod container;
 #[cfg(test)]
 mod fixture;
-mod gemini;
+pub(crate) mod gemini;
 mod messages;
 mod openai_error;
-mod responses;
+pub(crate) mod responses;
 pub(crate) mod splice;
 
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use crate::drive::{CallResult, GeneratedFile};
 use crate::fault::Fault;
 use crate::frame::SseEvent;
-use crate::json::{Edits, Span};
+use crate::json::Edits;
 use crate::request::{Attachment, Injection, MessageText, Request, View};
 use crate::route::Format;
 
@@ -28,7 +28,6 @@ pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
     match format {
         Format::Chat => &chat::Chat,
         Format::Messages => &messages::Messages,
-        // The gateway does not route these two yet; their errors are told in their own shape already.
         Format::Responses => &responses::Responses,
         Format::Gemini => &gemini::Gemini,
     }
@@ -51,14 +50,26 @@ pub(crate) trait RequestDialect {
     fn conversation_key(&self) -> &'static str;
     /// Adds the edits of an injection.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits);
-    /// Replaces a forced tool choice of a body that goes upstream by the free one.
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8>;
+    /// Replaces a forced tool choice of a body that goes upstream by the free one; `None` if there is no choice in it.
+    fn relax(&self, body: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// Answers, and what goes back upstream for them.
 pub(crate) trait AnswerDialect {
-    /// The results of calls as conversation elements: what stands behind the assistant's turn.
+    /// The results of calls as conversation elements that follow the assistant's turn.
     fn results(&self, results: &[CallResult]) -> Vec<Bytes>;
+    /// The body of the next round: the one of this round, with the turn and the results at its end.
+    fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes;
+    /// A body whose refusal names a call that is open in a conversation that the upstream keeps, with this text as its
+    /// result; `None` if that is not what the refusal says, or the request is in no such conversation.
+    fn answer_open(&self, _body: &[u8], _refusal: &[u8], _text: &str) -> Option<Vec<u8>> {
+        None
+    }
+    /// The error for a body that goes on from a response by its id, if the refusal names a call that is open in that
+    /// response: the results of its loop are not known here. `None` if that is not what the refusal says.
+    fn lost_state(&self, _body: &[u8], _refusal: &[u8]) -> Option<Fault> {
+        None
+    }
     /// A new response of this request.
     fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec>;
     /// A whole error body.
@@ -71,16 +82,18 @@ pub(crate) trait AnswerDialect {
     fn keep_alive(&self) -> &'static [u8];
 }
 
-/// What a codec must know from the start.
+/// What a codec needs from the start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CodecOptions {
     /// The member `container` of the response, as JSON, if it is ours to give.
     pub container: Option<String>,
     /// Generated files go into `_litellm_generated_files`.
     pub litellm: bool,
+    /// The tool whose runs are shown in the native form, where only runs are (Responses, Gemini).
+    pub run_tool: Option<String>,
 }
 
-/// One piece of a frame, as far as the loop needs to know it. The codec knows where it stands.
+/// One piece of a frame, as far as the loop needs it. The codec has its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The round's start. Rendered for round 1 only.
@@ -122,7 +135,7 @@ pub(crate) enum Part {
 pub(crate) enum UnitKind {
     /// Answer text: held if the client asked for structured output.
     Text,
-    /// A function call; [`Codec::call`] tells more.
+    /// A function call; [`Codec::call`] has the details.
     Call,
     /// Held until the next unit opens, then shown or hidden with it (Responses `reasoning`).
     Paired,
@@ -213,6 +226,8 @@ pub(crate) trait Codec: Debug + Send {
     fn visible(&self) -> Vec<Bytes>;
     /// The id of the response that the client sees.
     fn response_id(&self) -> &str;
+    /// The id under which the upstream keeps the state after the running round, if a client may go on from it by id.
+    fn state_id(&self) -> &str;
     /// Ids of the client's calls that were shown.
     fn shown_calls(&self) -> &[String];
     /// The summed usage object as JSON, for metrics.

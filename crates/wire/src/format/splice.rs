@@ -63,7 +63,7 @@ pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tool
     let src = request.raw();
     match request.value("tools") {
         Some(span) if json::kind(src, span) == Some(Kind::Array) => {
-            // Behind the last element; white space before the end belongs to nobody.
+            // After the last element; white space before the end belongs to no element.
             let inner = src[span.start + 1..span.end - 1].trim_ascii_end();
             let end = span.start + 1 + inner.len();
             if !inner.is_empty() {
@@ -85,6 +85,23 @@ pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tool
     }
 }
 
+/// As [`add_tools`], with some of the client's taken out: `keep` gives what stays of each.
+pub(crate) fn exchange_tools(
+    request: &Request,
+    edits: &mut Edits,
+    anchor: &str,
+    tools: &Bytes,
+    keep: impl Fn(Span) -> Option<Vec<u8>>,
+) {
+    let list = request.present("tools");
+    let Some((span, own)) = list.and_then(|span| Some((span, json::elements(request.raw(), span).ok()?))) else {
+        return add_tools(request, edits, anchor, tools.clone());
+    };
+    let ours = (!tools.is_empty()).then(|| tools.to_vec());
+    let all: Vec<Vec<u8>> = own.into_iter().filter_map(keep).chain(ours).collect();
+    edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
+}
+
 /// Adds a top-level member in pieces directly before `anchor` (or at the start of the body if that is absent).
 pub(crate) fn add_parts<const N: usize>(request: &Request, edits: &mut Edits, anchor: &str, parts: [Bytes; N]) {
     let place = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
@@ -101,11 +118,15 @@ pub(crate) fn add_parts<const N: usize>(request: &Request, edits: &mut Edits, an
     }
 }
 
+/// The value of a top-level member of a body.
+pub(crate) fn top_value(body: &[u8], key: &str) -> Option<Span> {
+    let top = json::object(body).ok()?;
+    json::member(body, &top, key).map(|member| member.value)
+}
+
 /// A body whose top-level list `key` has more elements at its end; everything before that end stays equal.
 pub(crate) fn grow(body: &Bytes, key: &str, elements: &[Bytes]) -> Bytes {
-    let list = json::object(body)
-        .ok()
-        .and_then(|top| json::member(body, &top, key).map(|member| member.value));
+    let list = top_value(body, key);
     let Some(list) = list.filter(|span| json::kind(body, *span) == Some(Kind::Array)) else {
         return body.clone();
     };
@@ -133,7 +154,7 @@ pub(crate) fn user_parts(request: &Request) -> impl Iterator<Item = Span> {
     lists.flatten()
 }
 
-/// The choice of a tool by its name, which stands at `path`; any tool if there is none.
+/// The choice of a tool by its name, which is at `path`; any tool if there is none.
 pub(crate) fn named_tool(src: &[u8], choice: Span, path: &[&str]) -> ToolChoice {
     json::path(src, choice, path)
         .and_then(|name| json::text(src, name))

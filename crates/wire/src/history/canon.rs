@@ -8,62 +8,16 @@
 //! Each format feeds its messages into a `Canon`, field by field; the chain `h_i = SHA-256(h_{i-1},
 //! canon(m_i))` is then the same code for all.
 
-use std::fmt;
-
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::scan::Turn;
-use crate::route::Format;
+use super::turn::{Link, Speaker};
 
 /// Ends a text. Never part of UTF-8, so no text can imitate the end of another.
 const END: u8 = 0xff;
 
-/// One link of the chain, or the canonical form of one message: a SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Link([u8; 32]);
-
-impl Link {
-    /// The 32 bytes.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// The link before any message, different for each format.
-    pub(crate) fn origin(format: Format) -> Self {
-        Self(Sha256::digest([b'h', super::tag(format)]).into())
-    }
-
-    /// The next link: this one and the canonical form of the next turn. A system turn is not in the chain.
-    #[must_use]
-    pub(crate) fn then(self, turn: &Turn) -> Self {
-        let Some(canon) = turn.canon else { return self };
-        let mut hash = Sha256::new();
-        hash.update(self.0);
-        hash.update(canon.0);
-        Self(hash.finalize().into())
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Link({:02x}{:02x}..)", self.0[0], self.0[1])
-    }
-}
-
-/// Who speaks, as far as the chain tells them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaker {
-    /// The user.
-    User,
-    /// The model, and with it the gateway's answers.
-    Assistant,
-    /// A tool result that stands as a message of its own.
-    Tool,
-}
-
-/// Builds the canonical form of one message. The order of calls, results and other blocks counts
-/// within their kind; where they stand between texts does not.
+/// Builds the canonical form of one message. The order of calls, results and other blocks counts within their kind;
+/// their position between texts does not.
 #[derive(Debug, Clone)]
 pub(crate) struct Canon {
     speaker: Speaker,
@@ -86,8 +40,7 @@ impl Canon {
         self.text.push_str(part);
     }
 
-    /// Adds a call. `arguments` is JSON text; what does not parse counts as it stands, and nothing
-    /// counts as `{}`.
+    /// Adds a call. `arguments` is JSON text; invalid JSON counts as written, and an empty text counts as `{}`.
     pub(crate) fn call(&mut self, id: &str, name: &str, arguments: &[u8]) {
         self.rest.update(b"c");
         self.field(id);

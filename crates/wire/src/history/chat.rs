@@ -1,8 +1,9 @@
 //! The turns of a Chat Completions history.
 
-use super::canon::{Canon, Speaker};
+use super::canon::Canon;
 use super::read::{self, Fields};
-use super::scan::Turn;
+use super::turn::Speaker;
+use super::turn::Turn;
 use crate::json::Span;
 
 /// One turn per message.
@@ -56,6 +57,7 @@ fn turn(src: &[u8], index: usize, span: Span) -> Turn {
         speaker,
         canon: Some(canon.finish()),
         calls,
+        kept: None,
     }
 }
 

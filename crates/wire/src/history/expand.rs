@@ -1,33 +1,25 @@
 //! Puts the hidden turns back into a request.
 
-use super::canon::Speaker;
-use super::record::{FileNote, Piece, Record, Segment};
+use super::hit::{Hit, Mode};
+use super::record::{FileNote, Piece, Segment};
 use super::scan::Scan;
-use super::{merge_key, read, repair, shown};
+use super::turn::Speaker;
+use super::{merge_key, read, repair, responses, runs, shown};
 use crate::drive::OpenCall;
+use crate::format::responses::shell;
 use crate::json::{self, Edits, Kind as JsonKind, Span};
 use crate::request::Request;
 use crate::route::{Format, Kind};
 
-/// A record that the store had for a turn of the scan.
-#[derive(Debug, Clone)]
-pub struct Hit {
-    /// [`super::Lookup::turn`].
-    pub turn: usize,
-    /// What was remembered.
-    pub record: Record,
-}
+/// What the tool that runs programs is called in a history where nothing is injected.
+const RUN_TOOL: &str = "run_code";
 
-/// Whether skills take part in this request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode<'a> {
-    /// They do: native blocks of ours become calls of this tool and their results.
-    Injecting {
-        /// Name of the run tool in this request, if it has one; without it the blocks are stripped.
-        run_tool: Option<&'a str>,
-    },
-    /// Injection is off: records are not expanded (pass no hits), and what is ours by its ids is stripped.
-    Off,
+/// The tool that runs programs in this request.
+fn run_tool(mode: Mode<'_>) -> &str {
+    match mode {
+        Mode::Injecting { run_tool: Some(name) } => name,
+        Mode::Injecting { run_tool: None } | Mode::Off => RUN_TOOL,
+    }
 }
 
 /// What an expansion comes to.
@@ -45,13 +37,15 @@ pub struct Expansion {
 /// Replaces each visible turn that has a record by the recorded messages, merges results of ours with the client's, and
 /// repairs what is ours in the turns without a record.
 ///
+/// `runs_here`: the upstream of a Gemini request has no code execution, so every run in the history is one of ours.
+///
 /// `render` gives the text of a load result, or the text that says why there is none; it is called in the order of the
 /// conversation. The result is byte-equal to the earlier upstream request as far as that one reached.
 pub fn expand(
     request: &Request,
     scan: &Scan,
     hits: &[Hit],
-    mode: Mode<'_>,
+    (mode, runs_here): (Mode<'_>, bool),
     render: &mut dyn FnMut(&str) -> String,
 ) -> Expansion {
     let mut writer = Writer {
@@ -64,7 +58,14 @@ pub fn expand(
     let mut files = Vec::new();
     for (index, turn) in scan.turns.iter().enumerate() {
         let first = turn.elements.start;
-        if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
+        if turn.kept.is_some() {
+            if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
+                let open = hit.record.open_results.iter().map(|piece| write(piece, render));
+                let open: Vec<Vec<u8>> = open.collect();
+                responses::go_on(request, &hit.record.state, &open, &mut writer.edits);
+                files.extend(hit.record.files.iter().cloned());
+            }
+        } else if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
             if hit.record.resumes {
                 // They ran after all.
                 writer.open.clear();
@@ -88,6 +89,16 @@ pub fn expand(
             writer.settle(first);
             if request.format() == Format::Messages
                 && let Some(change) = shown::expand(request.raw(), scan.elements[first], mode)
+            {
+                writer.replace(first, turn.elements.end, &change.messages);
+                writer.open = change.open_results;
+            }
+            if request.format() == Format::Responses {
+                writer.runs(turn.elements.clone(), mode);
+            }
+            if request.format() == Format::Gemini
+                && runs_here
+                && let Some(change) = runs::expand(request.raw(), &scan.elements[turn.elements.clone()], run_tool(mode))
             {
                 writer.replace(first, turn.elements.end, &change.messages);
                 writer.open = change.open_results;
@@ -119,7 +130,7 @@ pub fn expand(
     }
 }
 
-/// The hits whose messages fit: results of calls that an earlier answer left open need that answer right before them.
+/// The hits whose messages fit: results of calls that an earlier answer left open must directly follow that answer.
 fn usable(hits: &[Hit]) -> Vec<&Hit> {
     let mut usable: Vec<&Hit> = Vec::with_capacity(hits.len());
     for hit in hits {
@@ -177,6 +188,16 @@ impl Writer<'_> {
                 self.edits.replace(Span::new(first.start, end), joined);
             }
             None => self.edits.replace(Span::new(first.start, last.end), joined),
+        }
+    }
+
+    /// Turns shown runs of ours into calls of the tool that ran them: a provider without a shell knows no others.
+    fn runs(&mut self, elements: std::ops::Range<usize>, mode: Mode<'_>) {
+        let src = self.request.raw();
+        for span in &self.elements[elements] {
+            if let Some(item) = shell::upstream(src, *span, run_tool(mode)) {
+                self.edits.replace(*span, item);
+            }
         }
     }
 

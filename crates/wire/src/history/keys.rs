@@ -1,18 +1,17 @@
 //! Keys under which a record of hidden turns is kept.
 //!
-//! Two keys lead to a record: the ids of the client's calls that the answer ended in, and the chain
-//! over everything the client saw up to the answer. Both are keyed hashes that contain the caller's
-//! credential, so one caller can never reach the record of another, and a store that leaks tells
-//! neither ids nor texts.
+//! Two keys lead to a record: the ids of the client's calls that the answer ended in, and the chain over everything the
+//! client saw up to the answer. Both are keyed hashes that contain the caller's credential, so one caller can never
+//! reach the record of another, and a leaked store reveals neither ids nor texts.
 
 use std::fmt;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::canon::Link;
+use super::turn::Link;
 
-/// Shortest random part of a call id that may serve as a key of its own, in bytes.
+/// Shortest random part of a call id that may serve as a key, in bytes.
 ///
 /// Hosted providers send 9 random bytes or more (`call_` and 24, `toolu_` and 24, bare 9). Compatible
 /// servers that count (`call_0`, `call_1`) would lead two users of one API key to the same record, so
@@ -36,7 +35,7 @@ impl fmt::Debug for HistorySecret {
     }
 }
 
-/// A key of the record store: a keyed hash, without meaning to anyone who lacks the secret.
+/// A key of the record store: a keyed hash, which is meaningless without the secret.
 pub type RecordKey = [u8; 32];
 
 /// One caller of the gateway: the secret together with the credential of the request.
@@ -71,8 +70,8 @@ impl Caller {
         self.finish(b"caller", &[])
     }
 
-    /// The key of a turn that ended in client calls, or `None` where the ids are too guessable to
-    /// stand for a conversation. The order of the ids does not matter.
+    /// The key of a turn that ended in client calls, or `None` where the ids are too guessable to identify a
+    /// conversation. The order of the ids does not matter.
     pub fn calls_key(&self, call_ids: &[String]) -> Option<RecordKey> {
         if call_ids.is_empty() || !call_ids.iter().all(|id| is_random(id)) {
             return None;
@@ -85,6 +84,11 @@ impl Caller {
     /// The key of the turn that ends at a link of the chain.
     pub fn chain_key(&self, link: &Link) -> RecordKey {
         self.finish(b"chain", &[link.as_bytes()])
+    }
+
+    /// The key of a response that a client may go on from by its id.
+    pub fn response_key(&self, id: &str) -> RecordKey {
+        self.finish(b"response", &[id.as_bytes()])
     }
 
     /// The key of all conversations that begin with a link.
@@ -113,7 +117,7 @@ fn feed(mac: &mut Hmac<Sha256>, field: &[u8]) {
     mac.update(field);
 }
 
-/// Tells whether an id has a random part that nobody else's conversation has by chance.
+/// Whether an id has a random part that another conversation cannot have by chance.
 fn is_random(id: &str) -> bool {
     let tail = id.rsplit(['_', '-']).next().unwrap_or(id);
     tail.len() >= MIN_RANDOM_ID_BYTES && !tail.bytes().all(|byte| byte.is_ascii_digit())
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_tells_no_secret() {
+    fn debug_output_has_no_secret() {
         let shown = format!("{:?} {:?}", HistorySecret::new([77; 32]), caller(77, "key"));
         assert!(!shown.contains("77") && !shown.contains("key"), "{shown}");
     }

@@ -1,8 +1,9 @@
 //! The turns of a Messages history.
 
-use super::canon::{Canon, Speaker};
+use super::canon::Canon;
 use super::read::{self, Fields};
-use super::scan::Turn;
+use super::turn::Speaker;
+use super::turn::Turn;
 use crate::json::{self, Kind, Span};
 
 /// One turn per message.
@@ -37,6 +38,7 @@ fn turn(src: &[u8], index: usize, span: Span) -> Turn {
         speaker,
         canon: Some(canon.finish()),
         calls,
+        kept: None,
     }
 }
 

@@ -9,39 +9,47 @@
 //! drive::Record ──▶ keys + seal ──▶ (the gateway's store)
 //! ```
 //!
-//! The store is a soft cache of opaque bytes under 32-byte keys. It holds, for each caller (`Caller::bucket`),
-//! records under one or two keys (`keys`), least recently used out, and answers whether the caller has any
-//! record of a conversation that begins as this one (`opening`): without one, and without calls in the history,
-//! no scan is needed. Losing a record is never an error, since what the client
-//! sent is a valid conversation on its own; `expand` without records repairs only what a provider would
-//! refuse. This module does not look anything up, does not know what a skill is, and runs nothing.
+//! The store is a soft cache of opaque bytes under 32-byte keys. It holds, for each caller (`Caller::bucket`), records
+//! under one or two keys (`keys`), evicts the least recently used, and answers whether the caller has any record of a
+//! conversation with this beginning (`opening`): without one, and without calls in the history, no scan is needed.
+//! Losing a record is never an error, since what the client sent is a valid conversation by itself; `expand` without
+//! records repairs only what a provider would refuse. This module does no look-ups, runs nothing, and is independent of
+//! skills.
 
 mod canon;
 mod chat;
 mod expand;
+mod gemini;
+mod hit;
 mod keys;
 mod messages;
 mod read;
 mod record;
 mod repair;
+mod responses;
+mod runs;
 mod scan;
 mod seal;
 mod shown;
 #[cfg(test)]
 mod tests;
+mod turn;
 
-pub use canon::{Link, Speaker};
-pub use expand::{Expansion, Hit, Mode, expand};
+pub use expand::{Expansion, expand};
+pub use hit::{Hit, Mode};
 pub use keys::{Caller, HistorySecret, RecordKey};
 pub use record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
 pub use repair::may_need_repair;
-pub use scan::{Lookup, Scan, Turn, may_hold_calls, opening, scan};
+pub use runs::may_hold_runs;
+pub use scan::{Lookup, Scan, may_hold_calls, opening, scan};
 pub use seal::{Keys, keys, seal};
-pub use shown::{is_our_container, is_our_use};
+pub use shown::is_our_use;
+pub use turn::Turn;
+pub use turn::{Link, Speaker};
 
 use crate::route::Format;
 
-/// The byte that stands for a format in records and chains.
+/// The byte that identifies a format in records and chains.
 pub(crate) const fn tag(format: Format) -> u8 {
     match format {
         Format::Chat => b'c',

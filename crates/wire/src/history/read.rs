@@ -26,6 +26,11 @@ impl<'a> Fields<'a> {
         (!json::is_null(self.src, value)).then_some(value)
     }
 
+    /// True if there is no member but this one, or none at all.
+    pub(crate) fn is_only(&self, key: &str) -> bool {
+        self.members.iter().all(|member| json::key_is(self.src, member, key))
+    }
+
     /// The text of a string member, empty if there is none.
     pub(crate) fn text(&self, key: &str) -> Cow<'a, str> {
         self.span(key)
@@ -47,6 +52,13 @@ impl<'a> Fields<'a> {
                 members: Vec::new(),
             },
         }
+    }
+
+    /// The text of a string member of an object member.
+    pub(crate) fn text_of(&self, key: &str, inner: &str) -> Cow<'a, str> {
+        self.span(key)
+            .and_then(|span| json::get_text(self.src, span, inner))
+            .unwrap_or_default()
     }
 
     /// The elements of an array member, empty if there is none.

@@ -1,9 +1,9 @@
 //! What is remembered of one answer: the upstream messages that the client did not see.
 //!
-//! A record is a value with a byte form of its own (`encode`, `decode`), so that any store can hold it:
+//! A record is a value with its own byte form (`encode`, `decode`), so that any store can hold it:
 //!
 //! ```text
-//! "KH" version | format | messages | open results | client call ids | open calls | resumes | files
+//! "KH" version | format | messages | open results | client call ids | open calls | resumes | files | state
 //! ```
 //!
 //! Numbers are little-endian `u32`, every field and list has its length before it. Skill texts are not
@@ -19,7 +19,7 @@ use crate::route::Format;
 pub const MAX_RECORD_BYTES: usize = 256 * 1024;
 
 /// First bytes of every encoded record; the last one is the version.
-const MAGIC: [u8; 3] = *b"KH\x02";
+const MAGIC: [u8; 3] = *b"KH\x03";
 
 /// A part of an upstream message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,14 +45,14 @@ pub struct FileNote {
     pub response_id: String,
 }
 
-/// Everything that comes back when the client sends the visible part of an answer again.
+/// Everything that is restored when the client sends the visible part of an answer again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Upstream messages of the whole loop in order, results of ours included. They stand in place of
-    /// the visible assistant message.
+    /// Upstream messages of the whole loop in order, including our results. They replace the visible assistant message.
     pub messages: Vec<Piece>,
     /// Results of ours that belong into the client's next message, before its own results (Messages
-    /// and Gemini, where all results of a turn share one message). Empty in the other formats.
+    /// and Gemini, where all results of a turn share one message). In Responses they stand in `messages` too, and are needed
+    /// alone where the upstream keeps the turn. Empty in Chat.
     pub open_results: Vec<Piece>,
     /// Ids of the calls that the client has to answer.
     pub client_calls: Vec<String>,
@@ -63,6 +63,8 @@ pub struct Record {
     pub resumes: bool,
     /// Files that the answer's runs made.
     pub files: Vec<FileNote>,
+    /// The id under which the upstream keeps the state after the whole answer (Responses), where another was shown.
+    pub state: String,
 }
 
 impl Segment {
@@ -106,6 +108,7 @@ impl Record {
             put(out, &file.sha256);
             put(out, &file.response_id);
         });
+        put(&mut out, &self.state);
         (out.len() <= MAX_RECORD_BYTES).then_some(out)
     }
 
@@ -136,6 +139,7 @@ impl Record {
                     response_id: reader.text()?,
                 })
             })?,
+            state: reader.text()?,
         };
         reader.rest.is_empty().then_some(record)
     }

@@ -1,15 +1,15 @@
-//! Messages: what a provider would refuse in a turn whose hidden part is lost.
+//! Messages: repairs what a provider would refuse in a turn whose hidden part is lost.
 
-use super::canon::Speaker;
-use super::expand::Hit;
+use super::hit::Hit;
 use super::read::Fields;
 use super::scan::Scan;
 use super::shown::is_our_use;
+use super::turn::Speaker;
 use crate::json::{Edits, Span};
 use crate::request::Request;
 use crate::route::Format;
 
-/// What asks the model to go on, where a paused answer came back whose record is gone.
+/// The text that asks the model to continue, where a paused answer is sent back and its record is gone.
 const CONTINUE: &[u8] = br#"{"role":"user","content":"Continue."}"#;
 
 /// Whether [`super::expand`] could change anything in a request without records: a cheap test on bytes that spares most
@@ -22,7 +22,7 @@ pub fn may_need_repair(request: &Request) -> bool {
     if has("thinking") && has("tool_result") {
         return true;
     }
-    // A paused answer comes back as the last message, an assistant's.
+    // A paused answer is sent back as the last message, an assistant's.
     has("assistant")
         && request
             .conversation()
@@ -30,10 +30,10 @@ pub fn may_need_repair(request: &Request) -> bool {
             .is_some_and(|span| Fields::read(request.raw(), *span).text("role") == "assistant")
 }
 
-/// In the open tool turn, thinking of several rounds stands in one visible message. Only the thinking of the round that made the call may stay
-/// there. The last blocks before the call are its own, up to a block that only an earlier round can have made: one that something else than
-/// thinking follows, or a `thinking` block directly before another. An answer has one `thinking` block in a row, beside which `redacted_thinking`
-/// may stand.
+/// In the open tool turn, one visible message has the thinking of several rounds. Only the thinking of the round that
+/// made the call may stay there: the last blocks before the call, back to a block that only an earlier round can have
+/// made. Such a block is followed by something other than thinking, or is a `thinking` block directly before another:
+/// an answer has one `thinking` block in a row, which may have `redacted_thinking` blocks beside it.
 pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[&Hit], edits: &mut Edits) {
     let src = request.raw();
     let mut at = scan.turns.len();
@@ -64,7 +64,8 @@ fn has_results(src: &[u8], element: Span) -> bool {
 /// Indices of the thinking blocks of earlier rounds, ascending.
 fn moved(src: &[u8], blocks: &[Span]) -> Vec<usize> {
     let mut gone = Vec::new();
-    // Thinking since the last call, whether something else stood behind it, and whether its last block is a `thinking` block.
+    // Thinking since the last call, whether other content followed it, and whether its last block is a `thinking`
+    // block.
     let mut run: Vec<usize> = Vec::new();
     let mut interrupted = false;
     let mut spoken = false;
@@ -94,11 +95,11 @@ fn moved(src: &[u8], blocks: &[Span]) -> Vec<usize> {
     gone
 }
 
-/// A paused answer (`pause_turn` at the limit of rounds) that comes back without its record looks like a prefill, and a
-/// provider refuses it or goes on writing the last sentence. It gets a user turn behind it.
+/// A paused answer (`pause_turn` at the limit of rounds) that is sent back without its record looks like a prefill, and
+/// a provider refuses it or continues the last sentence. A user turn is added after it.
 ///
-/// A prefill that a client wrote itself is told apart by its form: an answer comes back as blocks, of which one is
-/// thinking or at least two are text, and its last block is no call and no native result.
+/// A prefill that a client wrote is distinguished by its form: an answer is sent back as blocks, of which one is
+/// thinking or at least two are text, and its last block is neither a call nor a native result.
 pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
     let src = request.raw();
     let (Some(turn), Some(last)) = (scan.turns.last(), scan.elements.last()) else {

@@ -1,44 +1,18 @@
 //! One pass over the visible history: the turns, the chain, and the keys to look up.
 
-use std::ops::Range;
-
-use super::canon::{Link, Speaker};
 use super::keys::{Caller, RecordKey};
-use super::{chat, messages};
+use super::turn::{Kept, Link, Speaker, Turn};
+use super::{chat, gemini, messages, responses};
 use crate::json::Span;
 use crate::request::Request;
 use crate::route::Format;
-
-/// One visible turn: the elements of the conversation array that make it, and what the chain needs of it.
-#[derive(Debug, Clone)]
-pub struct Turn {
-    /// Indices of its elements. More than one only in formats that cut an answer into items or frames.
-    pub elements: Range<usize>,
-    /// Who speaks.
-    pub speaker: Speaker,
-    /// The canonical form; `None` for system turns, which are not in the chain.
-    pub canon: Option<Link>,
-    /// Ids of the calls in an assistant turn, in order.
-    pub calls: Vec<String>,
-}
-
-impl Turn {
-    /// A system message: it has its place in the request and none in the chain.
-    pub(crate) fn system(index: usize) -> Self {
-        Self {
-            elements: index..index + 1,
-            speaker: Speaker::User,
-            canon: None,
-            calls: Vec::new(),
-        }
-    }
-}
 
 /// The visible history of one request.
 #[derive(Debug, Clone)]
 pub struct Scan {
     pub(crate) elements: Vec<Span>,
     pub(crate) turns: Vec<Turn>,
+    opening: Option<Link>,
     end: Link,
     /// The link after each turn.
     links: Vec<Link>,
@@ -49,15 +23,19 @@ pub struct Scan {
 pub struct Lookup {
     /// Index of the turn, for `Hit`.
     pub turn: usize,
-    /// One or two keys: the chain first, since it holds the whole conversation, then the call ids.
+    /// At most two keys: the chain first, since it holds the whole conversation (or the id of the response that the request
+    /// goes on from), then the call ids.
     pub keys: Vec<RecordKey>,
 }
 
-/// Reads the visible history of a request. A conversation that is a bare string or missing has no turns.
+/// Reads the visible history of a request.
 pub fn scan(request: &Request) -> Scan {
     let elements = request.conversation();
     let format = request.format();
-    let turns = turns(format, request.raw(), &elements);
+    let mut turns = turns(format, request.raw(), &elements);
+    if format == Format::Responses {
+        turns.splice(0..0, responses::leading(request));
+    }
     let mut link = Link::origin(format);
     let links = turns.iter().map(|turn| {
         link = link.then(turn);
@@ -67,6 +45,7 @@ pub fn scan(request: &Request) -> Scan {
     Scan {
         elements,
         turns,
+        opening: opening(request),
         links,
         end: link,
     }
@@ -75,21 +54,37 @@ pub fn scan(request: &Request) -> Scan {
 /// The first link of a conversation, which every later link depends on: a caller without a record of a conversation that
 /// begins so has none that the chain could lead to. Costs the first turn, not the whole history. `None`: there is no turn.
 pub fn opening(request: &Request) -> Option<Link> {
-    let (format, src) = (request.format(), request.raw());
-    let first = request.each_element().find_map(|element| {
-        let mut turns = turns(format, src, &[element]);
-        turns.pop().filter(|turn| turn.canon.is_some())
-    });
+    let format = request.format();
+    let leading = (format == Format::Responses).then(|| responses::leading(request));
+    let leading = leading.and_then(|turns| turns.into_iter().next());
+    let first = leading.or_else(|| first_element(request));
     first.map(|turn| Link::origin(format).then(&turn))
 }
 
-/// Whether the history may hold calls, by whose ids a record may be found. True for too many: a text may name them too.
+/// The first element of a conversation that is in the chain, as a turn of its own: where several elements make a turn, the
+/// first of them stands for the beginning.
+fn first_element(request: &Request) -> Option<Turn> {
+    let (format, src) = (request.format(), request.raw());
+    request.each_element().find_map(|element| {
+        let mut turns = turns(format, src, &[element]);
+        turns.pop().filter(|turn| turn.canon.is_some())
+    })
+}
+
+/// Whether the history may hold calls, by whose ids a record may be found. May be true without any: a text may contain
+/// the names too.
 pub fn may_hold_calls(request: &Request) -> bool {
     let names: &[&str] = match request.format() {
         Format::Chat => &["\"tool_calls\"", "\"function_call\""],
         Format::Messages => &["\"tool_use\""],
-        // Their histories are not read yet.
-        Format::Responses | Format::Gemini => &[],
+        Format::Responses => &[
+            "\"function_call\"",
+            "\"custom_tool_call\"",
+            "\"function_call_output\"",
+            "\"custom_tool_call_output\"",
+            "\"previous_response_id\"",
+        ],
+        Format::Gemini => &["\"functionCall\"", "\"function_call\""],
     };
     let has = |name: &&str| memchr::memmem::find(request.raw(), name.as_bytes()).is_some();
     names.iter().any(has)
@@ -100,7 +95,8 @@ pub(crate) fn turns(format: Format, src: &[u8], elements: &[Span]) -> Vec<Turn> 
     match format {
         Format::Chat => chat::turns(src, elements),
         Format::Messages => messages::turns(src, elements),
-        Format::Responses | Format::Gemini => Vec::new(),
+        Format::Responses => responses::turns(src, elements),
+        Format::Gemini => gemini::turns(src, elements),
     }
 }
 
@@ -111,19 +107,21 @@ impl Scan {
         assistants
             .filter(|(_, (turn, _))| turn.speaker == Speaker::Assistant && turn.canon.is_some())
             .map(|(index, (turn, link))| {
-                let keys = std::iter::once(caller.chain_key(link)).chain(caller.calls_key(&turn.calls));
+                let first = match &turn.kept {
+                    None => Some(caller.chain_key(link)),
+                    Some(Kept { response }) => response.as_ref().map(|id| caller.response_key(id)),
+                };
                 Lookup {
                     turn: index,
-                    keys: keys.collect(),
+                    keys: first.into_iter().chain(caller.calls_key(&turn.calls)).collect(),
                 }
             })
             .collect()
     }
 
     /// The first link, as [`opening`] has it for a later request; `None`: there is no turn in the chain.
-    pub(crate) fn opening(&self) -> Option<Link> {
-        let first = self.turns.iter().position(|turn| turn.canon.is_some())?;
-        self.links.get(first).copied()
+    pub(crate) const fn opening(&self) -> Option<Link> {
+        self.opening
     }
 
     /// The link after the last visible turn.

@@ -1,9 +1,9 @@
 //! From a finished loop to the record that is stored, and the keys it is stored under.
 
-use super::canon::Link;
 use super::keys::{Caller, RecordKey};
 use super::record::{FileNote, Piece, Record, Segment};
 use super::scan::{self, Scan};
+use super::turn::Link;
 use super::{merge_key, read};
 use crate::drive::{self, CallResult, Entry, OpenCall};
 use crate::format::dialect;
@@ -13,7 +13,7 @@ use crate::route::Format;
 /// Where a record is put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// One or two: the record is found under each.
+    /// At most three: the record is found under each.
     pub keys: Vec<RecordKey>,
     /// That of the conversation's beginning, shared by all of its records ([`super::opening`]).
     pub opening: RecordKey,
@@ -37,10 +37,12 @@ pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Rec
     // Where the client said nothing, the answer is the first turn of the next request.
     let first = || turns.first().map(|turn| Link::origin(format).then(turn));
     let opening = request.opening().or_else(first).unwrap_or(link);
+    // An answer that reads as several turns cannot be put back in place of one (Responses, outputs of hosted tools).
+    let chain = (turns.len() <= 1).then(|| caller.chain_key(&link));
+    let response = (!answer.state.is_empty()).then(|| caller.response_key(&answer.response_id));
+    let keys = chain.into_iter().chain(caller.calls_key(&answer.client_calls));
     Keys {
-        keys: std::iter::once(caller.chain_key(&link))
-            .chain(caller.calls_key(&answer.client_calls))
-            .collect(),
+        keys: keys.chain(response).collect(),
         opening: caller.opening_key(&opening),
     }
 }
@@ -59,6 +61,7 @@ pub fn seal(
         client_calls: answer.client_calls.clone(),
         resumes: matches!(answer.entries.first(), Some(Entry::Results(_))),
         files,
+        state: answer.state.clone(),
         ..Record::default()
     };
     for (index, entry) in answer.entries.iter().enumerate() {
@@ -76,10 +79,15 @@ pub fn seal(
                 let open = paused || (last && !answer.client_calls.is_empty());
                 for element in dialect(format).results(results) {
                     let element = String::from_utf8_lossy(&element);
-                    match merge_key(format).filter(|_| open) {
-                        Some(key) => record.open_results.extend(blocks(&element, key, results, render)),
-                        None => record.messages.push(cut_all(&element, results, render)),
+                    if let Some(key) = merge_key(format).filter(|_| open) {
+                        record.open_results.extend(blocks(&element, key, results, render));
+                        continue;
                     }
+                    let piece = cut_all(&element, results, render);
+                    if open && format == Format::Responses {
+                        record.open_results.push(piece.clone());
+                    }
+                    record.messages.push(piece);
                 }
             }
         }

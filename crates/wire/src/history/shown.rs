@@ -1,10 +1,10 @@
 //! What is ours in a Messages history by its ids alone: the native blocks of shown mode.
 //!
 //! In shown mode a client sees our runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
-//! They come back with the history and need no record: with skills at work each run of calls and their results becomes
-//! an assistant turn with calls of the run tool and a user turn with their results; without, they are taken out.
+//! They are sent back with the history and need no record: with active skills each run of calls and their results
+//! becomes an assistant turn with calls of the run tool and a user turn with their results; without, they are removed.
 
-use super::expand::Mode;
+use super::hit::Mode;
 use super::read::Fields;
 use crate::json::{self, Span};
 
@@ -12,23 +12,16 @@ use crate::json::{self, Span};
 const OUR_USE: &str = "srvtoolu_knack_";
 /// Prefix of the ids under which the upstream knew those calls.
 const UPSTREAM_USE: &str = "toolu_";
-/// Prefix of our container ids.
-const OUR_CONTAINER: &str = "container_knack_";
 
 /// True for the id of a server tool block that this gateway made.
 pub fn is_our_use(id: &str) -> bool {
     id.starts_with(OUR_USE)
 }
 
-/// True for a container id that this gateway made; it never goes upstream.
-pub fn is_our_container(id: &str) -> bool {
-    id.starts_with(OUR_CONTAINER)
-}
-
 /// An assistant message taken apart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// The messages that stand in its place; none if nothing of the upstream's was in it.
+    /// The messages that replace it; none if it had nothing of the upstream's.
     pub(crate) messages: Vec<Vec<u8>>,
     /// Results that belong into the next user message.
     pub(crate) open_results: Vec<Vec<u8>>,
@@ -142,8 +135,8 @@ fn call(src: &[u8], span: Span, id: &str, run_tool: &str) -> Call {
     Call { name, block }
 }
 
-/// Tool and input of a call from its native input, which begins with a `command` for those who show it: code of the
-/// run tool is repeated in it, and calls of other tools stand in it as `<name> <arguments>`.
+/// Tool and input of a call from its native input, which begins with a `command` for clients that show it: it repeats
+/// the code of the run tool, and has calls of other tools as `<name> <arguments>`.
 fn original(src: &[u8], input: Option<Span>, run_tool: &str) -> (String, Vec<u8>) {
     let raw = input.map(|span| span.of(src)).unwrap_or_default();
     let members = json::object(raw).unwrap_or_default();

@@ -14,6 +14,7 @@ fn request(format: Format, body: &str) -> Request {
         kind: Kind::Generate,
         model: None,
         stream: false,
+        vertex: false,
     };
     Request::parse(route, Bytes::from(body.to_owned())).unwrap()
 }
@@ -33,7 +34,7 @@ fn end(format: Format, messages: &str) -> Link {
 /// The messages after expansion with records at the given turns.
 fn expanded(format: Format, messages: &str, hits: &[Hit], mode: Mode<'_>) -> String {
     let request = request(format, &body(messages));
-    let edits = expand(&request, &scan(&request), hits, mode, &mut |reference| {
+    let edits = expand(&request, &scan(&request), hits, (mode, false), &mut |reference| {
         format!("<{reference}>")
     })
     .edits;
@@ -422,6 +423,7 @@ fn a_record_survives_its_byte_form_in_its_own_format_only() {
             sha256: "00".to_owned(),
             response_id: "x".to_owned(),
         }],
+        state: "resp_2".to_owned(),
     };
     let bytes = record.encode(Format::Chat).unwrap();
     assert_eq!(Record::decode(&bytes, Format::Chat), Some(record));
@@ -437,7 +439,7 @@ fn a_record_survives_its_byte_form_in_its_own_format_only() {
 proptest! {
     #[test]
     fn no_bytes_make_a_record_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), known in any::<bool>()) {
-        let mut all = if known { b"KH\x02m".to_vec() } else { Vec::new() };
+        let mut all = if known { b"KH\x03m".to_vec() } else { Vec::new() };
         all.extend(bytes);
         let _ = Record::decode(&all, Format::Messages);
     }
@@ -447,9 +449,9 @@ proptest! {
         messages in "([\\[{}\\],: ]|\"(role|content|type|text|assistant|user|tool_use|tool_result|thinking|id|srvtoolu_knack_1|server_tool_use)\"|null|1){0,40}",
         off in any::<bool>(),
     ) {
-        for format in [Format::Chat, Format::Messages] {
-            let text = body(&messages);
-            let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+        for (format, key) in [(Format::Chat, "messages"), (Format::Messages, "messages"), (Format::Responses, "input"), (Format::Gemini, "contents")] {
+            let text = body(&messages).replacen("messages", key, 1);
+            let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
             let Ok(request) = Request::parse(route, Bytes::from(text)) else { continue };
             let scan = scan(&request);
             let hits: Vec<Hit> = (0..scan.turns.len())
@@ -457,7 +459,7 @@ proptest! {
                 .map(|turn| Hit { turn, record: Record { messages: vec![raw("1")], open_results: vec![raw("2")], ..Record::default() } })
                 .collect();
             let mode = if off { Mode::Off } else { INJECTING };
-            let edits = expand(&request, &scan, &hits, mode, &mut |_| String::new()).edits;
+            let edits = expand(&request, &scan, &hits, (mode, false), &mut |_| String::new()).edits;
             let out = edits.apply(request.raw());
             prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok(), "{}", String::from_utf8_lossy(&out));
         }

@@ -37,7 +37,7 @@ impl Edits {
     }
 
     /// Removes item `index` of a list of neighbours (members or elements), with one comma. Neighbours that are removed
-    /// too must all be told in one call of [`Edits::remove_items`].
+    /// too must all be passed in one call of [`Edits::remove_items`].
     pub fn remove_item(&mut self, all: &[Span], index: usize) {
         self.remove_items(all, &[index]);
     }
@@ -45,7 +45,7 @@ impl Edits {
     /// Removes items of a list of neighbours (members or elements) together with the commas that they leave. `gone`
     /// holds ascending indices.
     pub fn remove_items(&mut self, all: &[Span], gone: &[usize]) {
-        // A removed item takes the comma before it, unless no kept item stands before: then the one after it.
+        // A removed item takes the comma before it, unless no kept item precedes it: then the one after it.
         let mut kept_before = false;
         for (index, span) in all.iter().enumerate() {
             if !gone.contains(&index) {

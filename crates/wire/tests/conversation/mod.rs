@@ -10,6 +10,8 @@ use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Setting
 use serde_json::Value;
 
 mod client;
+mod gemini;
+mod responses;
 mod upstream;
 
 pub(crate) use client::Client;
@@ -17,10 +19,24 @@ pub(crate) use upstream::Upstream;
 
 const LOADED: &str = "SKILL \"csv\" is loaded.\nUse it.";
 
-/// The elements of `messages` as they stand in a body.
+/// The members that hold a conversation.
+const CONVERSATIONS: [&str; 3] = ["messages", "input", "contents"];
+
+/// What stands before the conversation in a body.
+pub(crate) fn before_messages(body: &str) -> &str {
+    let start = CONVERSATIONS
+        .iter()
+        .find_map(|key| body.find(&format!("\"{key}\":[")))
+        .unwrap();
+    &body[..start]
+}
+
+/// The elements of the conversation as written in a body.
 pub(crate) fn inner_messages(body: &str) -> &str {
     let members = knack_wire::json::object(body.as_bytes()).unwrap();
-    let list = knack_wire::json::member(body.as_bytes(), &members, "messages")
+    let list = CONVERSATIONS
+        .iter()
+        .find_map(|key| knack_wire::json::member(body.as_bytes(), &members, key))
         .unwrap()
         .value;
     &body[list.start + 1..list.end - 1]
@@ -63,6 +79,7 @@ impl Gateway {
             kind: Kind::Generate,
             model: None,
             stream: false,
+            vertex: false,
         };
         let request = Request::parse(route, Bytes::from(body.to_owned())).unwrap();
         let settings = Settings {
@@ -147,7 +164,7 @@ impl Gateway {
                 LOADED.to_owned()
             }
         };
-        let expansion = history::expand(request, &scan, &hits, mode, &mut render);
+        let expansion = history::expand(request, &scan, &hits, (mode, false), &mut render);
         match expansion.open_calls {
             calls if calls.is_empty() => In::Expanded(expansion.edits),
             calls => In::Resumed {

@@ -4,6 +4,8 @@
 use knack_wire::Format;
 use serde_json::{Value, json};
 
+use super::{gemini, responses};
+
 /// One step of a script: `{"text", "think", "calls": [[name, arguments]]}`.
 pub(crate) struct Upstream {
     format: Format,
@@ -24,10 +26,12 @@ impl Upstream {
     pub(crate) fn answer(&mut self, body: &[u8]) -> (bool, Vec<u8>) {
         let text = String::from_utf8(body.to_vec()).unwrap();
         let request: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        let messages = request["messages"].as_array().unwrap();
+        let messages = |key: &str| request[key].as_array().unwrap();
         match self.format {
-            Format::Chat => check_chat(messages),
-            _ => check_messages(messages),
+            Format::Chat => check_chat(messages("messages")),
+            Format::Messages => check_messages(messages("messages")),
+            Format::Responses => responses::check(messages("input")),
+            Format::Gemini => gemini::check(messages("contents")),
         }
         // Ids are unique over the whole conversation, as a provider's are: they come from what was received.
         let seed = format!("{:08x}{}", fnv(body), self.received.len());
@@ -36,7 +40,9 @@ impl Upstream {
         let stream = request["stream"] == true;
         let answer = match self.format {
             Format::Chat => chat_answer(&step, &seed, stream),
-            _ => messages_answer(&step, &seed, stream),
+            Format::Responses => responses::scripted(&step, &seed, stream),
+            Format::Gemini => gemini::scripted(&step, &seed, stream),
+            Format::Messages => messages_answer(&step, &seed, stream),
         };
         (stream, answer.into_bytes())
     }
@@ -116,7 +122,7 @@ fn check_messages(messages: &[Value]) {
     assert_ne!(messages.last().unwrap()["role"], "assistant");
 }
 
-/// Thinking stands in the message of the answer that it came with: signature and call ids name the same answer.
+/// Thinking is in the message of the answer that it came with: signature and call ids name the same answer.
 fn check_thinking(blocks: &[Value], message: &Value) {
     let seen = blocks.iter().filter(|block| block["type"] == "thinking");
     let call = blocks
@@ -135,7 +141,7 @@ fn check_thinking(blocks: &[Value], message: &Value) {
     }
 }
 
-fn calls(step: &Value) -> Vec<(String, Value)> {
+pub(crate) fn calls(step: &Value) -> Vec<(String, Value)> {
     let list = step["calls"].as_array().cloned().unwrap_or_default();
     list.into_iter()
         .map(|call| (call[0].as_str().unwrap().to_owned(), call[1].clone()))

@@ -129,6 +129,7 @@ pub(crate) fn request(format: Format, body: &str) -> Request {
         kind: Kind::Generate,
         model: None,
         stream: false,
+        vertex: false,
     };
     Request::parse(route, Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }

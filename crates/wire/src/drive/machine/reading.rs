@@ -12,7 +12,8 @@ impl Drive {
     pub(super) fn head(&mut self, head: Head, now: Duration, out: &mut Vec<Out>) {
         self.last_input = now;
         let good = (200..300).contains(&head.status);
-        if self.round == 1 && (self.transparent || !good) {
+        let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
+        if self.round == 1 && (self.transparent || !good) && !lost {
             self.state = State::Passing {
                 status: head.status,
                 stream: head.stream && good,
@@ -181,7 +182,7 @@ impl Drive {
         }
     }
 
-    /// A 200 whose body is no answer of the format.
+    /// A 200 whose body is not an answer of the format.
     pub(super) fn pass_strange_body(&mut self, frame: &Decoded, out: &mut Vec<Out>) {
         out.push(Out::ClientHead(ClientHead {
             status: 200,
@@ -191,6 +192,25 @@ impl Drive {
         }));
         out.push(Out::ClientBytes(frame.raw.clone()));
         self.finish_with(EndKind::Upstream(200), out);
+    }
+
+    /// An error answer is complete: it is passed on, unless it names a call that the state which the request goes on from
+    /// left open. In a conversation, which cannot be left, the call is answered once; a response can be left, so the
+    /// client hears what to send instead of its id.
+    pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<Out>) {
+        if std::mem::take(&mut self.may_answer_lost) && self.round == 1 {
+            let dialect = dialect(self.request.format());
+            if let Some(fault) = dialect.lost_state(&self.body, &self.buffer) {
+                return self.fault(&fault, out);
+            }
+            let answered = dialect.answer_open(&self.body, &self.buffer, &self.settings.lost_text);
+            if let Some(body) = answered {
+                self.body = body.into();
+                self.round = 0;
+                return self.send(Duration::ZERO, now, out);
+            }
+        }
+        self.pass_late_error(status, out);
     }
 
     pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<Out>) {

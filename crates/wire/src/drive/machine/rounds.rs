@@ -9,7 +9,6 @@ use crate::drive::values::{
     BodyKind, Call, CallOutcome, CallResult, ClientHead, EndKind, Entry, OpenCall, Out, Record,
 };
 use crate::format::{Ending, dialect, splice};
-use crate::json;
 use crate::request::ToolChoice;
 use crate::route::Format;
 
@@ -162,9 +161,7 @@ impl Drive {
         if self.mixed {
             return self.finish(Ending::ClientCalls, out);
         }
-        let mut elements = turn;
-        elements.extend(dialect.results(&results));
-        self.next_round(&elements, now, out);
+        self.next_round(&turn, &dialect.results(&results), now, out);
     }
 
     /// The results of the calls that ran, with the note of the last allowed round.
@@ -174,7 +171,7 @@ impl Drive {
         let mut results = Vec::with_capacity(self.pending.len());
         for pending in self.pending.drain(..) {
             let Some(outcome) = pending.outcome else { continue };
-            self.files.extend(outcome.files);
+            self.files.extend(outcome.files.iter().cloned());
             let text = if note.is_empty() {
                 outcome.text
             } else {
@@ -188,26 +185,20 @@ impl Drive {
                 is_error: outcome.is_error,
                 reference: outcome.reference,
                 native: outcome.native,
+                files: outcome.files,
             });
         }
         results
     }
 
-    pub(super) fn next_round(&mut self, elements: &[Bytes], now: Duration, out: &mut Vec<Out>) {
+    fn next_round(&mut self, turn: &[Bytes], results: &[Bytes], now: Duration, out: &mut Vec<Out>) {
         let dialect = dialect(self.request.format());
-        self.body = splice::grow(&self.body, dialect.conversation_key(), elements);
-        if self.round == 1 && self.relaxes() {
-            let key = if self.request.format() == Format::Gemini {
-                "toolConfig"
-            } else {
-                "tool_choice"
-            };
-            let choice = json::object(&self.body)
-                .ok()
-                .and_then(|top| json::member(&self.body, &top, key).map(|member| member.value));
-            if let Some(choice) = choice {
-                self.body = dialect.relax(&self.body, choice).into();
-            }
+        self.body = dialect.next_body(&self.body, turn, results);
+        if self.round == 1
+            && self.relaxes()
+            && let Some(relaxed) = dialect.relax(&self.body)
+        {
+            self.body = relaxed.into();
         }
         self.codec.begin_round();
         self.sorter.begin_round();
@@ -219,19 +210,30 @@ impl Drive {
 
     /// A forced choice was met in round 1 if the forced tool was ours, or if only our tools can meet it.
     pub(super) fn relaxes(&self) -> bool {
+        // A tool of the client's that ours stands for.
+        let code_tool = self.view.code_tool.as_ref();
+        let code_tool = code_tool.filter(|_| self.injection.code_tool.is_some());
+        let is_ours = |name: &String| code_tool.is_some_and(|tool| tool.name == *name);
+        let alone = self.view.client_tools.iter().all(is_ours);
         match &self.view.tool_choice {
-            ToolChoice::Required => self.view.client_tools.is_empty(),
+            ToolChoice::Required => alone || code_tool.is_some_and(|tool| tool.forced),
             ToolChoice::Named(name) => {
-                self.view.client_tools.is_empty() || self.injection.tools().iter().any(|tool| tool.name == *name)
+                alone || is_ours(name) || self.injection.tools().iter().any(|tool| tool.name == *name)
             }
             ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed => false,
         }
     }
 
     pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<Out>) {
-        // The native form needs no record, except for what it does not show: calls left open, and their results.
-        let hides =
-            !self.settings.native || ending == Ending::Limit || matches!(self.entries.first(), Some(Entry::Results(_)));
+        // The native form of Messages needs no record, except for what it does not show: calls left open, and their
+        // results, and what a run printed before its time was up.
+        let timed_out = |result: &CallResult| result.native.as_ref().is_some_and(|run| run.timed_out);
+        let cut = |entry: &Entry| matches!(entry, Entry::Results(results) if results.iter().any(timed_out));
+        let hides = !self.settings.native
+            || self.request.format() != Format::Messages
+            || ending == Ending::Limit
+            || self.entries.iter().any(cut)
+            || matches!(self.entries.first(), Some(Entry::Results(_)));
         if !self.entries.is_empty() && hides {
             out.push(Out::Remember(self.record(ending)));
         }
@@ -272,6 +274,7 @@ impl Drive {
             visible: self.codec.visible(),
             client_calls,
             response_id: self.codec.response_id().to_owned(),
+            state: self.codec.state_id().to_owned(),
             paused: ending == Ending::Limit,
         }
     }

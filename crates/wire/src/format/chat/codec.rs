@@ -360,6 +360,10 @@ impl Codec for ChatCodec {
         &self.id
     }
 
+    fn state_id(&self) -> &'static str {
+        ""
+    }
+
     fn shown_calls(&self) -> &[String] {
         &self.shown_ids
     }

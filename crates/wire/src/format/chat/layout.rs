@@ -1,4 +1,4 @@
-//! What stands where in a Chat chunk or body.
+//! The layout of a Chat chunk or body.
 
 use crate::format::{Garbage, Part};
 use crate::json::{self, Kind, Member, Span};
@@ -29,7 +29,7 @@ pub(super) enum Piece {
     Head,
     /// A member of the delta or message, by its index.
     Member(usize),
-    /// An element of `tool_calls`: number of the call in the turn, and where it stands.
+    /// An element of `tool_calls`: number of the call in the turn, and its span.
     Call(usize, Span),
     /// The whole frame.
     Whole,
@@ -66,7 +66,8 @@ impl Layout {
         })
     }
 
-    /// A body whose calls stand at its root, where a choice would have them (docs/design/dialects.md#calls-at-the-root-of-a-body).
+    /// A body whose calls are at its root, where a choice would have them
+    /// (docs/design/dialects.md#calls-at-the-root-of-a-body).
     fn at_root(raw: &[u8], top: &[Member]) -> Option<Choice> {
         let calls = json::member(raw, top, "tool_calls")?;
         let any = !json::elements(raw, calls.value).ok()?.is_empty();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 pub(crate) use layout::Layout;
 
-use super::{AnswerDialect, Codec, CodecOptions, openai_error};
+use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_data;
@@ -29,6 +29,10 @@ impl AnswerDialect for Chat {
             Bytes::from(out)
         };
         results.iter().map(one).collect()
+    }
+
+    fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
+        splice::grow(body, "messages", &[turn, results].concat())
     }
 
     fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec> {

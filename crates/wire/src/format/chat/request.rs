@@ -85,10 +85,10 @@ impl RequestDialect for super::Chat {
         }
     }
 
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+    fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
         let mut edits = Edits::new();
-        edits.replace(choice, "\"auto\"");
-        edits.apply(body)
+        edits.replace(splice::top_value(body, "tool_choice")?, "\"auto\"");
+        Some(edits.apply(body))
     }
 }
 

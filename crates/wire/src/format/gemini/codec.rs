@@ -7,26 +7,13 @@
 use bytes::Bytes;
 
 use super::partial::Assembler;
+use super::run::ShownRuns;
+use super::unit::{Call, Unit};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part, UnitKind};
 use crate::frame::{SseEvent, push_data_crlf};
 use crate::json::{self, Edits, Kind, Span};
 use crate::usage::UsageSum;
-
-/// What a part is.
-#[derive(Debug, Clone)]
-struct Unit {
-    raw: Vec<u8>,
-    call: Option<Call>,
-}
-
-#[derive(Debug, Clone)]
-struct Call {
-    id: String,
-    name: String,
-    arguments: String,
-    signature: Option<Vec<u8>>,
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -44,17 +31,30 @@ pub(crate) struct GeminiCodec {
     round: u32,
     /// The round whose text was shown last.
     text_round: Option<u32>,
-    /// A hidden call's signature that waits for the next shown part of its turn.
-    signature: Option<Vec<u8>>,
+    /// The signature of a hidden call went to a part that is shown.
+    moved: bool,
     visible: Vec<Vec<u8>>,
     shown_calls: Vec<String>,
     /// The round has begun.
     started: bool,
-    /// The frame that ended the turn, or the body: what else stands in it goes out with the end.
+    /// The frame that ended the turn, or the body: its other members go out with the end.
     end: Bytes,
+    /// Shown parts of that frame, which go out with it: a client takes a frame without parts for a broken answer.
+    ending: Vec<Vec<u8>>,
+    runs: ShownRuns,
 }
 
+/// Stands in a frame whose parts are all hidden: a client drops an answer from its history if a frame has none.
+const NOTHING: &[u8] = br#"{"text":""}"#;
+
 impl GeminiCodec {
+    pub(super) fn new(runs: ShownRuns) -> Self {
+        Self {
+            runs,
+            ..Self::default()
+        }
+    }
+
     fn read(&mut self, raw: Bytes) -> Result<Decoded, Garbage> {
         let document = json::document(&raw).map_err(|error| Garbage(error.to_string()))?;
         if json::kind(&raw, document) != Some(Kind::Object) {
@@ -83,24 +83,26 @@ impl GeminiCodec {
         let candidate = json::get(&raw, document, "candidates")
             .and_then(|span| json::elements(&raw, span).ok())
             .and_then(|list| list.first().copied());
-        self.read_parts(&raw, candidate, &mut parts);
+        let has_parts = self.read_parts(&raw, candidate, &mut parts);
         if let Some(usage) = json::get(&raw, document, "usageMetadata") {
             self.usage.report(usage.of(&raw));
             parts.push(Part::Usage);
         }
         let reason = candidate.and_then(|span| json::get(&raw, span, "finishReason"));
         let blocked = json::path(&raw, document, &["promptFeedback", "blockReason"]).is_some();
+        // The stream ends with its body: some models say a reason in every frame, and usage may follow the last one.
         if let Some(reason) = reason.filter(|span| !json::is_null(&raw, *span)) {
             self.finish_reason = Some(reason.of(&raw).to_vec());
             self.end = raw.clone();
             parts.push(Part::Stop {
                 runnable: reason.of(&raw) == b"\"STOP\"",
             });
-            parts.push(Part::End);
         } else if blocked {
             self.end = raw.clone();
             parts.push(Part::Stop { runnable: false });
-            parts.push(Part::End);
+        } else if !has_parts && self.end.is_empty() {
+            // Nothing but citations, usage or what is not known here.
+            parts.push(Part::Other);
         }
         Ok(Decoded {
             raw,
@@ -109,12 +111,11 @@ impl GeminiCodec {
         })
     }
 
-    fn read_parts(&mut self, raw: &Bytes, candidate: Option<Span>, parts: &mut Vec<Part>) {
-        let array = candidate.and_then(|span| json::path(raw, span, &["content", "parts"]));
-        for span in array
-            .and_then(|array| json::elements(raw, array).ok())
-            .unwrap_or_default()
-        {
+    /// Takes in the parts of a frame; false if it has none.
+    fn read_parts(&mut self, raw: &Bytes, candidate: Option<Span>, parts: &mut Vec<Part>) -> bool {
+        let list = content_parts(raw, candidate);
+        let has_parts = !list.is_empty();
+        for span in list {
             self.gathered += span.len();
             // Pieces of a call: nothing is known before the last one.
             let Some(source) = self.assembler.push(raw, span) else {
@@ -126,11 +127,15 @@ impl GeminiCodec {
             parts.push(Part::UnitEnd { id });
             self.units.push(unit);
         }
+        has_parts
     }
 
     /// A part as it is shown: the client's parts as they came, with the separator and signature that hiding makes needed.
     fn shown_part(&mut self, id: u32) -> Option<Vec<u8>> {
-        let unit = self.units.get(usize::try_from(id).ok()?)?.clone();
+        let place = usize::try_from(id).ok()?;
+        let unit = self.units.get_mut(place)?;
+        unit.shown = true;
+        let unit = unit.clone();
         let src = unit.raw.as_slice();
         let span = Span::new(0, src.len());
         let mut edits = Edits::new();
@@ -143,7 +148,8 @@ impl GeminiCodec {
             self.text_round = Some(self.round);
         }
         let has_signature = json::get(src, span, "thoughtSignature").is_some();
-        if !has_signature && let Some(signature) = self.signature.take() {
+        if !has_signature && let Some(signature) = self.signature_before(place) {
+            self.moved = true;
             edits.insert(
                 src.len() - 1,
                 [br#","thoughtSignature":"#, signature.as_slice()].concat(),
@@ -153,6 +159,19 @@ impl GeminiCodec {
             self.shown_calls.push(call.id.clone());
         }
         Some(edits.apply(src))
+    }
+
+    /// Calls of the turn that the client does not see.
+    fn hidden_calls(&self) -> impl Iterator<Item = &Call> {
+        let hidden = self.units.iter().filter(|unit| !unit.shown);
+        hidden.filter_map(|unit| unit.call.as_ref())
+    }
+
+    /// The signature of a hidden call before a part, once in a turn: the first call that a client sends back must have one.
+    fn signature_before(&self, place: usize) -> Option<Vec<u8>> {
+        let before = self.units.iter().take(if self.moved { 0 } else { place });
+        let mut hidden = before.filter(|unit| !unit.shown);
+        hidden.find_map(|unit| unit.call.as_ref()?.signature.clone())
     }
 
     /// A frame or body with these parts in place of its own, the ids of round 1 and the usage of all rounds.
@@ -190,42 +209,65 @@ impl GeminiCodec {
         edits.apply(raw)
     }
 
-    /// A frame of nothing but these parts: the frame that ends a turn is held, its parts are not.
+    /// A frame of nothing but these parts: the frame that ends a turn is held, its parts may not be.
     fn plain(&self, parts: &[Vec<u8>]) -> Vec<u8> {
-        let mut frame = br#"{"candidates":[{"content":{"role":"model","parts":[]},"index":0}]"#.to_vec();
-        for key in ["usageMetadata", "modelVersion", "responseId"] {
-            frame.extend_from_slice(format!(r#","{key}":null"#).as_bytes());
+        let mut frame = br#"{"candidates":[{"content":{"role":"model","parts":["#.to_vec();
+        frame.extend_from_slice(&parts.join(&b','));
+        frame.extend_from_slice(br#"]},"index":0}]"#);
+        let usage = self.usage.total();
+        let members = [
+            ("usageMetadata", &usage),
+            ("modelVersion", &self.model_version),
+            ("responseId", &self.response_id),
+        ];
+        for (key, value) in members {
+            if let Some(value) = value {
+                frame.extend_from_slice(format!(r#","{key}":"#).as_bytes());
+                frame.extend_from_slice(value);
+            }
         }
         frame.push(b'}');
-        self.rewritten(&frame, parts, None)
+        frame
+    }
+
+    /// The part that shows a call of the tool that runs programs.
+    fn code_part(&mut self, unit: u32) -> Option<Vec<u8>> {
+        let place = usize::try_from(unit).ok()?;
+        let call = self.units.get(place)?.call.clone();
+        let call = call.filter(|call| self.runs.shows(&call.name))?;
+        let signature = self.signature_before(place + 1);
+        self.moved |= signature.is_some();
+        let id = match &*call.id {
+            "" => format!("run_{}_{unit}", self.round),
+            id => id.to_owned(),
+        };
+        Some(self.runs.code_part(id, &call.arguments, signature.as_deref()))
+    }
+
+    /// Shows parts of ours.
+    fn show_own(&mut self, parts: Vec<Vec<u8>>, out: &mut Vec<u8>) {
+        if self.streaming && !parts.is_empty() {
+            self.send_ending(out);
+            push_data_crlf(out, &self.plain(&parts));
+        }
+        self.visible.extend(parts);
+    }
+
+    /// Sends the parts that waited for the end: the answer goes on.
+    fn send_ending(&mut self, out: &mut Vec<u8>) {
+        if !self.ending.is_empty() {
+            let parts = std::mem::take(&mut self.ending);
+            push_data_crlf(out, &self.plain(&parts));
+        }
     }
 }
 
-impl Unit {
-    fn new(raw: Vec<u8>) -> Self {
-        let span = Span::new(0, raw.len());
-        let call = json::get(&raw, span, "functionCall").map(|call| Call {
-            id: json::get_text(&raw, call, "id").unwrap_or_default().into_owned(),
-            name: json::get_text(&raw, call, "name").unwrap_or_default().into_owned(),
-            arguments: json::get(&raw, call, "args")
-                .map(|args| String::from_utf8_lossy(args.of(&raw)).into_owned())
-                .unwrap_or_default(),
-            signature: json::get(&raw, span, "thoughtSignature").map(|value| value.of(&raw).to_vec()),
-        });
-        Self { raw, call }
-    }
-
-    fn kind(&self) -> UnitKind {
-        let span = Span::new(0, self.raw.len());
-        let thought = json::get(&self.raw, span, "thought").is_some_and(|value| value.of(&self.raw) == b"true");
-        if self.call.is_some() {
-            UnitKind::Call
-        } else if !thought && json::get(&self.raw, span, "text").is_some() {
-            UnitKind::Text
-        } else {
-            UnitKind::Live
-        }
-    }
+/// The parts of a candidate.
+fn content_parts(raw: &[u8], candidate: Option<Span>) -> Vec<Span> {
+    candidate
+        .and_then(|span| json::path(raw, span, &["content", "parts"]))
+        .and_then(|array| json::elements(raw, array).ok())
+        .unwrap_or_default()
 }
 
 impl Codec for GeminiCodec {
@@ -237,7 +279,9 @@ impl Codec for GeminiCodec {
         self.assembler = Assembler::default();
         self.gathered = 0;
         self.finish_reason = None;
-        self.signature = None;
+        self.moved = false;
+        self.runs.begin_round();
+        self.end = Bytes::new();
     }
 
     fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
@@ -246,7 +290,16 @@ impl Codec for GeminiCodec {
     }
 
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
-        self.read(body)
+        let mut frame = self.read(body)?;
+        self.end = frame.raw.clone();
+        if !frame
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Stop { .. } | Part::Error))
+        {
+            frame.parts.push(Part::Stop { runnable: false });
+        }
+        Ok(frame)
     }
 
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>> {
@@ -267,37 +320,48 @@ impl Codec for GeminiCodec {
 
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
         let mut parts = Vec::new();
+        let mut other = false;
         for (part, shown) in frame.parts.iter().zip(shown) {
-            let Part::Unit { id, .. } = part else { continue };
-            if *shown {
-                parts.extend(self.shown_part(*id));
-            } else if let Some(Unit { call: Some(call), .. }) =
-                usize::try_from(*id).ok().and_then(|id| self.units.get(id))
-            {
-                self.signature = self.signature.take().or_else(|| call.signature.clone());
+            match part {
+                Part::Error if *shown => return push_data_crlf(out, &frame.raw),
+                Part::Other => other |= shown,
+                Part::Unit { id, .. } if *shown => parts.extend(self.shown_part(*id)),
+                _ => {}
             }
         }
-        if parts.is_empty() {
+        if parts.is_empty() && !other {
             return;
         }
-        if self.streaming {
-            let ends = frame.parts.iter().any(|part| matches!(part, Part::Stop { .. }));
-            let bytes = if ends {
-                self.plain(&parts)
-            } else {
-                self.rewritten(&frame.raw, &parts, None)
-            };
-            push_data_crlf(out, &bytes);
+        self.visible.extend(parts.iter().cloned());
+        if !self.streaming {
+            return;
         }
-        self.visible.extend(parts);
+        self.send_ending(out);
+        let ends = frame.parts.iter().any(|part| matches!(part, Part::Stop { .. }));
+        if !ends {
+            push_data_crlf(out, &self.rewritten(&frame.raw, &parts, None));
+        } else if self.hidden_calls().next().is_some() {
+            // The answer may go on after this frame.
+            push_data_crlf(out, &self.plain(&parts));
+        } else {
+            self.ending = parts;
+        }
     }
 
-    fn show_calls(&mut self, _: &[u32], _: &mut Vec<u8>) {}
+    /// As `executableCode`, before anything runs.
+    fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>) {
+        let parts = units.iter().filter_map(|unit| self.code_part(*unit)).collect();
+        self.show_own(parts, out);
+    }
 
-    fn show_results(&mut self, _: &[CallResult], _: &mut Vec<u8>) {}
+    /// As `codeExecutionResult`, each with the images that the run made.
+    fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>) {
+        let parts = self.runs.result_parts(results);
+        self.show_own(parts, out);
+    }
 
     fn turn(&self) -> Vec<Bytes> {
-        // A part without any member is refused; clients make such parts of fields that they do not know.
+        // A part without any member is refused; clients make such parts of fields that they do not support.
         let parts: Vec<&[u8]> = self
             .units
             .iter()
@@ -323,8 +387,15 @@ impl Codec for GeminiCodec {
             Ending::AsCame | Ending::ClientCalls => self.finish_reason.as_deref(),
         };
         // What was streamed is not said again; a body says everything at once.
-        let parts = if self.streaming { &[] } else { self.visible.as_slice() };
-        let end = self.rewritten(&self.end, parts, reason);
+        let mut parts = if self.streaming {
+            std::mem::take(&mut self.ending)
+        } else {
+            self.visible.clone()
+        };
+        if parts.is_empty() && self.units.iter().any(|unit| unit.call.is_some()) {
+            parts.push(NOTHING.to_vec());
+        }
+        let end = self.rewritten(&self.end, &parts, reason);
         if self.streaming {
             push_data_crlf(out, &end);
         } else {
@@ -344,6 +415,10 @@ impl Codec for GeminiCodec {
 
     fn response_id(&self) -> &str {
         &self.id_text
+    }
+
+    fn state_id(&self) -> &'static str {
+        ""
     }
 
     fn shown_calls(&self) -> &[String] {

@@ -3,12 +3,14 @@
 mod codec;
 mod partial;
 mod request;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 use bytes::Bytes;
 
-use super::{AnswerDialect, Codec, CodecOptions};
+use super::{AnswerDialect, Codec, CodecOptions, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_data_crlf;
@@ -20,7 +22,7 @@ use crate::request::Request;
 pub(crate) struct Gemini;
 
 impl AnswerDialect for Gemini {
-    /// One `user` content with one response per call: the counts must be equal, and all stand together.
+    /// One `user` content with one response per call: the counts must be equal, and all must be in one content.
     fn results(&self, results: &[CallResult]) -> Vec<Bytes> {
         if results.is_empty() {
             return Vec::new();
@@ -51,8 +53,15 @@ impl AnswerDialect for Gemini {
         vec![Bytes::from(out)]
     }
 
-    fn codec(&self, _: &Request, _: CodecOptions) -> Box<dyn Codec> {
-        Box::new(codec::GeminiCodec::default())
+    fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
+        splice::grow(body, "contents", &[turn, results].concat())
+    }
+
+    fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec> {
+        Box::new(codec::GeminiCodec::new(run::ShownRuns::new(
+            options.run_tool,
+            !request.route().vertex,
+        )))
     }
 
     fn error_body(&self, fault: &Fault) -> Vec<u8> {

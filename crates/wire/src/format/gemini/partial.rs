@@ -23,7 +23,7 @@ struct Open {
     /// The part that opened the call.
     part: Map<String, Value>,
     args: Value,
-    /// Path of a string that the next piece goes on with.
+    /// Path of a string that the next piece continues.
     growing: Option<String>,
 }
 

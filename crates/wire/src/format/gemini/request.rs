@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::run;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Kind, Span};
@@ -9,7 +10,7 @@ use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoi
 use crate::route::Format;
 
 impl RequestDialect for super::Gemini {
-    /// The routed leaves. The model and whether a stream is wanted stand in the path.
+    /// The routed leaves. The model and whether a stream is wanted are in the path.
     fn view(&self, request: &Request) -> Result<View, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("contents")
@@ -30,7 +31,8 @@ impl RequestDialect for super::Gemini {
             structured: media_type.is_some_and(|kind| kind == "application/json"),
             client_tools: client_tools(request),
             tool_choice: tool_choice(request),
-            closed: present(request, "cachedContent", "cached_content").map(|_| "cachedContent"),
+            closed: closed(request, &|_| true),
+            code_tool: run::tool(request, |counts| closed(request, counts)),
             ..View::default()
         })
     }
@@ -106,17 +108,60 @@ impl RequestDialect for super::Gemini {
             }
         }
         let tools = injection.material.rendered(Format::Gemini, tool);
-        if !tools.is_empty() {
-            let entry = [br#"{"functionDeclarations":["#, &*tools, b"]}"].concat();
+        let entry = if tools.is_empty() {
+            Vec::new()
+        } else {
+            [br#"{"functionDeclarations":["#, &*tools, b"]}"].concat()
+        };
+        if injection.code_tool.is_some() {
+            let keep = |entry| run::kept(src, entry);
+            splice::exchange_tools(request, edits, "contents", &entry.into(), keep);
+        } else {
             splice::add_tools(request, edits, "contents", entry.into());
         }
     }
 
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+    fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let document = json::document(body).ok()?;
+        let config = get(body, document, "toolConfig", "tool_config")?;
+        let calling = get(body, config, "functionCallingConfig", "function_calling_config")?;
         let mut edits = Edits::new();
-        edits.replace(choice, "\"AUTO\"");
-        edits.apply(body)
+        edits.replace(json::get(body, calling, "mode")?, "\"AUTO\"");
+        Some(edits.apply(body))
     }
+}
+
+/// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Built-in
+/// tools alone are refused by many models as soon as a function is declared beside them; a client that declares functions
+/// of its own beside them, or says that both may be called, knows that its model takes both. `counts`: members of `tools`
+/// that are looked at.
+fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
+    if present(request, "cachedContent", "cached_content").is_some() {
+        return Some("cachedContent");
+    }
+    let src = request.raw();
+    let tools = request.present("tools").and_then(|span| json::elements(src, span).ok());
+    let is_function = |member: &json::Member| {
+        json::key_is(src, member, "functionDeclarations") || json::key_is(src, member, "function_declarations")
+    };
+    let members: Vec<json::Member> = tools
+        .unwrap_or_default()
+        .into_iter()
+        .flat_map(|tool| json::members(src, tool).unwrap_or_default())
+        .filter(|member| !json::is_null(src, member.value) && counts(member))
+        .collect();
+    let mixes = members.iter().any(is_function)
+        || present(request, "toolConfig", "tool_config")
+            .and_then(|span| {
+                get(
+                    src,
+                    span,
+                    "includeServerSideToolInvocations",
+                    "include_server_side_tool_invocations",
+                )
+            })
+            .is_some_and(|span| request.bytes(span) == b"true");
+    (!members.is_empty() && !mixes).then_some("built-in tools")
 }
 
 /// A top-level member in either spelling.

@@ -366,6 +366,10 @@ impl Codec for MessagesCodec {
         &self.id
     }
 
+    fn state_id(&self) -> &'static str {
+        ""
+    }
+
     fn shown_calls(&self) -> &[String] {
         &self.shown_calls
     }

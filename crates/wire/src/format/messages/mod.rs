@@ -8,7 +8,7 @@ mod write;
 
 use bytes::Bytes;
 
-use super::{AnswerDialect, Codec, CodecOptions};
+use super::{AnswerDialect, Codec, CodecOptions, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::{push_event, push_line};
@@ -33,6 +33,10 @@ impl AnswerDialect for Messages {
         }
         out.extend_from_slice(b"]}");
         vec![out.into()]
+    }
+
+    fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
+        splice::grow(body, "messages", &[turn, results].concat())
     }
 
     fn codec(&self, _: &Request, options: CodecOptions) -> Box<dyn Codec> {

@@ -6,7 +6,7 @@ use super::system::add_system;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Kind, Span};
-use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::request::{Attachment, CodeTool, Injection, MessageText, Request, Tool, ToolChoice, View};
 use crate::route::Format;
 
 impl RequestDialect for super::Messages {
@@ -43,6 +43,7 @@ impl RequestDialect for super::Messages {
             closed: None,
             container_skills: container::skills(request),
             code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
+            code_tool: code_tool(request, &tools),
         })
     }
 
@@ -81,23 +82,26 @@ impl RequestDialect for super::Messages {
         let only_ours = container::take_ours(request, &injection.own_skills, edits);
         let ours = injection.material.rendered(Format::Messages, tool);
         let src = request.raw();
-        if only_ours && tools(request).iter().any(|tool| runs_code(src, *tool)) {
-            // The vendor's code execution would run in a container that nobody asked for any more.
-            let kept = tools(request)
-                .into_iter()
-                .filter(|tool| !runs_code(src, *tool))
-                .map(|tool| tool.of(src).to_vec());
-            let ours = (!ours.is_empty()).then(|| ours.to_vec());
-            let all: Vec<Vec<u8>> = kept.chain(ours).collect();
-            if let Some(span) = request.present("tools") {
-                edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
-            }
+        let takes_out = only_ours || injection.code_tool.is_some();
+        if takes_out && tools(request).iter().any(|tool| runs_code(src, *tool)) {
+            // The vendor's code execution would run in a container that the request no longer asks for.
+            let keep = |tool: Span| (!runs_code(src, tool)).then(|| tool.of(src).to_vec());
+            splice::exchange_tools(request, edits, "messages", &ours, keep);
         } else {
             splice::add_tools(request, edits, "messages", ours);
         }
+        if let Some(name) = &injection.code_tool
+            && code_tool(request, &tools(request)).is_some_and(|tool| tool.forced)
+            && let Some(own) = request
+                .present("tool_choice")
+                .and_then(|choice| json::get(src, choice, "name"))
+        {
+            edits.replace(own, json::quoted(name));
+        }
     }
 
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+    fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let choice = splice::top_value(body, "tool_choice")?;
         let mut edits = Edits::new();
         let members = json::members(body, choice).unwrap_or_default();
         if let Some(kind) = json::member(body, &members, "type") {
@@ -107,7 +111,7 @@ impl RequestDialect for super::Messages {
         if let Some(at) = members.iter().position(|member| json::key_is(body, member, "name")) {
             edits.remove_item(&spans, at);
         }
-        edits.apply(body)
+        Some(edits.apply(body))
     }
 }
 
@@ -120,6 +124,21 @@ fn tools(request: &Request) -> Vec<Span> {
 
 fn runs_code(src: &[u8], tool: Span) -> bool {
     json::get_text(src, tool, "type").is_some_and(|kind| kind.starts_with("code_execution_"))
+}
+
+fn code_tool(request: &Request, tools: &[Span]) -> Option<CodeTool> {
+    let src = request.raw();
+    let tool = tools.iter().find(|tool| runs_code(src, **tool))?;
+    let name = json::get_text(src, *tool, "name").unwrap_or_default().into_owned();
+    let choice = request.present("tool_choice").map(|span| tool_choice(src, span));
+    let called = |tool: &Span| json::get(src, *tool, "allowed_callers").is_some_and(|span| !json::is_null(src, span));
+    Some(CodeTool {
+        forced: choice == Some(ToolChoice::Named(name.clone())),
+        name,
+        // Programs that call the client's tools do so at the provider.
+        only_there: tools.iter().any(called).then_some("allowed_callers"),
+        ..CodeTool::default()
+    })
 }
 
 fn tool_choice(src: &[u8], span: Span) -> ToolChoice {

@@ -62,7 +62,8 @@ fn marker(src: &[u8], block: Span) -> Option<Span> {
     json::get(src, block, "cache_control").filter(|span| !json::is_null(src, *span))
 }
 
-/// Cache markers in a piece of JSON. Inside strings the quotes of the key would be escaped, so bytes tell.
+/// Cache markers in a piece of JSON. Inside strings the quotes of the key would be escaped, so a search of bytes is
+/// exact.
 fn count(src: &[u8]) -> usize {
     let is_set = |at: usize| {
         let after = json::space(src, at + MARKER.len());

@@ -8,7 +8,7 @@ use crate::format::{Ending, splice};
 use crate::frame::push_event;
 use crate::json::{self, Edits, Kind, Member, Span};
 
-/// Ids of the native blocks of ours begin with this; they are recognised by it when they come back.
+/// Ids of our native blocks begin with this; they are recognised by it when the client sends them back.
 const OWN_USE: &str = "srvtoolu_knack_";
 
 /// The stop reason of an ending; `None` leaves upstream's.
@@ -119,7 +119,7 @@ impl MessagesCodec {
         }
     }
 
-    /// Our calls as `server_tool_use` blocks: all calls of a round first, so that rounds can be told apart later.
+    /// Our calls as `server_tool_use` blocks: all calls of a round first, so that rounds can be separated later.
     pub(super) fn write_calls(&mut self, units: &[u32], out: &mut Vec<u8>) {
         self.fold();
         for unit in units {
@@ -199,7 +199,7 @@ fn native_id(id: &str) -> String {
     OWN_USE.chars().chain(legal).collect()
 }
 
-/// The arguments with a `command` for those who show it; the model's own members stay.
+/// The arguments with a `command` for clients that show it; the model's own members stay.
 fn native_input(name: &str, arguments: &str) -> String {
     let src = arguments.as_bytes();
     let members = json::object(src).unwrap_or_default();
@@ -219,6 +219,11 @@ fn native_input(name: &str, arguments: &str) -> String {
 }
 
 fn native_result(result: &CallResult) -> Vec<u8> {
+    if result.native.as_ref().is_some_and(|run| run.timed_out) {
+        // The API's error for it, which has no output.
+        let id = native_id(&result.id);
+        return format!(r#"{{"type":"bash_code_execution_tool_result","tool_use_id":"{id}","content":{{"type":"bash_code_execution_tool_result_error","error_code":"execution_time_exceeded"}}}}"#).into_bytes();
+    }
     let mut out = format!(r#"{{"type":"bash_code_execution_tool_result","tool_use_id":"{}","content":{{"type":"bash_code_execution_result","stdout":"#, native_id(&result.id))
         .into_bytes();
     let run = result.native.as_ref();

@@ -1,12 +1,15 @@
 //! A Responses answer being rewritten.
 //!
-//! An item is a unit, told apart by its `output_index`. Events of shown items go out as they came, with the index of
-//! the client's view and a running `sequence_number`; snapshots get the ids of round 1 and the client's own words; the
+//! An item is a unit, identified by its `output_index`. Events of shown items go out as they came, with the index of
+//! the client's view and a running `sequence_number`; snapshots get the ids of round 1 and the client's own texts; the
 //! end is one terminal event (or the body) with all visible items and the summed usage.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use super::item::{self, Item};
+use super::shell;
 use super::snapshot::{Identity, Restore};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part};
@@ -21,6 +24,8 @@ pub(crate) struct ResponsesCodec {
     streaming: bool,
     identity: Identity,
     id_text: String,
+    /// The running round's own id.
+    state_id: String,
     items: Vec<Item>,
     gathered: usize,
     usage: UsageSum,
@@ -28,24 +33,32 @@ pub(crate) struct ResponsesCodec {
     end: Bytes,
     next_sequence: u64,
     next_index: u32,
-    visible: Vec<Vec<u8>>,
+    /// Shown items by their place in the client's view.
+    visible: BTreeMap<u32, Vec<u8>>,
     shown_calls: Vec<String>,
+    /// The tool whose runs are shown as those of a shell.
+    run_tool: Option<String>,
+    /// The calls of this round that are shown, each with the id that its items are made of.
+    runs: Vec<(String, String)>,
 }
 
 impl ResponsesCodec {
-    pub(super) fn new(restore: Restore) -> Self {
+    pub(super) fn new(restore: Restore, run_tool: Option<String>) -> Self {
         Self {
             restore,
+            run_tool,
+            runs: Vec::new(),
             streaming: false,
             identity: Identity::default(),
             id_text: String::new(),
+            state_id: String::new(),
             items: Vec::new(),
             gathered: 0,
             usage: UsageSum::default(),
             end: Bytes::new(),
             next_sequence: 0,
             next_index: 0,
-            visible: Vec::new(),
+            visible: BTreeMap::new(),
             shown_calls: Vec::new(),
         }
     }
@@ -80,6 +93,7 @@ impl ResponsesCodec {
             parts.push(Part::Usage);
         }
         self.end = Bytes::copy_from_slice(snapshot.of(src));
+        self.state_id = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
         let completed = json::get_text(src, snapshot, "status").is_none_or(|status| status == "completed");
         let calls = self.items.iter().filter(|item| !item.call_id.is_empty());
         parts.push(Part::Stop {
@@ -149,7 +163,7 @@ impl ResponsesCodec {
         Ok(parts)
     }
 
-    /// Notes that an item is shown, and tells its place in the client's view.
+    /// Records that an item is shown, and returns its index in the client's view.
     fn place(&mut self, index: u32) -> Option<u32> {
         let next = self.next_index;
         let item = self.item_mut(index)?;
@@ -167,9 +181,25 @@ impl ResponsesCodec {
 
     fn keep(&mut self, index: u32) {
         let hide = self.restore.hide_encrypted;
-        if let Some(item) = self.item(index) {
-            let visible = item.visible(hide);
-            self.visible.push(visible);
+        if let Some((place, visible)) = self
+            .item(index)
+            .and_then(|item| Some((item.shown_as?, item.visible(hide))))
+        {
+            self.visible.insert(place, visible);
+        }
+    }
+
+    /// Shows an item of ours: its events in order, with its place in the client's view.
+    fn show_own(&mut self, item: Vec<u8>, events: &[(&str, Vec<u8>)], out: &mut Vec<u8>) {
+        let place = self.next_index;
+        self.next_index += 1;
+        self.visible.insert(place, item);
+        if !self.streaming {
+            return;
+        }
+        for (kind, rest) in events {
+            let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{place},"#);
+            self.send(&[head.as_bytes(), rest, b"}"].concat(), Edits::new(), out);
         }
     }
 
@@ -190,7 +220,8 @@ impl ResponsesCodec {
         let snapshot = Span::new(0, src.len());
         let mut edits = Edits::new();
         self.restore.edits(src, snapshot, &self.identity, &mut edits);
-        let output = [b"[", self.visible.join(&b',').as_slice(), b"]"].concat();
+        let items: Vec<&[u8]> = self.visible.values().map(Vec::as_slice).collect();
+        let output = [b"[", items.join(&b","[..]).as_slice(), b"]"].concat();
         let usage = self.usage.total();
         let mut set = |key: &str, value: &[u8]| {
             if let Some(own) = json::get(src, snapshot, key) {
@@ -220,6 +251,7 @@ impl Codec for ResponsesCodec {
     fn begin_round(&mut self) {
         self.usage.close_round();
         self.items.clear();
+        self.runs.clear();
         self.gathered = 0;
     }
 
@@ -319,9 +351,73 @@ impl Codec for ResponsesCodec {
         }
     }
 
-    fn show_calls(&mut self, _: &[u32], _: &mut Vec<u8>) {}
+    /// As `shell_call` items, before anything runs.
+    fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>) {
+        for unit in units {
+            let run_tool = self.run_tool.as_deref();
+            let Some(item) = self.item(*unit).filter(|item| Some(&*item.name) == run_tool) else {
+                continue;
+            };
+            let command = shell::command(&item.arguments);
+            let id = shell::run_id(&item.call_id, &self.id_text, self.next_index);
+            let run = (item.call_id.clone(), id.clone());
+            self.runs.push(run);
+            let text = |key: &str| {
+                [
+                    format!(r#""command_index":0,"{key}":"#).as_bytes(),
+                    &json::quoted(&command),
+                ]
+                .concat()
+            };
+            let done = shell::call_item(&id, &[&command], "completed");
+            let begun = shell::call_item(&id, &[], "in_progress");
+            let events = [
+                ("response.output_item.added", [b"\"item\":", begun.as_slice()].concat()),
+                (
+                    "response.shell_call_command.added",
+                    br#""command_index":0,"command":"""#.to_vec(),
+                ),
+                ("response.shell_call_command.delta", text("delta")),
+                ("response.shell_call_command.done", text("command")),
+                ("response.output_item.done", [b"\"item\":", done.as_slice()].concat()),
+            ];
+            self.show_own(done.clone(), &events, out);
+        }
+    }
 
-    fn show_results(&mut self, _: &[CallResult], _: &mut Vec<u8>) {}
+    /// As `shell_call_output` items.
+    fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>) {
+        for result in results {
+            if Some(&*result.name) != self.run_tool.as_deref() {
+                continue;
+            }
+            let Some(place) = self.runs.iter().position(|(call, _)| *call == result.id) else {
+                continue;
+            };
+            let (_, id) = self.runs.remove(place);
+            let output = shell::output(result);
+            let done = shell::output_item(&id, &output, "completed");
+            let begun = shell::output_item(&id, b"", "in_progress");
+            let item_id = json::quoted(&shell::output_id(&id));
+            let of_item = |rest: &[u8]| [b"\"item_id\":", item_id.as_slice(), br#","command_index":0,"#, rest].concat();
+            let delta = result.native.as_ref().map_or_else(Vec::new, |run| {
+                let mut delta = br#""delta":{"stdout":"#.to_vec();
+                json::push_string(&mut delta, &run.stdout);
+                delta.extend_from_slice(br#","stderr":"#);
+                json::push_string(&mut delta, &run.stderr);
+                delta.push(b'}');
+                delta
+            });
+            let mut events = vec![("response.output_item.added", [b"\"item\":", begun.as_slice()].concat())];
+            if !delta.is_empty() {
+                events.push(("response.shell_call_output_content.delta", of_item(&delta)));
+            }
+            let whole = [b"\"output\":[", output.as_slice(), b"]"].concat();
+            events.push(("response.shell_call_output_content.done", of_item(&whole)));
+            events.push(("response.output_item.done", [b"\"item\":", done.as_slice()].concat()));
+            self.show_own(done.clone(), &events, out);
+        }
+    }
 
     fn turn(&self) -> Vec<Bytes> {
         self.items
@@ -354,11 +450,15 @@ impl Codec for ResponsesCodec {
     }
 
     fn visible(&self) -> Vec<Bytes> {
-        self.visible.iter().map(|item| Bytes::copy_from_slice(item)).collect()
+        self.visible.values().map(|item| Bytes::copy_from_slice(item)).collect()
     }
 
     fn response_id(&self) -> &str {
         &self.id_text
+    }
+
+    fn state_id(&self) -> &str {
+        &self.state_id
     }
 
     fn shown_calls(&self) -> &[String] {

@@ -33,7 +33,16 @@ impl Item {
             "reasoning" => (UnitKind::Paired, String::new()),
             _ => (UnitKind::Live, String::new()),
         };
-        let (call_id, name) = (text("call_id"), text("name"));
+        let call_id = if kind == UnitKind::Call {
+            text("call_id")
+        } else {
+            String::new()
+        };
+        // A tool in a namespace is the client's, whatever it is called.
+        let name = match text("namespace") {
+            space if space.is_empty() => text("name"),
+            space => format!("{space}.{}", text("name")),
+        };
         Self {
             index,
             kind,

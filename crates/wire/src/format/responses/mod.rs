@@ -3,13 +3,14 @@
 mod codec;
 mod item;
 mod request;
+pub(crate) mod shell;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
 
-use super::{AnswerDialect, Codec, CodecOptions, openai_error};
+use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_event;
@@ -33,8 +34,60 @@ impl AnswerDialect for Responses {
         results.iter().map(one).collect()
     }
 
-    fn codec(&self, request: &Request, _: CodecOptions) -> Box<dyn Codec> {
-        Box::new(codec::ResponsesCodec::new(snapshot::Restore::of(request)))
+    /// A conversation that the upstream keeps has the turn already, and everything before it: only the results go.
+    fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
+        let kept = splice::top_value(body, "conversation").is_some_and(|span| !json::is_null(body, span));
+        let list = splice::top_value(body, "input").filter(|_| kept);
+        let Some(list) = list else {
+            return splice::grow(body, "input", &[turn, results].concat());
+        };
+        let mut edits = json::Edits::new();
+        edits.replace(list, [b"[", results.join(&b',').as_slice(), b"]"].concat());
+        Bytes::from(edits.apply(body))
+    }
+
+    fn answer_open(&self, body: &[u8], refusal: &[u8], text: &str) -> Option<Vec<u8>> {
+        let id = open_call(refusal)?;
+        let top = json::object(body).ok()?;
+        let member = |key| json::member(body, &top, key).map(|member| member.value);
+        member("conversation").filter(|span| !json::is_null(body, *span))?;
+        let list = member("input").filter(|span| json::kind(body, *span) == Some(Kind::Array))?;
+        let mut output = self
+            .results(&[CallResult {
+                id,
+                text: text.to_owned(),
+                ..CallResult::default()
+            }])
+            .pop()?
+            .to_vec();
+        if !json::elements(body, list).unwrap_or_default().is_empty() {
+            output.push(b',');
+        }
+        let mut edits = json::Edits::new();
+        edits.insert(list.start + 1, output);
+        Some(edits.apply(body))
+    }
+
+    fn lost_state(&self, body: &[u8], refusal: &[u8]) -> Option<Fault> {
+        let call = open_call(refusal)?;
+        let previous = splice::top_value(body, PREVIOUS).and_then(|span| json::text(body, span))?;
+        let text = format!(
+            "The response \"{previous}\" cannot be gone on from by its id: it ends in the call \"{call}\", which has no output. \
+             If that is a call of your application's own tool, send its function_call_output. If it is not, a skill was called, \
+             and its result is not kept any more, or was kept for other credentials: send the items of the conversation in \
+             \"{INPUT}\" instead of \"{PREVIOUS}\"."
+        );
+        Some(Fault {
+            code: Some("previous_response_not_found".to_owned()),
+            ..Fault::bad(PREVIOUS, text)
+        })
+    }
+
+    fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec> {
+        Box::new(codec::ResponsesCodec::new(
+            snapshot::Restore::of(request),
+            options.run_tool,
+        ))
     }
 
     fn error_body(&self, fault: &Fault) -> Vec<u8> {
@@ -53,6 +106,22 @@ impl AnswerDialect for Responses {
         b": keepalive\n\n"
     }
 }
+
+/// The member that names a response to go on from.
+const PREVIOUS: &str = "previous_response_id";
+/// The member that holds the conversation.
+const INPUT: &str = "input";
+
+/// The call that a refusal names as open; `None` if it says something else.
+fn open_call(refusal: &[u8]) -> Option<String> {
+    let document = json::document(refusal).ok()?;
+    let message = json::path(refusal, document, &["error", "message"]).and_then(|span| json::text(refusal, span))?;
+    let id = message.strip_prefix(NO_OUTPUT)?.trim_end_matches('.');
+    Some(id.to_owned())
+}
+
+/// How the API refuses a call without a result; the call's id and a full stop follow.
+const NO_OUTPUT: &str = "No tool output found for function call ";
 
 /// An error body in the nested event form, which the SDK raises.
 fn frame_of(body: &[u8]) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::shell;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Kind, Span};
@@ -39,6 +40,8 @@ impl RequestDialect for super::Responses {
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
             closed: is_true("background").then_some("background"),
+            container_skills: shell::skills(request),
+            code_tool: shell::tool(request),
             ..View::default()
         })
     }
@@ -115,16 +118,18 @@ impl RequestDialect for super::Responses {
                 ),
             }
         }
-        splice::add_tools(
-            request,
-            edits,
-            "input",
-            injection.material.rendered(Format::Responses, tool),
-        );
+        let ours = injection.material.rendered(Format::Responses, tool);
+        if shell::changes(injection) {
+            let keep = |tool| shell::kept(request.raw(), tool, injection);
+            splice::exchange_tools(request, edits, "input", &ours, keep);
+        } else {
+            splice::add_tools(request, edits, "input", ours);
+        }
+        shell::choose(request, injection, edits);
         if injection.tools().is_empty() {
             return;
         }
-        if is_stateless(request) && !includes_encrypted(request) {
+        if request.kind() == crate::route::Kind::Generate && is_stateless(request) && !includes_encrypted(request) {
             let name = json::quoted(ENCRYPTED);
             match request.present("include") {
                 Some(span) if json::kind(src, span) == Some(Kind::Array) => {
@@ -139,7 +144,7 @@ impl RequestDialect for super::Responses {
                 ),
             }
         }
-        // A follow-up round appends items, so a bare string becomes the one message that it stands for.
+        // A follow-up round appends items, so a bare string is replaced by the equivalent message.
         if let Some(span) = request.present("input")
             && json::kind(src, span) == Some(Kind::String)
         {
@@ -147,10 +152,10 @@ impl RequestDialect for super::Responses {
         }
     }
 
-    fn relax(&self, body: &[u8], choice: Span) -> Vec<u8> {
+    fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
         let mut edits = Edits::new();
-        edits.replace(choice, "\"auto\"");
-        edits.apply(body)
+        edits.replace(splice::top_value(body, "tool_choice")?, "\"auto\"");
+        Some(edits.apply(body))
     }
 }
 
@@ -172,7 +177,11 @@ fn client_tools(request: &Request) -> Vec<String> {
         .and_then(|span| json::elements(src, span).ok())
         .unwrap_or_default();
     list.iter()
-        .filter_map(|tool| json::get_text(src, *tool, "name").map(Cow::into_owned))
+        .filter_map(|tool| {
+            // A hosted tool has no name: its type stands for it.
+            let name = json::get_text(src, *tool, "name").or_else(|| json::get_text(src, *tool, "type"));
+            name.map(Cow::into_owned)
+        })
         .collect()
 }
 
@@ -182,7 +191,7 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
         Some("none") => ToolChoice::None,
         Some("auto") | None => ToolChoice::Auto,
         Some("allowed_tools") => ToolChoice::Allowed,
-        // A hosted tool that is forced has no name of its own.
+        // A hosted tool that is forced has no name.
         Some(_) => splice::named_tool(src, span, &["name"]),
     }
 }

@@ -1,9 +1,8 @@
 //! Snapshots: the whole response object that several events and the body carry.
 
+use super::request;
 use crate::json::{self, Edits, Span};
 use crate::request::Request;
-
-use super::request;
 
 /// What a snapshot echoes of the request, as the client said it, and what must not be shown to it.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +10,8 @@ pub(super) struct Restore {
     instructions: Option<Vec<u8>>,
     tools: Option<Vec<u8>>,
     tool_choice: Option<Vec<u8>>,
+    /// The client's own, where the upstream was told the id that it knows the state under.
+    previous: Option<Vec<u8>>,
     /// Reasoning was asked for by the gateway only: its encrypted content is taken out.
     pub(super) hide_encrypted: bool,
 }
@@ -29,6 +30,7 @@ impl Restore {
             instructions: raw("instructions"),
             tools: raw("tools"),
             tool_choice: raw("tool_choice"),
+            previous: raw("previous_response_id"),
             hide_encrypted: request::is_stateless(request) && !request::includes_encrypted(request),
         }
     }
@@ -47,6 +49,7 @@ impl Restore {
         }
         let kept = [
             ("tool_choice", self.tool_choice.as_deref()),
+            ("previous_response_id", self.previous.as_deref()),
             ("id", some(&identity.id)),
             ("created_at", some(&identity.created_at)),
         ];

@@ -26,7 +26,7 @@ pub(super) struct Turn {
 pub(super) struct CallParts {
     pub(super) index: Option<u64>,
     id: String,
-    /// Stands in for an id that the server left out.
+    /// Replaces an id that the server left out.
     made_up: String,
     pub(super) name: String,
     pub(super) object: Gathered,
@@ -49,7 +49,7 @@ impl Turn {
         }
     }
 
-    /// Takes in one element of `tool_calls`; tells the call's number and whether it is new.
+    /// Adds one element of `tool_calls`; returns the call's number and whether it is new.
     pub(super) fn take_call(&mut self, raw: &[u8], element: Span) -> (usize, bool) {
         let index = json::get(raw, element, "index").and_then(|span| json::uint(raw, span));
         let id = json::get_text(raw, element, "id").filter(|id| !id.is_empty());

@@ -28,7 +28,7 @@ impl ChatCodec {
         }
     }
 
-    /// Writes the shown pieces of a chunk. `text` stands in place of its own text, as written in JSON.
+    /// Writes the shown pieces of a chunk. `text` replaces its own text, as written in JSON.
     pub(super) fn show_chunk(
         &mut self,
         raw: &Bytes,

@@ -1,0 +1,270 @@
+//! `spec.sandbox` and `spec.env` of a `SkillRuntime`: how code runs and what it is given.
+
+use std::collections::BTreeMap;
+
+use knack_vocabulary::defaults;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shared::{Labels, ResourceList, Resources};
+
+/// How code runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeSandbox {
+    /// Default wall-clock limit of one run, seconds. Default: 10, or `maxTimeoutSeconds` where that is less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub timeout_seconds: Option<u64>,
+    /// Highest wall-clock limit a skill may ask for, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub max_timeout_seconds: Option<u64>,
+    /// Whether the model may run code of its own.
+    #[serde(default)]
+    pub model_code: ModelCode,
+    /// Resources of a sandbox; `limits.memory` binds on a laptop too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Highest limits a skill may ask for. Default: those of `resources`. Cluster only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 8))]
+    pub max_resources: ResourceList,
+    /// Container image, with a digest. Default: the installation's (chart value `sandbox.images.python`). Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub image: Option<String>,
+    /// Images that skills may ask for, besides `image`: `registry/repository`, without tag or digest. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 512)))]
+    pub allowed_images: Vec<String>,
+    /// How long a finished Job and its result stay, seconds. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 86_400))]
+    pub ttl_seconds_after_finished: Option<u64>,
+    /// User ids that sandboxes run as. Default: 200000 to 265535. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as_user_range: Option<UserRange>,
+    /// RuntimeClass of the pods. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub runtime_class_name: Option<String>,
+    /// Labels of the nodes that sandboxes may run on. Cluster only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub node_selector: Labels,
+    /// Taints that sandboxes tolerate. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub tolerations: Vec<Toleration>,
+    /// Secrets for pulling images, in the runtime's namespace. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub image_pull_secrets: Vec<LocalObjectRef>,
+    /// Whether runs are refused on nodes where the network plugin was not seen to enforce policies. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Enforcement>,
+    /// Whether nothing runs without Landlock. seccomp is never optional. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landlock: Option<LandlockDemand>,
+    /// Interpreters that the image holds, most used first; the first one is held ready. Default: those of the installation's
+    /// image if `image` is absent too, else python. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub languages: Vec<SandboxLanguage>,
+    /// `false`: sandboxes have user ids of their own (user namespaces; Kubernetes 1.33 and later). Default: true. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_users: Option<bool>,
+    /// Labels and annotations of the pods, for autoscalers and accounting. Cluster only.
+    #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
+    pub pod_metadata: PodMetadata,
+    /// Whether results in the container log are sealed. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<LogsMode>,
+}
+
+impl RuntimeSandbox {
+    /// The time limit of a run whose skill asks for none, and the highest one that a skill may ask for, seconds.
+    pub fn time_limits(&self) -> (u64, u64) {
+        let ceiling = self.max_timeout_seconds.unwrap_or(defaults::MAX_TIMEOUT_SECONDS);
+        let limit = self.timeout_seconds.unwrap_or(defaults::TIMEOUT_SECONDS.min(ceiling));
+        // The schema refuses a default above the ceiling; a manifest on a laptop is not judged by it.
+        (limit, ceiling.max(limit))
+    }
+}
+
+/// Whether the model may run code of its own; declared tools stay either way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ModelCode {
+    /// `run_code` is offered.
+    #[default]
+    Allow,
+    /// Only declared tools run.
+    Deny,
+}
+
+/// What the network plugin must have shown before code runs. The runner's own lock is never optional.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Enforcement {
+    /// Condition `Isolated` reports; runs go on.
+    #[default]
+    BestEffort,
+    /// Nothing runs on a node that was not seen to isolate sandboxes.
+    Required,
+}
+
+/// What the node's kernel must give before code runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LandlockDemand {
+    /// Results say whether Landlock held; runs go on without.
+    #[default]
+    BestEffort,
+    /// A node without Landlock runs nothing.
+    Required,
+}
+
+/// An interpreter of a sandbox image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxLanguage {
+    /// `/usr/bin/python3`.
+    Python,
+    /// `/usr/bin/node`.
+    Node,
+}
+
+/// Labels and annotations of the pods in which code runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMetadata {
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub labels: Labels,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub annotations: Labels,
+}
+
+impl PodMetadata {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.annotations.is_empty()
+    }
+}
+
+/// What a container log shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LogsMode {
+    /// Payloads are encrypted for the hub.
+    #[default]
+    Sealed,
+    /// Payloads are readable: for debugging.
+    Plain,
+}
+
+/// User ids, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserRange {
+    /// Lowest.
+    #[schemars(range(min = 1000, max = 2_147_483_647))]
+    pub min: i64,
+    /// Highest.
+    #[schemars(range(min = 1000, max = 2_147_483_647))]
+    pub max: i64,
+}
+
+/// A taint that sandboxes tolerate, as in a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Toleration {
+    /// Key of the taint. Default: every key, with operator `Exists`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub key: Option<String>,
+    /// How key and value are compared. Default: `Equal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<TolerationOperator>,
+    /// Value of the taint, with operator `Equal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub value: Option<String>,
+    /// The effect. Default: every effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+}
+
+/// How a toleration relates to a taint's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TolerationOperator {
+    /// Same key and value.
+    Equal,
+    /// Same key, any value.
+    Exists,
+}
+
+/// Effect of a taint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TaintEffect {
+    /// No new pods.
+    NoSchedule,
+    /// New pods only if nothing else fits.
+    PreferNoSchedule,
+    /// Running pods leave too.
+    NoExecute,
+}
+
+/// An object of the same namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalObjectRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// One environment variable that skills are given if they ask for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvGrant {
+    /// Name of the variable, as skills ask for it.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: String,
+    /// Where the value is.
+    pub value_from: EnvSource,
+    /// Skills that get it: `name` (of the runtime's namespace) or `namespace/name`.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 127)))]
+    pub skills: Vec<String>,
+}
+
+impl EnvGrant {
+    /// Whether the grant names a skill, seen from the runtime's namespace.
+    pub fn names(&self, runtime_namespace: &str, skill_namespace: &str, skill_name: &str) -> bool {
+        self.skills.iter().any(|granted| {
+            let (namespace, name) = granted.split_once('/').unwrap_or((runtime_namespace, granted));
+            namespace == skill_namespace && name == skill_name
+        })
+    }
+}
+
+/// Where a value is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvSource {
+    /// A key of a Secret in the runtime's namespace.
+    pub secret_key_ref: SecretKeyRef,
+}
+
+/// A key of a Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeyRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in its data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}

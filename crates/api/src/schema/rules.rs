@@ -1,0 +1,207 @@
+//! Validation rules that the API server checks (CEL), each with the message that a user reads.
+//!
+//! Every rule has a refused object in `tests/cluster_operator/crds`; a test compares the two lists.
+
+use knack_vocabulary::{KIND_SKILL, KIND_SKILL_RUNTIME};
+
+/// One rule of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// The kind.
+    pub kind: &'static str,
+    /// The position: a path from the object's root; `[]` is a list's item, `{}` a map's value. Empty: the root.
+    pub at: &'static str,
+    /// CEL.
+    pub rule: &'static str,
+    /// What a user reads: what is wrong and what to do.
+    pub message: &'static str,
+}
+
+/// Inline content of an object, in code points; bytes are checked when the skill is judged.
+pub const INLINE_MAX: usize = 120 * 1024;
+
+const fn skill(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    Rule {
+        kind: KIND_SKILL,
+        at,
+        rule,
+        message,
+    }
+}
+
+const fn runtime(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    Rule {
+        kind: KIND_SKILL_RUNTIME,
+        at,
+        rule,
+        message,
+    }
+}
+
+const NAME_LENGTH: &str = "self.metadata.name.size() <= 63";
+const NAME_FORM: &str =
+    "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$') && !self.metadata.name.contains('--')";
+const NAME_LENGTH_TEXT: &str =
+    "metadata.name must have at most 63 characters: labels and pods carry it; choose a shorter name";
+const NAME_FORM_TEXT: &str =
+    "metadata.name must be lower-case letters, digits and single hyphens: models read it as part of tool names";
+const ENV_NAME: &str = "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')";
+const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
+const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
+const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
+const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
+
+/// Every rule.
+pub const RULES: &[Rule] = &[
+    skill("", NAME_LENGTH, NAME_LENGTH_TEXT),
+    skill("", NAME_FORM, NAME_FORM_TEXT),
+    skill(
+        "spec.source",
+        "[has(self.inline), has(self.configMap), has(self.archive)].filter(x, x).size() == 1",
+        "source needs exactly one of inline, configMap and archive",
+    ),
+    skill(
+        "spec.source",
+        "!has(self.path) || !self.path.matches('(^|/)[.]{0,2}(/|$)')",
+        "source.path must be a relative path inside the source, without empty parts, . and ..",
+    ),
+    skill(
+        "spec.source.inline",
+        "(has(self.files) && self.files.size() > 0) || (has(self.binaryFiles) && self.binaryFiles.size() > 0)",
+        "source.inline needs at least one file; the skill's text goes to files[\"SKILL.md\"]",
+    ),
+    skill(
+        "spec.source.inline",
+        "(has(self.files) ? self.files.map(k, self.files[k].size()).sum() : 0) + (has(self.binaryFiles) ? self.binaryFiles.map(k, self.binaryFiles[k].size()).sum() : 0) <= 122880",
+        "source.inline holds at most 120 KiB (122880 characters) together, since client-side apply stores the object in an annotation; put larger content into a ConfigMap (source.configMap) or an archive (source.archive)",
+    ),
+    skill(
+        "spec.source.inline",
+        "!has(self.files) || !has(self.binaryFiles) || !self.files.exists(k, k in self.binaryFiles)",
+        "a path of source.inline is in files and in binaryFiles; keep one of the two",
+    ),
+    skill(
+        "spec.source.inline",
+        "!has(self.files) || self.files.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
+        "paths in source.inline.files must be relative, without empty parts, . and .., at most 1024 characters",
+    ),
+    skill(
+        "spec.source.inline",
+        "!has(self.binaryFiles) || self.binaryFiles.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
+        "paths in source.inline.binaryFiles must be relative, without empty parts, . and .., at most 1024 characters",
+    ),
+    skill(
+        "spec.source.configMap.items[].path",
+        "!self.matches('(^|/)[.]{0,2}(/|$)')",
+        "path must be relative, without empty parts, . and ..",
+    ),
+    skill(
+        "spec.source.archive.url",
+        "isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''",
+        "archive.url must be an https:// (or http://) URL with a host",
+    ),
+    skill(
+        "spec.source.archive.url",
+        "!self.matches('^[a-z]+://[^/?#]*@')",
+        "archive.url must not hold credentials: objects are read by many",
+    ),
+    skill(
+        "spec.source.archive.digest",
+        "self.matches('^sha256:[0-9a-f]{64}$')",
+        "archive.digest must be sha256: and 64 lower-case hex digits; `sha256sum FILE` prints them",
+    ),
+    skill(
+        "spec.version",
+        "self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')",
+        "version must be a semantic version in quotes, such as \"1.4.0\"",
+    ),
+    skill(
+        "spec.tools[].env[]",
+        ENV_NAME,
+        "env must be names of environment variables: letters, digits and _",
+    ),
+    skill(
+        "spec.inputs[].name",
+        "self.matches('^[a-zA-Z0-9_-]+$')",
+        "input names are letters, digits, _ and -",
+    ),
+    skill(
+        "spec.packages.python[]",
+        PACKAGE_NAME,
+        "packages.python are names of packages with versions, such as pillow>=10; packages come from the index, not from addresses or paths",
+    ),
+    skill(
+        "spec.ids[]",
+        "self.matches('^[A-Za-z0-9][A-Za-z0-9_.:-]*$')",
+        "ids are letters, digits, `_`, `-`, `.` and `:`, without slashes, commas and blanks",
+    ),
+    skill(
+        "spec.allowedRuntimes.namespaces",
+        "(self.from == 'Selector') == has(self.selector)",
+        "allowedRuntimes.namespaces needs selector with from: Selector, and only then",
+    ),
+    runtime("", NAME_LENGTH, NAME_LENGTH_TEXT),
+    runtime("", NAME_FORM, NAME_FORM_TEXT),
+    runtime(
+        "spec.sandbox",
+        "!has(self.timeoutSeconds) || self.timeoutSeconds <= (has(self.maxTimeoutSeconds) ? self.maxTimeoutSeconds : 120)",
+        "sandbox.timeoutSeconds must not be over sandbox.maxTimeoutSeconds (120 when absent); raise the latter",
+    ),
+    runtime(
+        "spec.sandbox.allowedImages[]",
+        "!self.contains('@') && !self.matches(':[^/]*$')",
+        "allowedImages are registry/repository without tag and digest: a skill names the digest",
+    ),
+    runtime(
+        "spec.sandbox.runAsUserRange",
+        "self.min <= self.max",
+        "runAsUserRange.min must not be over runAsUserRange.max",
+    ),
+    runtime(
+        "spec.sandbox.tolerations[]",
+        "!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
+        "a toleration with operator Exists has no value",
+    ),
+    runtime(
+        "spec.sandbox.hostUsers",
+        "!self",
+        "sandbox.hostUsers can only be false: sandboxes never need the user ids of the node",
+    ),
+    runtime(
+        "spec.sandbox.languages",
+        "self.all(x, self.exists_one(y, y == x))",
+        "sandbox.languages names each interpreter once",
+    ),
+    runtime("spec.sandbox.podMetadata.labels", POD_KEYS, POD_KEYS_TEXT),
+    runtime("spec.sandbox.podMetadata.annotations", POD_KEYS, POD_KEYS_TEXT),
+    runtime(
+        "spec.gateway.upstreams",
+        "self.all(k, k in ['openai', 'anthropic', 'gemini'])",
+        "upstreams are openai, anthropic and gemini",
+    ),
+    runtime(
+        "spec.gateway.upstreams{}.url",
+        "isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''",
+        "url must be an https:// (or http://) URL with a host",
+    ),
+    runtime(
+        "spec.gateway.upstreams{}.url",
+        "!self.matches('^[a-z]+://[^/?#]*@')",
+        "url must not hold credentials: objects are read by many",
+    ),
+    runtime(
+        "spec.packages.constraints[]",
+        PACKAGE_VERSIONS,
+        "packages.constraints are names of packages with versions, such as mcp<2",
+    ),
+    runtime(
+        "spec.env[].name",
+        ENV_NAME,
+        "env names are names of environment variables: letters, digits and _",
+    ),
+    runtime(
+        "spec.env[].skills[]",
+        "self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",
+        "skills are name or namespace/name",
+    ),
+];

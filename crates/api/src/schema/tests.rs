@@ -1,0 +1,159 @@
+//! What every definition must be, checked without a cluster.
+
+use super::*;
+
+/// kubectl's client-side apply stores the object in one annotation of at most this many bytes.
+const ANNOTATION_MAX_BYTES: usize = 262_144;
+
+fn walk(value: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    visit(path, value);
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .for_each(|(key, member)| walk(member, &format!("{path}/{key}"), visit)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(index, item)| walk(item, &format!("{path}/{index}"), visit)),
+        _ => {}
+    }
+}
+
+#[test]
+fn definitions_fit_client_side_apply() {
+    for definition in definitions() {
+        let bytes = definition.to_string().len();
+        assert!(
+            bytes < ANNOTATION_MAX_BYTES,
+            "{}: {bytes}",
+            definition["metadata"]["name"]
+        );
+    }
+}
+
+#[test]
+fn every_list_map_and_string_of_a_spec_is_bounded() {
+    for kind in ["Skill", "SkillRuntime"] {
+        for part in ["spec", "status"] {
+            let schema = &schema_of(kind).unwrap()["properties"][part];
+            walk(schema, part, &mut |path, node| {
+                let bound = match node.get("type").and_then(Value::as_str) {
+                    Some("string") if node.get("enum").is_none() && node.get("format").is_none() => "maxLength",
+                    Some("array") => "maxItems",
+                    Some("object") if node.get("additionalProperties").is_some() => "maxProperties",
+                    _ => return,
+                };
+                assert!(node.get(bound).is_some(), "{kind} {path} has no {bound}");
+            });
+        }
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_table_and_in_no_list_and_no_format_is_unknown() {
+    for kind in ["Skill", "SkillRuntime"] {
+        let table = super::defaults::defaults(kind);
+        let mut seen = 0;
+        walk(schema_of(kind).unwrap(), "", &mut |path, node| {
+            if node.get("type").is_some_and(Value::is_string) {
+                if let Some(default) = node.get("default").filter(|_| path != "/properties/status") {
+                    let name = path.replace("/properties/", ".");
+                    let wanted = table.iter().find(|(at, _)| *at == &name[1..]);
+                    assert_eq!(Some(default), wanted.map(|(_, value)| value), "{kind} {path}");
+                    let description = node["description"].as_str().unwrap();
+                    assert_eq!(description.matches("Default: ").count(), 1, "{path}: {description}");
+                    seen += 1;
+                }
+                let format = node.get("format").and_then(Value::as_str).unwrap_or("int64");
+                assert!(
+                    ["int64", "int32", "date-time", "double"].contains(&format),
+                    "{kind} {path}: {format}"
+                );
+            }
+        });
+        assert_eq!(seen, table.len(), "{kind}: fields of the table");
+    }
+}
+
+#[test]
+fn conditions_are_a_map_by_type() {
+    for kind in ["Skill", "SkillRuntime"] {
+        let conditions = &schema_of(kind).unwrap()["properties"]["status"]["properties"]["conditions"];
+        assert_eq!(conditions["x-kubernetes-list-type"], "map", "{kind}");
+        assert_eq!(
+            conditions["x-kubernetes-list-map-keys"],
+            serde_json::json!(["type"]),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn enum_words_are_no_yaml_booleans() {
+    for kind in ["Skill", "SkillRuntime"] {
+        walk(schema_of(kind).unwrap(), "", &mut |path, node| {
+            for word in node.get("enum").and_then(Value::as_array).into_iter().flatten() {
+                let word = word
+                    .as_str()
+                    .unwrap_or_else(|| panic!("{kind} {path}: {word} is no string"));
+                assert!(
+                    !["on", "off", "yes", "no", "true", "false", "y", "n"].contains(&word.to_lowercase().as_str()),
+                    "{kind} {path}: {word}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn unknown_fields_are_named_with_their_path() {
+    for (object, expected) in [
+        (
+            serde_json::json!({"spec": {"source": {"inlin": {}}}}),
+            Some("spec.source.inlin: unknown field `inlin`"),
+        ),
+        (
+            serde_json::json!({"spec": {"tools": [{"name": "a", "comand": []}]}}),
+            Some("spec.tools[0].comand: unknown field"),
+        ),
+        (serde_json::json!({"sepc": {}}), Some("sepc: unknown field")),
+        (serde_json::json!({"metadata": {"uid": "x"}, "status": {"x": 1}}), None),
+        (
+            serde_json::json!({"spec": {"tools": [{"inputSchema": {"any": 1}}]}}),
+            None,
+        ),
+        (
+            serde_json::json!({"spec": {"source": {"inline": {"files": {"any/path": "x"}}}}}),
+            None,
+        ),
+    ] {
+        let found = unknown_field("Skill", &object);
+        match expected {
+            Some(text) => assert!(
+                found.as_deref().is_some_and(|found| found.starts_with(text)),
+                "{found:?}"
+            ),
+            None => assert_eq!(found, None),
+        }
+    }
+}
+
+#[test]
+fn the_files_under_crds_are_what_the_types_say() {
+    for (name, text) in definition_files().unwrap() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../crds")
+            .join(name);
+        let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            checked_in == text,
+            "{} is stale: run `cargo run -- crds --directory crds`",
+            path.display()
+        );
+        let read: Value = serde_saphyr::from_str(&text).unwrap();
+        assert!(
+            definitions().contains(&read),
+            "{name} does not read back as it was written"
+        );
+    }
+}

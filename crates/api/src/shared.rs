@@ -1,0 +1,146 @@
+//! Parts that both kinds use.
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::quantity::Quantity;
+
+/// Labels by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// A label selector, as everywhere in Kubernetes; empty selects everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelector {
+    /// Labels that must be there with these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub match_labels: Labels,
+    /// Further requirements; all must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// One requirement of a label selector.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelRequirement {
+    /// Label key.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// How key and values relate.
+    pub operator: SelectorOperator,
+    /// Values of `In` and `NotIn`; none for the other two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 63)))]
+    pub values: Vec<String>,
+}
+
+/// How a requirement relates a key to its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SelectorOperator {
+    /// The label has one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+impl LabelSelector {
+    /// Whether labels satisfy every requirement.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| {
+                let value = labels.get(&requirement.key);
+                let listed = value.is_some_and(|value| requirement.values.contains(value));
+                match requirement.operator {
+                    SelectorOperator::In => listed,
+                    SelectorOperator::NotIn => !listed,
+                    SelectorOperator::Exists => value.is_some(),
+                    SelectorOperator::DoesNotExist => value.is_none(),
+                }
+            })
+    }
+}
+
+/// Kubernetes resource requirements of a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// Hard limits by resource name; `memory` binds on a laptop too.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 8))]
+    pub limits: ResourceList,
+    /// What the scheduler reserves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 8))]
+    pub requests: ResourceList,
+}
+
+/// Quantities by resource name: `cpu`, `memory`, `ephemeral-storage` or an extended resource.
+pub type ResourceList = BTreeMap<String, Quantity>;
+
+impl Resources {
+    /// Resources that every sandbox has, whatever a runtime says; all others it must offer.
+    pub const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+    /// `limits.memory` in bytes.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.limits.get("memory").map(Quantity::units)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+pub(super) fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Schema of a free-form object: kept as it was written.
+pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_match_as_in_kubernetes() {
+        let labels: Labels = [("a".to_owned(), "1".to_owned())].into();
+        for (selector, expected) in [
+            (r"{}", true),
+            (r#"{"matchLabels":{"a":"1"}}"#, true),
+            (r#"{"matchLabels":{"a":"2"}}"#, false),
+            (r#"{"matchLabels":{"b":"1"}}"#, false),
+            (
+                r#"{"matchExpressions":[{"key":"a","operator":"In","values":["1","2"]}]}"#,
+                true,
+            ),
+            (
+                r#"{"matchExpressions":[{"key":"b","operator":"In","values":["1"]}]}"#,
+                false,
+            ),
+            (
+                r#"{"matchExpressions":[{"key":"b","operator":"NotIn","values":["1"]}]}"#,
+                true,
+            ),
+            (
+                r#"{"matchExpressions":[{"key":"a","operator":"NotIn","values":["1"]}]}"#,
+                false,
+            ),
+            (r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"a","operator":"DoesNotExist"}]}"#, false),
+        ] {
+            let selector: LabelSelector = serde_json::from_str(selector).unwrap();
+            assert_eq!(selector.matches(&labels), expected, "{selector:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Tools and inputs of a `Skill`.
+
+use knack_skill::model::{Input, InputKind, Parameter};
+use knack_skill::tools::ToolDeclaration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::shared::{any_object, is_false};
+
+/// A declared tool: a command of the skill that the model calls by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolSpec {
+    /// Name; the model sees `<skill>__<name>`.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: String,
+    /// What it does and returns, for the model.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4096))]
+    pub description: String,
+    /// Program and arguments; no shell. The first is an interpreter or a path in the skill's folder.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024)))]
+    pub command: Vec<String>,
+    /// JSON Schema of the arguments; wins over `parameters`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub input_schema: Option<Value>,
+    /// Arguments in declared order: the first is positional if required, the others are `--name value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub parameters: Vec<ParameterSpec>,
+    /// Environment names it asks for; values come from grants only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
+    pub env: Vec<String>,
+    /// Callable through `run_skill_tool` only.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hidden: bool,
+}
+
+/// One argument of a declared tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParameterSpec {
+    /// Name in the model's arguments.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: String,
+    /// Text for the model.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4096))]
+    pub description: String,
+    /// Whether it must be given. Default: true, as in HUSK.
+    #[serde(default = "required_by_default")]
+    pub required: bool,
+}
+
+const fn required_by_default() -> bool {
+    true
+}
+
+/// A template input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InputSpec {
+    /// Name used in `{{name}}`.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: String,
+    /// Shown name. Default: the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub label: Option<String>,
+    /// `text` or `textarea`.
+    #[serde(default, rename = "type")]
+    pub kind: InputType,
+    /// Whether a value must be given.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub required: bool,
+    /// Value used when none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16384))]
+    pub default: Option<String>,
+    /// Help text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub description: Option<String>,
+}
+
+/// Widget type of an input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InputType {
+    /// One line.
+    #[default]
+    Text,
+    /// Several lines.
+    Textarea,
+}
+
+impl From<&ToolSpec> for ToolDeclaration {
+    fn from(tool: &ToolSpec) -> Self {
+        Self {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            command: tool.command.clone(),
+            parameters: tool
+                .parameters
+                .iter()
+                .map(|parameter| Parameter {
+                    name: parameter.name.clone(),
+                    description: parameter.description.clone(),
+                    required: parameter.required,
+                })
+                .collect(),
+            input_schema: tool.input_schema.clone(),
+            env: tool.env.clone(),
+            hidden: tool.hidden,
+        }
+    }
+}
+
+impl From<&InputSpec> for Input {
+    fn from(input: &InputSpec) -> Self {
+        Self {
+            name: input.name.clone(),
+            label: input.label.clone().unwrap_or_else(|| input.name.clone()),
+            kind: match input.kind {
+                InputType::Text => InputKind::Text,
+                InputType::Textarea => InputKind::Textarea,
+            },
+            required: input.required,
+            default: input.default.clone(),
+            description: input.description.clone(),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! `kind: SkillRuntime`: which skills a gateway serves, and under which limits their code runs.
+
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "every printer column has a name and a type of its own"
+)]
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::activation::ActivationWord;
+use super::runtime_sandbox::{EnvGrant, RuntimeSandbox};
+use super::runtime_status::SkillRuntimeStatus;
+use super::shared::is_false;
+use super::shared::{LabelRequirement, LabelSelector, Labels};
+
+/// Desired state of a runtime.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "knack.dev",
+    version = "v1alpha1",
+    kind = "SkillRuntime",
+    plural = "skillruntimes",
+    shortname = "skrt",
+    category = "knack",
+    namespaced,
+    status = "SkillRuntimeStatus",
+    derive = "PartialEq",
+    doc = "Which skills gateways serve, and under which limits their code runs. See https://github.com/knack-dev/knack.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Skills", type_ = "integer", json_path = ".status.skills.accepted"),
+    printcolumn(name = "Rejected", type_ = "integer", json_path = ".status.skills.rejected"),
+    printcolumn(name = "Warm", type_ = "integer", json_path = ".status.warmPool.ready"),
+    printcolumn(
+        name = "Isolated",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Isolated\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillRuntimeSpec {
+    /// The default of its namespace: what a gateway that names no runtime gets.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub default: bool,
+    /// Which skills it serves. Default: all of its namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill_selector: Option<SkillSelector>,
+    /// The highest activation a skill may have here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_activation: Option<ActivationWord>,
+    /// How code runs.
+    #[serde(default)]
+    pub sandbox: RuntimeSandbox,
+    /// Back-pressure.
+    #[serde(default)]
+    pub concurrency: Concurrency,
+    /// Interpreters started ahead.
+    #[serde(default)]
+    pub warm_pool: WarmPool,
+    /// The gateway's behaviour.
+    #[serde(default)]
+    pub gateway: GatewaySettings,
+    /// The master switch: nothing is injected and executions answer 503.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+    /// Whose gateways may use it, besides those with the RBAC verb `use`. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_callers: Option<AllowedCallers>,
+    /// Environment grants from Secrets of the runtime's namespace. Cluster only; `knack dev` grants by `--allow-env`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub env: Vec<EnvGrant>,
+    /// What is demanded of the packages that its skills declare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packages: Option<RuntimePackages>,
+    /// Superseded revisions that are kept of every skill served here. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 20))]
+    pub revision_history_limit: Option<u32>,
+}
+
+/// What a runtime demands of the packages of its skills.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimePackages {
+    /// Versions that may be chosen, as in a constraints file of pip: `mcp<2`. They add no package; a skill that fixes
+    /// another version is not served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
+    pub constraints: Vec<String>,
+    /// Serves skills that declare packages only with a lock (`requirements.lock`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub require_lock: bool,
+}
+
+/// Which skills a runtime serves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillSelector {
+    /// Labels a Skill must have; bare folders have none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub match_labels: Labels,
+    /// Further requirements on the Skill's labels; all must hold. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub match_expressions: Vec<LabelRequirement>,
+    /// Labels of the namespaces whose skills it serves. Default: its own only, or all for the cluster default. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// Pins: these skills, in this way, whatever the labels say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub skills: Vec<SkillPin>,
+}
+
+/// One pinned skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillPin {
+    /// Namespace. Default: the runtime's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+    /// Name of the Skill.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Activation, may go above `maxActivation`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ActivationWord>,
+    /// Values of the skill's template inputs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// Whose gateways may use a runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowedCallers {
+    /// ServiceAccounts of these namespaces.
+    pub namespaces: CallerNamespaces,
+}
+
+/// Namespaces by their labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallerNamespaces {
+    /// Labels of the namespaces; an empty selector is every namespace.
+    pub selector: LabelSelector,
+}
+
+/// Back-pressure of executions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Concurrency {
+    /// Runs at once; on a laptop the number of CPUs when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_runs: Option<usize>,
+    /// Runs that may wait. Default: 8 for each of `maxRuns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub max_queued: Option<usize>,
+    /// How long one may wait, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 600))]
+    pub queue_timeout_seconds: Option<u64>,
+}
+
+/// Interpreters started ahead.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WarmPool {
+    /// How many pods of each interpreter are kept ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub replicas: Option<usize>,
+    /// When an idle one is let go, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 86_400))]
+    pub max_idle_seconds: Option<u64>,
+}
+
+/// The gateway's behaviour.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewaySettings {
+    /// Provider addresses by API: `openai`, `anthropic`, `gemini`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub upstreams: BTreeMap<String, UpstreamRef>,
+    /// What is injected, and how far the loop goes.
+    #[serde(default)]
+    pub injection: InjectionSettings,
+    /// How old a gateway's catalog may get without the hub before nothing is injected any more, seconds.
+    /// Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub max_snapshot_age_seconds: Option<u64>,
+}
+
+/// One provider address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpstreamRef {
+    /// Base URL without the API's own path, for example `https://api.openai.com`.
+    #[schemars(length(min = 1, max = 2048))]
+    pub url: String,
+}
+
+/// What is injected, and how far the loop goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionSettings {
+    /// Budget of the listing, tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 200_000))]
+    pub max_listing_tokens: Option<usize>,
+    /// Rounds of skill execution in one request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub max_tool_rounds: Option<u32>,
+    /// Deadline of the whole loop, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub deadline_seconds: Option<u64>,
+    /// Models that get skills; `*` matches any characters. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
+    pub models: Option<Vec<String>>,
+    /// Requests with a lower `max_tokens` get no skills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub min_max_tokens: Option<u64>,
+}
+
+impl SkillRuntimeSpec {
+    /// Names of the fields that are set and that `knack dev` cannot honour, for one warning.
+    pub fn cluster_only_fields(&self) -> Vec<&'static str> {
+        let sandbox = &self.sandbox;
+        let selector = self.skill_selector.as_ref();
+        let set = [
+            ("spec.allowedCallers", self.allowed_callers.is_some()),
+            ("spec.env", !self.env.is_empty()),
+            ("spec.revisionHistoryLimit", self.revision_history_limit.is_some()),
+            (
+                "spec.skillSelector.namespaceSelector",
+                selector.is_some_and(|s| s.namespace_selector.is_some()),
+            ),
+            (
+                "spec.skillSelector.matchExpressions",
+                selector.is_some_and(|s| !s.match_expressions.is_empty()),
+            ),
+            ("spec.sandbox.image", sandbox.image.is_some()),
+            ("spec.sandbox.allowedImages", !sandbox.allowed_images.is_empty()),
+            ("spec.sandbox.maxResources", !sandbox.max_resources.is_empty()),
+            (
+                "spec.sandbox.ttlSecondsAfterFinished",
+                sandbox.ttl_seconds_after_finished.is_some(),
+            ),
+            ("spec.sandbox.runAsUserRange", sandbox.run_as_user_range.is_some()),
+            ("spec.sandbox.runtimeClassName", sandbox.runtime_class_name.is_some()),
+            ("spec.sandbox.nodeSelector", !sandbox.node_selector.is_empty()),
+            ("spec.sandbox.tolerations", !sandbox.tolerations.is_empty()),
+            ("spec.sandbox.imagePullSecrets", !sandbox.image_pull_secrets.is_empty()),
+            ("spec.sandbox.enforcement", sandbox.enforcement.is_some()),
+            ("spec.sandbox.landlock", sandbox.landlock.is_some()),
+            ("spec.sandbox.languages", !sandbox.languages.is_empty()),
+            ("spec.sandbox.hostUsers", sandbox.host_users.is_some()),
+            ("spec.sandbox.podMetadata", !sandbox.pod_metadata.is_empty()),
+            ("spec.sandbox.logs", sandbox.logs.is_some()),
+            (
+                "spec.gateway.maxSnapshotAgeSeconds",
+                self.gateway.max_snapshot_age_seconds.is_some(),
+            ),
+        ];
+        set.into_iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(name, _)| name)
+            .collect()
+    }
+}

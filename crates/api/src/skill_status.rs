@@ -1,0 +1,237 @@
+//! `status` of a `Skill`, written by the controller only.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::activation::ActivationWord;
+
+/// Most entries of `status.runtimes`: fan-out lists in objects are bounded.
+pub const STATUS_RUNTIMES_MAX: usize = 16;
+
+/// Most entries of `status.earlier`. Runtimes whose environments come at different times serve different revisions; an edit
+/// every few seconds makes no more of them than this.
+pub const STATUS_EARLIER_MAX: usize = 4;
+
+/// The observed state of a skill. While a newer source fails, all fields but the conditions describe the last good
+/// artifact, which stays in service.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillStatus {
+    /// Generation of the spec that the conditions speak of; -1 before the controller saw the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Last value of annotation `knack.dev/requestedAt` that was acted upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub last_handled_reconcile_at: Option<String>,
+    /// kstatus conditions `Ready`, `Reconciling`, `Stalled`, and `Accepted`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub conditions: Vec<Condition>,
+    /// Shown name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub name: Option<String>,
+    /// What the model reads in the listing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub description: Option<String>,
+    /// Version, if declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub version: Option<String>,
+    /// Activation that the skill asks for; a runtime may cap it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<ActivationWord>,
+    /// What is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactStatus>,
+    /// ConfigMaps that hold it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub config_maps: Vec<ConfigMapStatus>,
+    /// Version of Knack that judged this content. A newer one judges it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub judged_by: Option<String>,
+    /// Declared tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tools: Vec<ToolStatus>,
+    /// Template inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub inputs: Vec<InputStatus>,
+    /// Ids of other systems by which requests may name it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(max = 128)))]
+    pub ids: Vec<String>,
+    /// What it costs a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenStatus>,
+    /// Packages that it declares, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packages: Option<PackagesStatus>,
+    /// Revisions before the one in `artifact` that runtimes still serve because its packages are not there yet, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub earlier: Vec<EarlierRevision>,
+    /// What the runtimes that select it say; the first 16 by namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub runtimes: Vec<RuntimeVerdict>,
+}
+
+/// An artifact in service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactStatus {
+    /// Short name of this content and these settings: 10 hex digits, as in label `knack.dev/revision`.
+    #[schemars(length(max = 64))]
+    pub revision: String,
+    /// Hex SHA-256 of the canonical file tree.
+    #[schemars(length(max = 128))]
+    pub digest: String,
+    /// Bytes of all files.
+    pub size: i64,
+    /// Number of files.
+    pub file_count: i64,
+}
+
+/// One ConfigMap of the artifact.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapStatus {
+    /// Its name, in the skill's namespace.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Hex SHA-256 of its canonical content.
+    #[schemars(length(max = 128))]
+    pub digest: String,
+    /// The object whose content was compared; it is immutable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub uid: String,
+}
+
+/// A superseded revision that is still served somewhere.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlierRevision {
+    /// Short name of its content and settings.
+    #[schemars(length(max = 64))]
+    pub revision: String,
+    /// Hex SHA-256 of the canonical file tree.
+    #[schemars(length(max = 128))]
+    pub digest: String,
+    /// ConfigMaps that hold it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub config_maps: Vec<ConfigMapStatus>,
+    /// Activation that it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<ActivationWord>,
+    /// Packages that it declares, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packages: Option<PackagesStatus>,
+}
+
+/// A declared tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolStatus {
+    /// Name as declared.
+    #[schemars(length(max = 64))]
+    pub name: String,
+    /// The file of the skill that it runs, if its command names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub path: Option<String>,
+}
+
+/// A template input.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InputStatus {
+    /// Name.
+    #[schemars(length(max = 64))]
+    pub name: String,
+    /// Whether a value must be given.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// Estimated tokens: bytes divided by 4, rounded up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenStatus {
+    /// Name and description in the listing of every request.
+    pub listing: i64,
+    /// The body, when it is loaded.
+    pub body: i64,
+}
+
+/// Packages that a skill declares.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PackagesStatus {
+    /// Which declaration counts.
+    #[schemars(length(max = 256))]
+    pub source: String,
+    /// Whether a lock fixes their versions.
+    #[serde(default)]
+    pub locked: bool,
+    /// Names and versions of the lock, or requirements without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200), inner(length(max = 512)))]
+    pub python: Vec<String>,
+    /// Hex SHA-256 of what decides about an environment: the lock, or the requirements without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub digest: Option<String>,
+    /// Why the declaration cannot be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub refused: Option<String>,
+}
+
+/// How a skill's packages stand at a runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimePackagesStatus {
+    /// CamelCase word: `Ready`, `Building`, `NoWheel`, `PackagesOff` and the like (docs/packages.md).
+    #[schemars(length(max = 64))]
+    pub state: String,
+    /// Why, and what to do.
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// The image, by digest, whose environment runs of the revision in service there get; absent where they get none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub environment: Option<String>,
+}
+
+/// What one runtime says of a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeVerdict {
+    /// Namespace of the runtime.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Name of the runtime.
+    #[schemars(length(max = 63))]
+    pub name: String,
+    /// Whether it serves the skill.
+    pub accepted: bool,
+    /// Why not, or with what reservation; `Accepted` if there is none.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// The revision that it serves instead of the one in `artifact`; absent if it serves that or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub serves: Option<String>,
+    /// How the packages of the revision in `artifact` stand there; absent if it declares none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packages: Option<RuntimePackagesStatus>,
+}

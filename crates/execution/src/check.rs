@@ -1,0 +1,112 @@
+//! What every executor refuses before it does anything.
+
+use std::path::{Component, Path};
+
+use knack_skill::call::{ToolRun, is_below_inputs, is_stageable};
+
+use super::{ExecutionError, ExecutionRequest, Limits, Program, SkillMount, WorkingDirectory};
+
+/// Checks counts, sizes and paths of a request.
+///
+/// Errors: [`ExecutionError::Invalid`] with what is wrong.
+pub fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
+    let invalid = |text: String| Err(ExecutionError::Invalid(text));
+    if request.inputs.len() > Limits::MAX_INPUT_FILES {
+        return invalid(format!(
+            "{} input files, {} are allowed",
+            request.inputs.len(),
+            Limits::MAX_INPUT_FILES
+        ));
+    }
+    let bytes: u64 = request.inputs.iter().map(|input| input.bytes.len() as u64).sum();
+    if bytes > Limits::MAX_INPUT_BYTES {
+        return invalid(format!(
+            "{bytes} bytes of input files, {} are allowed",
+            Limits::MAX_INPUT_BYTES
+        ));
+    }
+    if let Some(input) = request.inputs.iter().find(|input| !is_relative(&input.path)) {
+        return invalid(format!("input path {:?} leaves the working directory", input.path));
+    }
+    if let Some(input) = request.inputs.iter().find(|input| !is_stageable(&input.path)) {
+        return invalid(format!(
+            "input path {:?}: names that begin with a dot configure programs and are not taken as inputs",
+            input.path
+        ));
+    }
+    for (index, mount) in request.mounts.iter().enumerate() {
+        check_mount(mount)?;
+        if request.mounts[..index].iter().any(|other| other.name == mount.name) {
+            return invalid(format!("two skills are mounted as {:?}", mount.name));
+        }
+    }
+    if let WorkingDirectory::Skill(name) = &request.working_directory
+        && !request.mounts.iter().any(|mount| mount.name == *name)
+    {
+        return invalid(format!("skill {name:?} is the working directory but is not mounted"));
+    }
+    match &request.tool {
+        Some(tool) => check_tool(request, tool),
+        None if request.env.is_empty() => Ok(()),
+        None => invalid("environment values are given to declared tools only".to_owned()),
+    }
+}
+
+/// Whether a run of a declared tool is nothing else: its own command line in its own folder, beside no other skill, and
+/// files of the conversation only where no interpreter looks by itself.
+fn check_tool(request: &ExecutionRequest, tool: &ToolRun) -> Result<(), ExecutionError> {
+    let invalid = |text: &str| {
+        let name = format!(
+            "tool {:?} of skill {}/{}",
+            tool.tool, tool.skill.namespace, tool.skill.name
+        );
+        Err(ExecutionError::Invalid(format!("{name}: {text}")))
+    };
+    let [mount] = request.mounts.as_slice() else {
+        return invalid("exactly its own skill must be mounted");
+    };
+    if mount.skill.id != tool.skill {
+        return invalid("exactly its own skill must be mounted");
+    }
+    if request.working_directory != WorkingDirectory::Skill(mount.name.clone()) {
+        return invalid("it runs in its skill's folder");
+    }
+    if !matches!(&request.program, Program::Command { argv } if *argv == tool.argv) {
+        return invalid("the program is not its command");
+    }
+    if let Some(input) = request.inputs.iter().find(|input| !is_below_inputs(&input.path)) {
+        return invalid(&format!("input path {:?} is not below inputs/", input.path));
+    }
+    match request.env.keys().find(|name| !tool.env.contains(*name)) {
+        Some(name) => invalid(&format!("it does not ask for {name}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a mount can be staged: its name is one segment, its files stay below it, its digest is a plain word.
+fn check_mount(mount: &SkillMount) -> Result<(), ExecutionError> {
+    let one_segment =
+        |text: &str| !text.contains('/') && Path::new(text).components().eq([Component::Normal(text.as_ref())]);
+    if !one_segment(&mount.name) || !one_segment(&mount.skill.digest) {
+        return Err(ExecutionError::Invalid(format!(
+            "skill {:?} cannot be mounted under that name",
+            mount.name
+        )));
+    }
+    match mount.skill.files.keys().find(|path| !is_relative(path)) {
+        Some(path) => Err(ExecutionError::Invalid(format!(
+            "skill {}: file path {path:?} leaves its folder",
+            mount.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a path is relative, plain and without `.` or `..`.
+fn is_relative(path: &str) -> bool {
+    !path.is_empty()
+        && !path.contains('\0')
+        && path
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..")
+}

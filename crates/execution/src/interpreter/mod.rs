@@ -1,0 +1,159 @@
+//! Finding the real interpreters of a host, once.
+//!
+//! ```text
+//! PATH order, then /usr/bin ──▶ ask (run it once) ──▶ real binary, its trees ──▶ reachable by the sandbox's uid?
+//!                                                                              no ──▶ note, next candidate
+//! ```
+//!
+//! An entry of `PATH` may be a shim of a version manager, a script, or a link into a virtual environment. Only the
+//! interpreter itself can report its binary and its library, so each candidate is run with a query and a time limit.
+//! The answer gives the paths that the sandbox must be able to read, and nothing wider.
+
+mod ask;
+mod grants;
+mod programs;
+mod reach;
+
+use std::path::{Path, PathBuf};
+
+use super::Language;
+
+pub use ask::ASK_TIMEOUT;
+pub use grants::{Grants, base_grants};
+pub use programs::{PROGRAM_DIRECTORIES, ProgramPlace, find_program};
+pub use reach::{Reach, unreachable_part};
+
+/// An interpreter that a sandbox can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Its language.
+    pub language: Language,
+    /// Absolute path to start it by: the real binary, or the one of its virtual environment.
+    pub path: PathBuf,
+    /// Version as it says it, for the console: `3.11.7`.
+    pub version: String,
+    /// What it must be able to read besides [`base_grants`].
+    pub grants: Grants,
+}
+
+/// The interpreters found, and the messages for the console.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// At most one per language, python first.
+    pub interpreters: Vec<Interpreter>,
+    /// One line per candidate that was passed over, and per interpreter chosen.
+    pub notes: Vec<String>,
+}
+
+/// Where to look, and for whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Search {
+    /// Directories in order of preference; those of `PATH`.
+    pub path: Vec<PathBuf>,
+    /// Directories tried after them; `/usr/bin` and `/usr/local/bin` on a host.
+    pub fallback: Vec<PathBuf>,
+    /// The home directory: never granted as a whole.
+    pub home: Option<PathBuf>,
+    /// The user that must be able to reach the interpreter.
+    pub reach: Reach,
+}
+
+impl Search {
+    /// The search of this process: its `PATH` and `HOME`.
+    #[must_use]
+    pub fn of_host(reach: Reach) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Self {
+            path: std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect(),
+            fallback: vec![PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")],
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            reach,
+        }
+    }
+
+    fn candidates(&self, name: &str) -> Vec<PathBuf> {
+        let mut candidates = Vec::new();
+        for dir in self.path.iter().chain(&self.fallback) {
+            let candidate = dir.join(name);
+            if candidate.is_file() && !candidates.contains(&candidate) {
+                candidates.push(candidate);
+            }
+        }
+        candidates
+    }
+}
+
+/// Resolves `python3` and, where it exists, `node`.
+pub async fn find(search: &Search) -> Found {
+    let mut found = Found::default();
+    for (language, name) in [(Language::Python, "python3"), (Language::Node, "node")] {
+        find_one(search, language, name, &mut found).await;
+    }
+    found
+}
+
+async fn find_one(search: &Search, language: Language, name: &str, found: &mut Found) {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for candidate in search.candidates(name) {
+        let answer = match ask::ask(language, &candidate).await {
+            Ok(answer) => answer,
+            Err(reason) => {
+                found.notes.push(passed_over(&candidate, None, &reason));
+                continue;
+            }
+        };
+        // Two names of one binary (/bin and /usr/bin) need only one verdict.
+        if seen.contains(&answer.executable) {
+            continue;
+        }
+        seen.push(answer.executable.clone());
+        match accept(search, language, &answer) {
+            Ok(interpreter) => {
+                found.notes.push(format!(
+                    "{} {} at {}",
+                    language.as_str(),
+                    interpreter.version,
+                    interpreter.path.display()
+                ));
+                found.interpreters.push(interpreter);
+                return;
+            }
+            Err(reason) => found
+                .notes
+                .push(passed_over(&candidate, Some(&answer.executable), &reason)),
+        }
+    }
+}
+
+fn accept(search: &Search, language: Language, answer: &ask::Answer) -> Result<Interpreter, String> {
+    let grants = grants::of_interpreter(answer, search.home.as_deref());
+    let parts = std::iter::once(&answer.executable).chain(&answer.libraries);
+    for part in parts {
+        if let Some(closed) = unreachable_part(part, search.reach) {
+            return Err(format!("{} is closed to the sandbox's user", closed.display()));
+        }
+    }
+    Ok(Interpreter {
+        language,
+        path: answer.executable.clone(),
+        version: answer.version.clone(),
+        grants,
+    })
+}
+
+fn passed_over(candidate: &Path, real: Option<&Path>, reason: &str) -> String {
+    match real {
+        Some(real) if real != candidate => {
+            format!(
+                "passed over {} (really {}): {reason}",
+                candidate.display(),
+                real.display()
+            )
+        }
+        _ => format!("passed over {}: {reason}", candidate.display()),
+    }
+}
+
+#[cfg(test)]
+#[path = "interpreter_tests.rs"]
+mod tests;

@@ -1,0 +1,89 @@
+//! Whether runs can start a program of the host.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::grants::base_grants;
+
+/// The directories in which runs look for programs, after that of their interpreter.
+pub const PROGRAM_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+/// Where a program is, as runs see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgramPlace {
+    /// Runs find it and may execute it.
+    Here(PathBuf),
+    /// It is at this path, where runs do not look or may not execute.
+    Closed(PathBuf),
+    /// It is nowhere.
+    Absent,
+}
+
+/// Looks for a program: where runs do, then along a `PATH`. Blocks.
+pub fn find_program(name: &str, path: &[PathBuf]) -> ProgramPlace {
+    let seen = PROGRAM_DIRECTORIES.map(PathBuf::from);
+    find_below(name, &seen, path, &base_grants().execute)
+}
+
+fn find_below(name: &str, seen: &[PathBuf], path: &[PathBuf], allowed: &[PathBuf]) -> ProgramPlace {
+    let at = |directory: &PathBuf| Some(directory.join(name)).filter(|file| is_program(file));
+    let mut closed = None;
+    for file in seen.iter().filter_map(at) {
+        // A link may lead to where runs may not execute, such as /opt.
+        let Ok(real) = file.canonicalize() else { continue };
+        if allowed.iter().any(|root| real.starts_with(root)) {
+            return ProgramPlace::Here(file);
+        }
+        closed.get_or_insert(real);
+    }
+    match closed.or_else(|| path.iter().find_map(at)) {
+        Some(file) => ProgramPlace::Closed(file),
+        None => ProgramPlace::Absent,
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_counts_where_runs_look_and_may_execute() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let make = |path: &str, mode: u32| {
+            let file = root.join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            file
+        };
+        let here = make("usr/bin/here", 0o755);
+        let vendor = make("opt/vendor/linked", 0o755);
+        std::os::unix::fs::symlink(&vendor, root.join("usr/bin/linked")).unwrap();
+        std::os::unix::fs::symlink("nowhere", root.join("usr/bin/broken")).unwrap();
+        make("usr/bin/text", 0o644);
+        let elsewhere = make("home/elsewhere", 0o755);
+        std::fs::create_dir_all(root.join("usr/bin/folder")).unwrap();
+        let find = |name: &str| {
+            let (seen, path) = ([root.join("usr/bin")], [root.join("gone"), root.join("home")]);
+            find_below(name, &seen, &path, &[root.join("usr")])
+        };
+        for (name, expected) in [
+            ("here", ProgramPlace::Here(here)),
+            ("linked", ProgramPlace::Closed(vendor)),
+            ("elsewhere", ProgramPlace::Closed(elsewhere)),
+            ("broken", ProgramPlace::Absent),
+            ("text", ProgramPlace::Absent),
+            ("folder", ProgramPlace::Absent),
+            ("absent", ProgramPlace::Absent),
+        ] {
+            assert_eq!(find(name), expected, "{name}");
+        }
+        assert!(matches!(find_program("sh", &[]), ProgramPlace::Here(_)));
+    }
+}

@@ -1,0 +1,53 @@
+//! What warm sandboxes differ in.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::super::Language;
+use super::super::environments::Environment;
+
+/// What a warm sandbox has started: an interpreter, or only the locks, for commands; and the packages that it has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kind {
+    /// An interpreter, or nothing but the locks, for commands.
+    pub(super) language: Option<Language>,
+    /// The packages that it has.
+    pub(super) environment: Option<Arc<Environment>>,
+}
+
+impl Kind {
+    /// One without packages.
+    pub(super) const fn of(language: Option<Language>) -> Self {
+        Self {
+            language,
+            environment: None,
+        }
+    }
+
+    fn key(&self) -> (Option<Language>, Option<&str>) {
+        (
+            self.language,
+            self.environment.as_ref().map(|environment| environment.key.as_str()),
+        )
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Kind {}
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

@@ -1,0 +1,398 @@
+//! A bounded queue in front of a fixed number of places, shared fairly.
+//!
+//! A request gets capacity, waits, or is refused at once: work never piles up. Free capacity goes to the waiting sharer
+//! who holds the least, in turns among equals, and to that sharer's calls in order of arrival. When all seats are
+//! taken, the longest line gives up its last seat to a shorter line: a caller that floods the queue waits behind its
+//! own calls. A caller that disconnects while it waits leaves the queue.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::ExecutionError;
+
+/// Bounds of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Runs at once; at least 1.
+    pub concurrency: usize,
+    /// Executions that may wait for a place.
+    pub max_queued: usize,
+    /// Longest wait for a place.
+    pub queue_timeout: Duration,
+}
+
+impl QueueSettings {
+    /// The default bounds for `concurrency` places.
+    #[must_use]
+    pub fn for_concurrency(concurrency: usize) -> Self {
+        let concurrency = concurrency.max(1);
+        Self {
+            concurrency,
+            max_queued: concurrency * knack_vocabulary::defaults::QUEUED_PER_RUN,
+            queue_timeout: knack_vocabulary::defaults::QUEUE_TIMEOUT,
+        }
+    }
+}
+
+/// How long a refused caller should wait: long enough that a full queue of short runs has drained, short enough that a
+/// tool loop survives it.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// The queue; see the module.
+#[derive(Debug)]
+pub struct Queue {
+    settings: QueueSettings,
+    lines: Arc<Mutex<Lines>>,
+}
+
+/// The name that shares the capacity.
+type Sharer = Arc<str>;
+
+#[derive(Debug)]
+struct Lines {
+    free: usize,
+    waiting: usize,
+    by_sharer: HashMap<Sharer, Line>,
+    /// Sharers who wait, the next one first.
+    turns: VecDeque<Sharer>,
+    next_ticket: u64,
+}
+
+/// What one sharer holds and waits for.
+#[derive(Debug, Default)]
+struct Line {
+    held: usize,
+    waiters: VecDeque<(u64, oneshot::Sender<Held>)>,
+}
+
+/// A place to run in, given back when dropped.
+#[derive(Debug)]
+pub struct RunPermit {
+    /// How long its owner waited for it.
+    pub waited: Duration,
+    _held: Held,
+}
+
+#[derive(Debug)]
+struct Held {
+    lines: Arc<Mutex<Lines>>,
+    sharer: Sharer,
+}
+
+impl Queue {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(settings: QueueSettings) -> Self {
+        let lines = Lines {
+            free: settings.concurrency.max(1),
+            waiting: 0,
+            by_sharer: HashMap::new(),
+            turns: VecDeque::new(),
+            next_ticket: 0,
+        };
+        Self {
+            settings,
+            lines: Arc::new(Mutex::new(lines)),
+        }
+    }
+
+    /// Waits for a place in the name of `sharer`. Dropping the future leaves the queue.
+    ///
+    /// Errors: [`ExecutionError::QueueFull`] at once, or when a shorter line needs the seat; [`ExecutionError::QueueTimeout`]
+    /// after the wait.
+    pub async fn enter(&self, sharer: &str) -> Result<RunPermit, ExecutionError> {
+        let full = || ExecutionError::QueueFull {
+            retry_after: RETRY_AFTER,
+        };
+        let sharer: Sharer = Arc::from(sharer);
+        let (ticket, granted) = {
+            let mut lines = lock(&self.lines);
+            if lines.free > 0 {
+                lines.free -= 1;
+                lines.by_sharer.entry(Arc::clone(&sharer)).or_default().held += 1;
+                return Ok(RunPermit {
+                    waited: Duration::ZERO,
+                    _held: Held {
+                        lines: Arc::clone(&self.lines),
+                        sharer,
+                    },
+                });
+            }
+            lines.sit_down(&sharer, self.settings.max_queued).ok_or_else(full)?
+        };
+        let seat = Seat {
+            lines: &self.lines,
+            sharer: &sharer,
+            ticket,
+        };
+        let since = Instant::now();
+        let outcome = tokio::time::timeout(self.settings.queue_timeout, granted).await;
+        drop(seat);
+        match outcome {
+            Ok(Ok(held)) => Ok(RunPermit {
+                waited: since.elapsed(),
+                _held: held,
+            }),
+            // Its seat went to a shorter line.
+            Ok(Err(_)) => Err(full()),
+            Err(_) => Err(ExecutionError::QueueTimeout {
+                retry_after: RETRY_AFTER,
+            }),
+        }
+    }
+
+    /// Executions that wait now.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        lock(&self.lines).waiting
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub const fn settings(&self) -> &QueueSettings {
+        &self.settings
+    }
+}
+
+fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
+    // The lines are valid between any two statements that could panic.
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lines {
+    /// A seat at the end of the sharer's line; `None` if all are taken and no line is longer than his would be.
+    fn sit_down(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<Held>)> {
+        if self.waiting >= max {
+            let own = self.by_sharer.get(sharer).map_or(0, |line| line.waiters.len());
+            let longest = self
+                .turns
+                .iter()
+                .max_by_key(|other| self.by_sharer[*other].waiters.len())?;
+            let longest = Arc::clone(longest);
+            let line = self.by_sharer.get_mut(&longest)?;
+            if line.waiters.len() <= own + 1 {
+                return None;
+            }
+            // Its receiver sees that the sender is gone.
+            line.waiters.pop_back();
+            self.waiting -= 1;
+        }
+        let (grant, granted) = oneshot::channel();
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let line = self.by_sharer.entry(Arc::clone(sharer)).or_default();
+        if line.waiters.is_empty() {
+            self.turns.push_back(Arc::clone(sharer));
+        }
+        line.waiters.push_back((ticket, grant));
+        self.waiting += 1;
+        Some((ticket, granted))
+    }
+
+    /// The next to be admitted: of the sharers with the fewest running calls the one whose turn it is.
+    fn next(&mut self) -> Option<(Sharer, oneshot::Sender<Held>)> {
+        let fewest = |(_, sharer): &(usize, &Sharer)| self.by_sharer[*sharer].held;
+        let (turn, _) = self.turns.iter().enumerate().min_by_key(fewest)?;
+        let sharer = self.turns.remove(turn)?;
+        let line = self.by_sharer.get_mut(&sharer)?;
+        let (_, grant) = line.waiters.pop_front()?;
+        self.waiting -= 1;
+        line.held += 1;
+        if !line.waiters.is_empty() {
+            self.turns.push_back(Arc::clone(&sharer));
+        }
+        Some((sharer, grant))
+    }
+
+    /// One of a sharer's places is free.
+    fn give_back(&mut self, sharer: &Sharer) {
+        self.free += 1;
+        if let Some(line) = self.by_sharer.get_mut(sharer) {
+            line.held -= 1;
+            if line.held == 0 && line.waiters.is_empty() {
+                self.by_sharer.remove(sharer);
+            }
+        }
+    }
+
+    /// A waiter has left; nothing if its turn had come or its seat was taken.
+    fn stand_up(&mut self, sharer: &Sharer, ticket: u64) {
+        let Some(line) = self.by_sharer.get_mut(sharer) else {
+            return;
+        };
+        let Some(at) = line.waiters.iter().position(|(other, _)| *other == ticket) else {
+            return;
+        };
+        line.waiters.remove(at);
+        self.waiting -= 1;
+        if line.waiters.is_empty() {
+            let is_idle = line.held == 0;
+            self.turns.retain(|other| other != sharer);
+            if is_idle {
+                self.by_sharer.remove(sharer);
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let next = {
+            let mut lines = lock(&self.lines);
+            lines.give_back(&self.sharer);
+            let next = lines.next();
+            if next.is_some() {
+                lines.free -= 1;
+            }
+            next
+        };
+        if let Some((sharer, grant)) = next {
+            let held = Self {
+                lines: Arc::clone(&self.lines),
+                sharer,
+            };
+            // A waiter that has just left cannot take it: it is dropped here, and the next one is tried.
+            let _ = grant.send(held);
+        }
+    }
+}
+
+/// A seat to wait on, given up when dropped.
+struct Seat<'a> {
+    lines: &'a Mutex<Lines>,
+    sharer: &'a Sharer,
+    ticket: u64,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        lock(self.lines).stand_up(self.sharer, self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+
+    use super::*;
+
+    fn queue(concurrency: usize, max_queued: usize) -> Queue {
+        Queue::new(QueueSettings {
+            concurrency,
+            max_queued,
+            queue_timeout: Duration::from_secs(5),
+        })
+    }
+
+    #[tokio::test]
+    async fn refuses_at_once_when_full_and_says_when_to_retry() {
+        let queue = queue(1, 1);
+        let _running = queue.enter("a").await.unwrap();
+        let mut waiting = std::pin::pin!(queue.enter("a"));
+        assert!(poll!(&mut waiting).is_pending());
+        let refused = queue.enter("a").await.unwrap_err();
+        assert_eq!(refused.metric_label(), "queue_full");
+        assert!(refused.retry_after().unwrap() >= Duration::from_secs(1));
+        assert!(refused.to_string().contains("too_many_requests"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn serves_in_order_of_arrival() {
+        let queue = queue(1, 2);
+        let running = queue.enter("a").await.unwrap();
+        let mut first = Box::pin(queue.enter("a"));
+        let mut second = Box::pin(queue.enter("a"));
+        assert!(poll!(&mut first).is_pending());
+        assert!(poll!(&mut second).is_pending());
+        drop(running);
+        assert!(poll!(&mut second).is_pending());
+        let place = first.await.unwrap();
+        assert!(poll!(&mut second).is_pending());
+        drop(place);
+        second.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_frees_its_seat_and_its_turn() {
+        let queue = queue(1, 1);
+        let running = queue.enter("a").await.unwrap();
+        {
+            let mut leaves = Box::pin(queue.enter("a"));
+            assert!(poll!(&mut leaves).is_pending());
+            assert_eq!(queue.waiting(), 1);
+        }
+        assert_eq!(queue.waiting(), 0);
+        let mut stays = Box::pin(queue.enter("a"));
+        assert!(poll!(&mut stays).is_pending());
+        drop(running);
+        stays.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_after_the_queue_timeout() {
+        let queue = queue(1, 1);
+        let _running = queue.enter("a").await.unwrap();
+        let since = Instant::now();
+        assert_eq!(queue.enter("a").await.unwrap_err().metric_label(), "queue_timeout");
+        assert_eq!(since.elapsed(), Duration::from_secs(5));
+        assert_eq!(queue.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_how_long_a_call_waited() {
+        let queue = queue(1, 1);
+        let running = queue.enter("a").await.unwrap();
+        assert_eq!(running.waited, Duration::ZERO);
+        let (place, ()) = tokio::join!(queue.enter("a"), async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            drop(running);
+        });
+        assert_eq!(place.unwrap().waited, Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn one_floods_and_the_others_call_is_next() {
+        let queue = queue(2, 8);
+        let mut running = vec![queue.enter("flood").await.unwrap(), queue.enter("flood").await.unwrap()];
+        let mut flood: Vec<_> = (0..8).map(|_| Box::pin(queue.enter("flood"))).collect();
+        for call in &mut flood {
+            assert!(poll!(call).is_pending());
+        }
+        // All seats are taken by one: its last call makes room for another one's first.
+        let mut other = Box::pin(queue.enter("other"));
+        assert!(poll!(&mut other).is_pending());
+        assert_eq!(queue.waiting(), 8);
+        let displaced = flood.pop().unwrap().await.unwrap_err();
+        assert_eq!(displaced.metric_label(), "queue_full");
+        assert_eq!(queue.enter("flood").await.unwrap_err().metric_label(), "queue_full");
+        running.pop();
+        assert!(poll!(&mut flood[0]).is_pending(), "it holds a place already");
+        let place = other.await.unwrap();
+        // Equals take turns; a sharer that was served goes to the end.
+        let mut third = Box::pin(queue.enter("third"));
+        assert!(poll!(&mut third).is_pending());
+        drop(place);
+        third.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_waiters_that_are_gone() {
+        let queue = queue(1, 4);
+        for name in ["a", "b", "c"] {
+            drop(queue.enter(name).await.unwrap());
+        }
+        let running = queue.enter("a").await.unwrap();
+        {
+            let mut waits = Box::pin(queue.enter("b"));
+            assert!(poll!(&mut waits).is_pending());
+        }
+        drop(running);
+        let lines = lock(&queue.lines);
+        assert_eq!((lines.free, lines.waiting), (1, 0));
+        assert!(lines.by_sharer.is_empty() && lines.turns.is_empty());
+    }
+}

@@ -1,0 +1,522 @@
+//! The executor of a gateway in a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use bytes::Bytes;
+use knack_hub_api::client::{HubClient, HubError, Lines};
+use knack_hub_api::{ExecutionFrame, ExecutionView, PROTOCOL, PROTOCOLS, ProblemCode, RuntimeName, StreamName};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::lines::error_of_problem;
+use crate::lines::post_of_request;
+use crate::lines::{Collected, Collector};
+use crate::{
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, ExecutionStatus,
+    Executor, Language, Missing,
+};
+
+/// How long an id is repeated beyond the run's own limit: the queue (30 s by default), a cold pod that pulls its image
+/// (120 s), and a change of owner (a Lease of 15 s and its recovery).
+const BEYOND_THE_LIMIT: Duration = Duration::from_mins(3);
+/// First wait after a failure; doubled up to [`WAIT_MAX`], each with a jitter of half of it.
+const WAIT_FIRST: Duration = Duration::from_millis(50);
+/// Longest pause: an owner that returns is reached within it.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// A full queue is retried this often, and only if it says so within [`QUEUE_WAIT_MAX`]: after that the model gets the
+/// error and can do something else.
+const QUEUE_TRIES: u32 = 2;
+/// See [`QUEUE_TRIES`].
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Redirects without a wait: two replicas that name each other must not make a hot loop.
+const REDIRECTS_AT_ONCE: u32 = 2;
+
+/// Output for a person who waits while an execution is in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// The state of the execution.
+    Phase(String),
+    /// Bytes as they come, each byte once; what is missing at the end is in the result, at the same place.
+    Output {
+        /// Standard error; else standard output.
+        error: bool,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// The hub is called again.
+    Again(String),
+}
+
+/// Runs executions at a runtime of a hub.
+#[derive(Debug)]
+pub struct RemoteExecutor {
+    client: HubClient,
+    runtime: RuntimeName,
+    /// Where the owner answered last.
+    owner: ArcSwapOption<String>,
+}
+
+/// What to do after an answer that is none.
+enum Next {
+    /// Ask again at once.
+    Now,
+    /// Ask again after the usual wait.
+    Wait(String),
+    /// Ask again after this wait.
+    After(Duration),
+    /// It is over.
+    Over(ExecutionError),
+}
+
+impl RemoteExecutor {
+    /// An executor for one runtime.
+    pub fn new(client: HubClient, runtime: RuntimeName) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            runtime,
+            owner: ArcSwapOption::empty(),
+        })
+    }
+
+    /// Runs the request as [`Executor::execute`] does, and shows how it goes.
+    pub async fn execute_shown(
+        &self,
+        request: &ExecutionRequest,
+        cancel: &CancellationToken,
+        show: &(dyn Fn(Progress) + Send + Sync),
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        self.run(request, cancel, Some(show)).await
+    }
+
+    async fn run(
+        &self,
+        request: &ExecutionRequest,
+        cancel: &CancellationToken,
+        show: Option<&(dyn Fn(Progress) + Send + Sync)>,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        let mut body = self.body(request, show.is_some(), PROTOCOL)?;
+        let deadline = Instant::now() + request.limits.timeout + BEYOND_THE_LIMIT;
+        let mut abandoned = Abandoned {
+            client: &self.client,
+            owner: &self.owner,
+            path: self.path(request.id),
+            armed: true,
+        };
+        let work = async {
+            let mut shown = ShownOutput::new(show);
+            let (mut tries, mut wait) = (Tries::default(), WAIT_FIRST);
+            let mut stated = PROTOCOL;
+            loop {
+                let next = match self.once(request, body.clone(), &mut shown).await {
+                    Ok(result) => return Ok(result),
+                    Err(error) => match older(&error, stated) {
+                        // A hub that is not upgraded yet, while gateways are.
+                        Some(protocol) => {
+                            stated = protocol;
+                            body = self.body(request, show.is_some(), protocol)?;
+                            Next::Now
+                        }
+                        None => self.judge(error, &mut tries),
+                    },
+                };
+                let pause = match next {
+                    Next::Over(error) => return Err(error),
+                    Next::Now => continue,
+                    Next::After(pause) => pause,
+                    Next::Wait(why) => {
+                        shown.tell(Progress::Again(why));
+                        let pause = wait;
+                        wait = (wait * 2).min(WAIT_MAX);
+                        jitter(pause)
+                    }
+                };
+                if Instant::now() + pause >= deadline {
+                    return Err(ExecutionError::Unavailable(Missing::new(
+                        "the hub that runs code did not answer in time",
+                        "try again later",
+                    )));
+                }
+                tokio::time::sleep(pause).await;
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = work => outcome,
+            () = cancel.cancelled() => return Err(ExecutionError::Cancelled),
+        };
+        abandoned.armed = false;
+        outcome
+    }
+
+    fn body(&self, request: &ExecutionRequest, live: bool, protocol: u32) -> Result<Bytes, ExecutionError> {
+        let post = post_of_request(&self.runtime, request, live, protocol);
+        let body = serde_json::to_vec(&post).map_err(|error| ExecutionError::Internal(error.to_string()))?;
+        Ok(body.into())
+    }
+
+    /// Asks once, and reads to the end.
+    async fn once(
+        &self,
+        request: &ExecutionRequest,
+        body: Bytes,
+        shown: &mut ShownOutput<'_>,
+    ) -> Result<Arc<ExecutionResult>, HubError> {
+        let owner = self.owner.load_full();
+        let owner = owner.as_ref().map(|owner| owner.as_str());
+        let mut lines = self
+            .client
+            .post_traced(owner, "/v1/executions", body, request.trace)
+            .await?;
+        let result = read(&mut lines, request.id, shown).await;
+        lines.finish();
+        result
+    }
+
+    fn judge(&self, error: HubError, tries: &mut Tries) -> Next {
+        // Counted in a row: during an outage replicas come and go, and each says so once or twice.
+        if !matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Unavailable) {
+            tries.unavailable = 0;
+        }
+        match error {
+            HubError::Refused(problem) => match problem.code {
+                ProblemCode::NotOwner => {
+                    self.owner.store(problem.owner.clone().map(Arc::new));
+                    tries.redirects += 1;
+                    if problem.owner.is_some() && tries.redirects <= REDIRECTS_AT_ONCE {
+                        Next::Now
+                    } else {
+                        Next::Wait("the runtime changes its owner".to_owned())
+                    }
+                }
+                ProblemCode::TooManyRequests => {
+                    tries.full += 1;
+                    let wait = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
+                    if tries.full <= QUEUE_TRIES && wait <= QUEUE_WAIT_MAX {
+                        Next::After(jitter(wait))
+                    } else {
+                        Next::Over(error_of_problem(problem))
+                    }
+                }
+                // The caller was not authenticated: after a hub was replaced, many call at once.
+                ProblemCode::TooSlow | ProblemCode::Throttled => Next::Wait("the hub is busy".to_owned()),
+                // Unavailable with a failure of the cluster is an answer; without, a replica that cannot answer now.
+                ProblemCode::Unavailable if problem.failure.is_none() => {
+                    tries.unavailable += 1;
+                    let wait = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
+                    if tries.unavailable > UNAVAILABLE_TRIES || wait > QUEUE_WAIT_MAX {
+                        Next::Over(error_of_problem(problem))
+                    } else {
+                        self.owner.store(None);
+                        Next::After(jitter(wait))
+                    }
+                }
+                _ => Next::Over(error_of_problem(problem)),
+            },
+            HubError::Unreachable(_) | HubError::Broken(_) => {
+                // The owner may be gone: the Service has the replicas that are ready.
+                self.owner.store(None);
+                tries.redirects = 0;
+                tracing::info!(runtime = %self.runtime, %error, "asking the hub again");
+                Next::Wait("the hub does not answer".to_owned())
+            }
+            HubError::Protocol(text) => Next::Over(ExecutionError::Internal(text)),
+            HubError::Configuration(text) => {
+                tracing::warn!(%text, "the hub cannot be asked");
+                Next::Over(ExecutionError::Unavailable(Missing::new(
+                    "this gateway cannot ask its hub",
+                    "its log has the cause",
+                )))
+            }
+        }
+    }
+
+    /// Path and query of an execution at the hub.
+    pub fn path(&self, id: ExecutionId) -> String {
+        format!("/v1/executions/{id}?runtime={}", self.runtime)
+    }
+
+    /// Asks the owner, following one redirect.
+    async fn at_owner<'c, T, F>(&'c self, ask: impl Fn(Option<String>) -> F) -> Result<T, ExecutionError>
+    where
+        F: Future<Output = Result<T, HubError>> + 'c,
+    {
+        let owner = self.owner.load_full().map(|owner| (*owner).clone());
+        let error = match ask(owner).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if let HubError::Refused(problem) = &error
+            && problem.code == ProblemCode::NotOwner
+            && problem.owner.is_some()
+        {
+            self.owner.store(problem.owner.clone().map(Arc::new));
+            return ask(problem.owner.clone()).await.map_err(plain);
+        }
+        Err(plain(error))
+    }
+}
+
+/// How often replicas may say "not now", in a row, before that is the answer.
+const UNAVAILABLE_TRIES: u32 = 3;
+
+#[derive(Debug, Default)]
+struct Tries {
+    redirects: u32,
+    full: u32,
+    unavailable: u32,
+}
+
+/// The protocol of a hub that did not understand a request of protocol `stated`, if it is an older one that is still spoken.
+fn older(error: &HubError, stated: u32) -> Option<u32> {
+    match error {
+        HubError::Refused(problem) if problem.code == ProblemCode::Invalid => problem
+            .protocol
+            .filter(|protocol| *protocol < stated && PROTOCOLS.accepts(*protocol)),
+        _ => None,
+    }
+}
+
+fn plain(error: HubError) -> ExecutionError {
+    match error {
+        HubError::Refused(problem) => error_of_problem(problem),
+        error => {
+            tracing::info!(%error, "the hub did not answer");
+            ExecutionError::Unavailable(Missing::new("the hub does not answer", "try again later"))
+        }
+    }
+}
+
+async fn read(
+    lines: &mut Lines,
+    id: ExecutionId,
+    shown: &mut ShownOutput<'_>,
+) -> Result<Arc<ExecutionResult>, HubError> {
+    let mut collector = Collector::default();
+    shown.begin();
+    while let Some(frame) = lines.next_value::<ExecutionFrame>().await? {
+        match frame {
+            ExecutionFrame::Error(problem) => return Err(HubError::Refused(problem)),
+            ExecutionFrame::Phase { phase } => shown.tell(Progress::Phase(phase)),
+            ExecutionFrame::Output(output) => shown.output(output.stream, &output.data.0),
+            ExecutionFrame::Skipped { .. } => shown.skip(),
+            frame => match collector.take(id, frame) {
+                Ok(Collected::Result(result)) => {
+                    shown.end(&result);
+                    return Ok(result);
+                }
+                Ok(Collected::More) => {}
+                Err(error) => return Err(HubError::Protocol(error.to_string())),
+            },
+        }
+    }
+    Err(HubError::Broken("it ended before the result".to_owned()))
+}
+
+/// Shows each byte of output once, though a repeated request receives all of it again.
+struct ShownOutput<'s> {
+    show: Option<&'s (dyn Fn(Progress) + Send + Sync)>,
+    /// Bytes shown of stdout and stderr.
+    told: [usize; 2],
+    /// Bytes received in this answer.
+    heard: [usize; 2],
+    /// Some of this answer was not sent: positions are unknown until the result.
+    blind: bool,
+}
+
+impl<'s> ShownOutput<'s> {
+    fn new(show: Option<&'s (dyn Fn(Progress) + Send + Sync)>) -> Self {
+        Self {
+            show,
+            told: [0; 2],
+            heard: [0; 2],
+            blind: false,
+        }
+    }
+
+    fn begin(&mut self) {
+        self.heard = [0; 2];
+        self.blind = false;
+    }
+
+    fn tell(&self, progress: Progress) {
+        if let Some(show) = self.show {
+            show(progress);
+        }
+    }
+
+    fn skip(&mut self) {
+        self.blind = true;
+    }
+
+    fn output(&mut self, stream: StreamName, bytes: &Bytes) {
+        let at = usize::from(stream == StreamName::Stderr);
+        let from = self.heard[at];
+        self.heard[at] += bytes.len();
+        if self.blind || self.heard[at] <= self.told[at] {
+            return;
+        }
+        let new = bytes.slice(self.told[at].saturating_sub(from)..);
+        self.told[at] = self.heard[at];
+        self.tell(Progress::Output {
+            error: at == 1,
+            bytes: new,
+        });
+    }
+
+    /// What was not shown yet.
+    fn end(&mut self, result: &ExecutionResult) {
+        for (at, stream) in [&result.stdout, &result.stderr].into_iter().enumerate() {
+            if let Some(rest) = stream.bytes.get(self.told[at]..)
+                && !rest.is_empty()
+            {
+                let bytes = stream.bytes.slice(self.told[at]..);
+                self.tell(Progress::Output { error: at == 1, bytes });
+            }
+        }
+    }
+}
+
+/// Deletes the execution at the hub when its caller leaves before its end.
+struct Abandoned<'e> {
+    client: &'e HubClient,
+    owner: &'e ArcSwapOption<String>,
+    path: String,
+    armed: bool,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (client, owner, path) = (self.client.clone(), self.owner.load_full(), self.path.clone());
+        runtime.spawn(async move {
+            let owner = owner.as_ref().map(|owner| owner.as_str());
+            if let Err(error) = client.delete(owner, &path).await {
+                // Nothing is lost: an execution without a waiter is cancelled by the hub after 30 s.
+                tracing::debug!(%error, "an abandoned execution was not deleted");
+            }
+        });
+    }
+}
+
+/// Between half of it and all of it: gateways that lost the same hub must not reconnect at the same moment.
+fn jitter(pause: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_bytes()[0];
+    pause / 2 + (pause / 2).mul_f64(f64::from(random) / 255.0)
+}
+
+#[async_trait]
+impl Executor for RemoteExecutor {
+    async fn execute(
+        &self,
+        request: ExecutionRequest,
+        cancel: CancellationToken,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        self.run(&request, &cancel, None).await
+    }
+
+    /// The caller is this gateway: its own clients' executions are distinguished by their ids, which cannot be guessed.
+    /// Files are not part of it.
+    async fn get(&self, _caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
+        let path = self.path(id);
+        let view: ExecutionView = self
+            .at_owner(|owner| {
+                let path = path.clone();
+                async move { self.client.get_at(owner.as_deref(), &path).await }
+            })
+            .await?;
+        let status = match view.status.as_str() {
+            "pending" => ExecutionStatus::Pending,
+            "running" => ExecutionStatus::Running,
+            "success" => ExecutionStatus::Success,
+            "timeout" => ExecutionStatus::Timeout,
+            _ => ExecutionStatus::Error,
+        };
+        let result = match view.result {
+            Some(frame) => match Collector::default().take(id, ExecutionFrame::Result(frame))? {
+                Collected::Result(result) => Some(result),
+                Collected::More => None,
+            },
+            None => None,
+        };
+        Ok(ExecutionRecord {
+            id,
+            skill: view.skill,
+            status,
+            result,
+            error: view.error,
+        })
+    }
+
+    async fn cancel(&self, _caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
+        let path = self.path(id);
+        self.at_owner(|owner| {
+            let path = path.clone();
+            async move { self.client.delete(owner.as_deref(), &path).await }
+        })
+        .await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            languages: vec![Language::Python],
+            missing: None,
+            notes: Vec::new(),
+            // The hub's runtime bounds it.
+            concurrency: usize::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod follow_tests;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Shows answers of the hub, each a list of outputs (`~` for a skip), then the result's stdout.
+    fn shown(answers: &[&[&str]], stdout: &str) -> String {
+        let seen = Mutex::new(String::new());
+        let show = |progress: Progress| {
+            if let Progress::Output { bytes, .. } = progress {
+                seen.lock().unwrap().push_str(std::str::from_utf8(&bytes).unwrap());
+            }
+        };
+        let mut shown = ShownOutput::new(Some(&show));
+        for answer in answers {
+            shown.begin();
+            for piece in *answer {
+                match *piece {
+                    "~" => shown.skip(),
+                    text => shown.output(StreamName::Stdout, &Bytes::copy_from_slice(text.as_bytes())),
+                }
+            }
+        }
+        let rest = stdout.get(shown.told[0]..).unwrap_or_default();
+        seen.into_inner().unwrap() + rest
+    }
+
+    #[test]
+    fn each_byte_is_shown_once_whatever_breaks_or_is_skipped() {
+        for answers in [
+            &[&["abc", "def"][..]][..],
+            &[&["ab"], &["abc", "def"]],
+            &[&["abcd"], &["ab", "cdef"]],
+            &[&["abc"], &["~", "def"]],
+            &[&["abc", "~", "f"]],
+            &[&[], &["abcdef"]],
+        ] {
+            assert_eq!(shown(answers, "abcdef"), "abcdef", "{answers:?}");
+        }
+    }
+}

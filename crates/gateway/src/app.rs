@@ -1,0 +1,93 @@
+//! The path of a request through the gateway, layer by layer.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::get;
+use knack_wire::{Fault, Kind, Route, route};
+
+use super::fault::{error_format, fault};
+use super::provider::Api;
+use super::state::{Gateway, HostPolicy};
+use super::{host_guard, model, own_routes, proxy, recent, stored, upload_routes};
+
+/// The whole service. The order of layers is the order of the checks: who may call is checked first, since it costs
+/// nothing and protects everything behind it, health included.
+pub fn router(gateway: Arc<Gateway>) -> Router {
+    let router = Router::new()
+        .route("/healthz", get(own_routes::healthz))
+        .route("/readyz", get(own_routes::readyz))
+        .route("/metrics", get(own_routes::metrics))
+        .route("/knack/v1/responses/{response}/files", get(own_routes::list_files))
+        .route(
+            "/knack/v1/responses/{response}/files/{*name}",
+            get(own_routes::read_file),
+        )
+        .fallback(dispatch)
+        .with_state(Arc::clone(&gateway));
+    // Of all callers: on the port of applications only where they are one person's.
+    let router = match gateway.host_policy {
+        HostPolicy::LocalOnly => router.merge(recent::router(Arc::clone(&gateway.recent))),
+        HostPolicy::Any => router,
+    };
+    router.layer(from_fn_with_state(gateway, guard))
+}
+
+/// Refuses foreign hosts and web pages before anything reads the request.
+async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+    if gateway.host_policy == HostPolicy::LocalOnly
+        && let Err(reason) = host_guard::check(request.headers(), request.uri())
+    {
+        return fault(
+            &Fault {
+                retry: false,
+                ..Fault::new(403, format!("knack dev answers local programs only: {reason}."))
+            },
+            error_format(&request),
+        );
+    }
+    next.run(request).await
+}
+
+/// All other paths: a model call, or another API of the provider.
+async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> Response {
+    let path = request.uri().path();
+    if path.starts_with("/knack/") {
+        return fault(
+            &Fault::new(
+                404,
+                format!("No such Knack endpoint: {path}. There is GET /knack/v1/responses/{{id}}/files."),
+            ),
+            error_format(&request),
+        );
+    }
+    if own_routes::is_own_file(path) {
+        return own_routes::files_api(gateway, request).await;
+    }
+    if let Some(uploads) = &gateway.uploads
+        && uploads.takes(request.method(), request.uri(), request.headers())
+    {
+        return upload_routes::serve(&gateway, &**uploads, request).await;
+    }
+    let model = match route(request.method().as_str(), path) {
+        Route::Model(found) if found.kind != Kind::Other => Some(found),
+        Route::Model(_) | Route::Untouched => None,
+    };
+    let api = match &model {
+        Some(found) => Api::of_format(found.format),
+        None => Api::of_request(path, request.headers()),
+    };
+    if let Err(refused) = gateway.upstreams.admit(api, request.method(), path) {
+        return fault(&refused, error_format(&request));
+    }
+    match model {
+        Some(found) => model::serve(gateway, found, request).await,
+        None => match stored::point(&gateway, api, &mut request).await {
+            Some(shown) => shown.answer(proxy::pass(gateway, api, request).await).await,
+            None => proxy::pass(gateway, api, request).await,
+        },
+    }
+}

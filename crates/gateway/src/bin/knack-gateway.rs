@@ -1,0 +1,42 @@
+//! The `knack-gateway` binary: `knack gateway` without the rest.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+/// Serve applications in a cluster, with skills and executions from a hub.
+#[derive(Debug, Parser)]
+#[command(name = "knack-gateway", version, max_term_width = 120)]
+struct Cli {
+    #[command(flatten)]
+    args: knack_gateway::command::GatewayArgs,
+}
+
+fn main() -> ExitCode {
+    // The first statement of every main: without it the first TLS client panics.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        return failed("another TLS provider is already installed; please report this");
+    }
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("KNACK_LOG")
+        .or_else(|_| EnvFilter::try_from_default_env())
+        .unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .json()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime
+            .block_on(knack_gateway::command::gateway(cli.args))
+            .unwrap_or_else(|error| failed(&format!("{error:#}"))),
+        Err(error) => failed(&format!("the async runtime cannot start: {error}")),
+    }
+}
+
+fn failed(text: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "error: {text}");
+    ExitCode::FAILURE
+}

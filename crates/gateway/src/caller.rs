@@ -1,0 +1,126 @@
+//! The identity of a caller: a keyed hash of the credential, so that no credential is ever stored.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, Uri};
+use knack_vocabulary::HEADER_CLIENT;
+use knack_wire::history::{Caller, HistorySecret};
+
+use super::upstream::CREDENTIAL_HEADERS;
+
+/// The secret of callers' identities: of this process, or of all replicas of a gateway once a hub has sent it.
+#[derive(Debug)]
+pub struct CallerSecret(ArcSwap<HistorySecret>);
+
+impl From<HistorySecret> for CallerSecret {
+    fn from(secret: HistorySecret) -> Self {
+        Self(ArcSwap::from_pointee(secret))
+    }
+}
+
+impl CallerSecret {
+    /// The secret in use.
+    pub fn current(&self) -> Arc<HistorySecret> {
+        self.0.load_full()
+    }
+
+    /// Switches to another secret: records kept under the last one are no longer found.
+    pub fn replace(&self, secret: HistorySecret) {
+        self.0.store(Arc::new(secret));
+    }
+}
+
+/// The caller of a request: every credential header it has, and the `key` query parameter of raw Gemini callers.
+/// Requests without any credential share one identity.
+pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Caller {
+    let mut credential = Vec::with_capacity(96);
+    // Behind a client check the account is what counts; without one this header only adds to what identifies its sender.
+    for name in CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]) {
+        for value in headers.get_all(name) {
+            let value = strip_bearer(value.as_bytes());
+            credential.extend_from_slice(&(value.len() as u64).to_be_bytes());
+            credential.extend_from_slice(value);
+        }
+    }
+    for pair in uri.query().unwrap_or_default().split('&') {
+        if let Some(key) = pair.strip_prefix("key=") {
+            credential.extend_from_slice(&(key.len() as u64).to_be_bytes());
+            credential.extend_from_slice(key.as_bytes());
+        }
+    }
+    Caller::new(secret, &credential)
+}
+
+/// Whether a request has a credential of its own.
+pub fn has_credential(headers: &HeaderMap, uri: &Uri) -> bool {
+    let given = |name: &&str| {
+        headers
+            .get(*name)
+            .is_some_and(|value| !strip_bearer(value.as_bytes()).is_empty())
+    };
+    let key = |pair: &str| pair.strip_prefix("key=").is_some_and(|key| !key.is_empty());
+    CREDENTIAL_HEADERS.iter().any(given) || uri.query().unwrap_or_default().split('&').any(key)
+}
+
+/// One key is one caller, in whatever header an SDK sends it.
+fn strip_bearer(value: &[u8]) -> &[u8] {
+    match value.split_at_checked(7) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token,
+        _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(headers: &[(&'static str, &'static str)], uri: &'static str) -> [u8; 32] {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    http::HeaderValue::from_static(value),
+                )
+            })
+            .collect();
+        identify(&HistorySecret::new([7; 32]), &headers, &Uri::from_static(uri)).bucket()
+    }
+
+    #[test]
+    fn an_empty_key_is_no_credential() {
+        for (name, value, uri, expected) in [
+            ("authorization", "Bearer a", "/", true),
+            ("authorization", "Bearer ", "/", false),
+            ("x-api-key", "", "/", false),
+            ("x-goog-api-key", "a", "/", true),
+            ("user-agent", "a", "/?key=a", true),
+            ("user-agent", "a", "/?key=&page=2", false),
+        ] {
+            let headers = [(
+                http::HeaderName::from_static(name),
+                http::HeaderValue::from_static(value),
+            )];
+            let found = has_credential(&headers.into_iter().collect(), &Uri::from_static(uri));
+            assert_eq!(found, expected, "{name}: {value} {uri}");
+        }
+    }
+
+    #[test]
+    fn different_credentials_are_different_callers() {
+        let a = identity(&[("authorization", "Bearer a")], "/");
+        assert_eq!(
+            a,
+            identity(&[("authorization", "bearer a"), ("user-agent", "x")], "/v1/messages")
+        );
+        for other in [
+            identity(&[("authorization", "Bearer b")], "/"),
+            identity(&[], "/"),
+            identity(&[("authorization", "Bearer a"), ("x-api-key", "b")], "/"),
+        ] {
+            assert_ne!(a, other);
+        }
+        assert_ne!(identity(&[], "/?key=a"), identity(&[], "/?key=b"));
+    }
+}

@@ -1,0 +1,341 @@
+//! Makes one immutable snapshot of the sources: checking, keeping the last good revision, compiling.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use knack_skill::catalog::{Catalog, CatalogSettings, Node};
+use knack_skill::model::{ActivationMode, Skill, SkillRef};
+use knack_skill::problem::{Profile, Severity};
+use sha2::{Digest, Sha256};
+
+use super::runtime::RuntimeSettings;
+use super::source::{Report, SkillSource};
+
+/// What every request of one moment is served from.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Skills, texts and indices.
+    pub catalog: Arc<Catalog>,
+    /// The runtime's settings.
+    pub runtime: RuntimeSettings,
+    /// First 12 hex digits of a hash over every skill's digest and the settings.
+    pub revision: String,
+    /// Skills served, by identity.
+    pub skills: Vec<Arc<Skill>>,
+    /// How many of them a request lists.
+    pub listed: usize,
+    /// What is wrong or noteworthy about the sources.
+    pub reports: Vec<Report>,
+    /// Why there is no catalog at all: the hub has not answered yet, or not for too long a time. Requests are passed on,
+    /// nothing is injected, and a request that names a skill is refused with this text.
+    pub absent: Option<String>,
+}
+
+impl Snapshot {
+    /// The snapshot of a gateway that has no catalog, under the settings that it last knew.
+    pub fn without_catalog(runtime: RuntimeSettings, reason: impl Into<String>) -> Self {
+        let snapshot = finish(
+            BTreeMap::new(),
+            &BTreeMap::new(),
+            runtime,
+            Node::Absent,
+            &mut LastGood::default(),
+            Vec::new(),
+        );
+        Self {
+            absent: Some(reason.into()),
+            ..snapshot
+        }
+    }
+}
+
+impl Snapshot {
+    /// The same with more skills: those of one caller. A name that a skill of this snapshot has stays its own; of the
+    /// others the first keeps it.
+    #[must_use]
+    pub fn with_skills(&self, more: &[Arc<Skill>]) -> Self {
+        let node = self.catalog.settings().node;
+        let skills: Vec<Arc<Skill>> = self.skills.iter().chain(more).cloned().collect();
+        let mut names = BTreeMap::new();
+        for skill in more.iter().filter(|skill| self.catalog.find(&skill.id.name).is_none()) {
+            names.entry(skill.id.name.clone()).or_insert_with(|| skill.id.clone());
+        }
+        for entry in self.catalog.entries() {
+            names.insert(entry.handle.to_string(), entry.skill.id.clone());
+        }
+        let revision = revision(&skills, &names, &self.runtime, node);
+        let catalog = Catalog::compile_named(skills.clone(), settings(&self.runtime, &revision, node), &names);
+        Self {
+            listed: listed(&catalog),
+            catalog: Arc::new(catalog),
+            runtime: self.runtime.clone(),
+            revision,
+            skills,
+            reports: Vec::new(),
+            absent: self.absent.clone(),
+        }
+    }
+}
+
+/// How many skills a request lists.
+fn listed(catalog: &Catalog) -> usize {
+    let entries = catalog.entries().iter();
+    entries.filter(|entry| entry.mode == ActivationMode::Listed).count()
+}
+
+/// What was served last, by origin and identity, for the case that a source breaks.
+#[derive(Debug, Default)]
+pub struct LastGood {
+    skills: HashMap<SkillRef, Kept>,
+    runtime: Option<RuntimeSettings>,
+}
+
+impl LastGood {
+    /// The settings that were served last.
+    pub fn runtime(&self) -> Option<&RuntimeSettings> {
+        self.runtime.as_ref()
+    }
+
+    /// A skill as it was served last.
+    pub fn skill(&self, id: &SkillRef) -> Option<&Arc<Skill>> {
+        self.skills.get(id).map(|kept| &kept.skill)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    origin: String,
+    /// Files and overrides it was made from: unchanged sources are not judged again.
+    fingerprint: [u8; 32],
+    skill: Arc<Skill>,
+    warnings: Vec<Report>,
+}
+
+/// The input of a catalog: the skills that its runtime accepts, before they are checked.
+#[derive(Debug)]
+pub struct Selected<'a> {
+    /// Skills, each once.
+    pub sources: &'a [&'a SkillSource],
+    /// Which skill keeps a name that several have.
+    pub names: &'a BTreeMap<String, SkillRef>,
+    /// Skills without a source now that stay as they were served last: their file could not be read.
+    pub unread: Unread<'a>,
+}
+
+/// See [`Selected::unread`].
+#[derive(Debug, Default)]
+pub struct Unread<'a> {
+    /// Origins that could not be read at all.
+    pub origins: &'a [String],
+    /// Skills that were found elsewhere meanwhile, served or not.
+    pub found: HashSet<SkillRef>,
+}
+
+/// Makes a snapshot. A source that is broken now keeps its last good revision, and a report says so.
+pub fn assemble(
+    selected: &Selected<'_>,
+    runtime: RuntimeSettings,
+    node: Node,
+    last: &mut LastGood,
+    mut reports: Vec<Report>,
+) -> Snapshot {
+    let mut served = BTreeMap::new();
+    for source in selected.sources {
+        if let Some(kept) = judge(source, last.skills.get(&source.id), &mut reports) {
+            served.insert(source.id.clone(), kept);
+        }
+    }
+    keep_unread(&selected.unread, last, &mut served, &mut reports);
+    finish(served, selected.names, runtime, node, last, reports)
+}
+
+fn finish(
+    served: BTreeMap<SkillRef, Kept>,
+    names: &BTreeMap<String, SkillRef>,
+    runtime: RuntimeSettings,
+    node: Node,
+    last: &mut LastGood,
+    reports: Vec<Report>,
+) -> Snapshot {
+    let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
+    let revision = revision(&skills, names, &runtime, node);
+    let catalog = Catalog::compile_named(skills.clone(), settings(&runtime, &revision, node), names);
+    last.skills = served.into_iter().collect();
+    last.runtime = Some(runtime.clone());
+    let mut reports = reports;
+    reports.extend(notes(&catalog, &runtime, &last.skills));
+    Snapshot {
+        listed: listed(&catalog),
+        catalog: Arc::new(catalog),
+        runtime,
+        revision,
+        skills,
+        reports,
+        absent: None,
+    }
+}
+
+/// What is noteworthy about skills together: names and ids that clash, pins that do not fit, a list over its budget.
+fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, Kept>) -> Vec<Report> {
+    let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+    let clashes = catalog.clashes().iter().map(ToString::to_string);
+    let pins = runtime.pins.iter().filter_map(|pin| pin_note(catalog, pin));
+    let counts = catalog.listing_counts();
+    let over = (counts.cut + counts.bare + counts.left_out > 0).then(|| {
+        format!(
+            "the list of skills is longer than its budget of {} tokens: {} lines are whole, {} cut, {} without description, {} skills left out; \
+             shorten descriptions, or raise spec.gateway.injection.maxListingTokens",
+            runtime.max_listing_tokens, counts.whole, counts.cut, counts.bare, counts.left_out
+        )
+    });
+    let about_all = clashes.chain(over).map(|text| Report::warning(origin.clone(), text));
+    let about_pins = pins.map(|(skill, text)| {
+        let place = served.get(skill).map_or(origin.as_str(), |kept| kept.origin.as_str());
+        Report::warning(place, format!("skill {}: {text}", skill.name))
+    });
+    about_all.chain(about_pins).collect()
+}
+
+/// A pin whose inputs do not match those of its skill.
+fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option<(&'a SkillRef, String)> {
+    let entry = catalog.get(&pin.skill)?;
+    let declared = |name: &String| entry.skill.inputs.iter().any(|input| input.name == *name);
+    let unknown: Vec<&str> = pin
+        .inputs
+        .keys()
+        .filter(|name| !declared(name))
+        .map(String::as_str)
+        .collect();
+    if !unknown.is_empty() {
+        let text = format!(
+            "its pin sets inputs that it does not declare: {}; they have no effect",
+            unknown.join(", ")
+        );
+        return Some((&pin.skill, text));
+    }
+    let missing = entry.missing_inputs(&BTreeMap::new());
+    if missing.is_empty() || !matches!(entry.mode, ActivationMode::Always | ActivationMode::Auto) {
+        return None;
+    }
+    let names: Vec<&str> = missing.iter().map(|input| input.name.as_str()).collect();
+    let text = format!(
+        "its pin lacks required inputs: {}; the model is asked for them and gets the instructions only then",
+        names.join(", ")
+    );
+    Some((&pin.skill, text))
+}
+
+/// Judges one source by the load profile; on errors falls back to the last good revision of the same skill.
+fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -> Option<Kept> {
+    let fingerprint = fingerprint(source);
+    if let Some(kept) = last.filter(|kept| kept.fingerprint == fingerprint) {
+        reports.extend(kept.warnings.iter().cloned());
+        return Some(Kept {
+            origin: source.origin.clone(),
+            ..kept.clone()
+        });
+    }
+    let loaded = source.load(Profile::Load);
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    for problem in &loaded.problems {
+        let text = format!("skill {}: {problem}", source.id.name);
+        match problem.severity {
+            Severity::Error => errors.push(Report::error(source.origin.clone(), text)),
+            Severity::Warning => warnings.push(Report::warning(source.origin.clone(), text)),
+        }
+    }
+    reports.extend(errors.iter().cloned());
+    reports.extend(warnings.iter().cloned());
+    match (loaded.skill, last) {
+        (Some(mut skill), _) => Some(Kept {
+            origin: source.origin.clone(),
+            fingerprint,
+            skill: {
+                skill.packages = (source.packages)(&skill);
+                Arc::new(skill)
+            },
+            warnings,
+        }),
+        (None, Some(kept)) => {
+            reports.push(last_good_report(&source.origin, &source.id));
+            Some(kept.clone())
+        }
+        (None, None) => None,
+    }
+}
+
+/// A file that could not be read does not show which skills it held: they stay as they were.
+fn keep_unread(unread: &Unread<'_>, last: &LastGood, served: &mut BTreeMap<SkillRef, Kept>, reports: &mut Vec<Report>) {
+    for (id, kept) in &last.skills {
+        if unread.origins.contains(&kept.origin) && !unread.found.contains(id) {
+            reports.push(last_good_report(&kept.origin, id));
+            served.insert(id.clone(), kept.clone());
+        }
+    }
+}
+
+fn last_good_report(origin: &str, id: &SkillRef) -> Report {
+    Report::warning(
+        origin,
+        format!(
+            "skill {}: the last good revision stays in service until this is fixed",
+            id.name
+        ),
+    )
+}
+
+fn fingerprint(source: &SkillSource) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for (path, file) in &source.files {
+        hash.update((path.len() as u64).to_be_bytes());
+        hash.update(path);
+        hash.update((file.bytes.len() as u64).to_be_bytes());
+        hash.update([u8::from(file.executable)]);
+        hash.update(&file.bytes);
+    }
+    hash.update(format!("{:?}", source.overrides));
+    hash.finalize().into()
+}
+
+fn revision(
+    skills: &[Arc<Skill>],
+    names: &BTreeMap<String, SkillRef>,
+    runtime: &RuntimeSettings,
+    node: Node,
+) -> String {
+    let mut hash = Sha256::new();
+    for skill in skills {
+        hash.update(format!(
+            "{}/{} {} {:?} {:?} {:?} {:?} {:?}\n",
+            skill.id.namespace,
+            skill.id.name,
+            skill.digest,
+            skill.activation,
+            skill.tags,
+            skill.tools,
+            skill.inputs,
+            skill.ids
+        ));
+        if !skill.packages.is_empty() {
+            hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
+        }
+    }
+    if !names.is_empty() {
+        hash.update(format!("{names:?}"));
+    }
+    hash.update(format!("{runtime:?} {node:?}"));
+    knack_skill::digest::hex(&hash.finalize()[..6])
+}
+
+fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSettings {
+    CatalogSettings {
+        revision: revision.to_owned(),
+        max_activation: runtime.max_activation,
+        model_code: runtime.model_code,
+        node,
+        max_listing_tokens: runtime.max_listing_tokens,
+        models: runtime.models.clone(),
+        min_max_tokens: runtime.min_max_tokens,
+        pins: runtime.pins.clone(),
+    }
+}

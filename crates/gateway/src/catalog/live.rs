@@ -1,0 +1,71 @@
+//! The catalog as it is now: one immutable snapshot, replaced as a whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::assemble::Snapshot;
+
+/// A request that arrives while a change is being read waits at most this long for it, then takes the current snapshot.
+const RELOAD_WAIT: Duration = Duration::from_millis(500);
+
+/// The current snapshot. The maker of snapshots reports when a change was seen, so that a request that arrives while
+/// the change is being read waits for it.
+#[derive(Debug)]
+pub struct LiveCatalog {
+    current: ArcSwap<Snapshot>,
+    /// Changes seen so far.
+    seen: AtomicU64,
+    /// Changes that `current` contains.
+    applied: watch::Sender<u64>,
+}
+
+impl LiveCatalog {
+    /// A catalog that stays as it is.
+    pub fn fixed(snapshot: Snapshot) -> Arc<Self> {
+        Arc::new(Self {
+            current: ArcSwap::from_pointee(snapshot),
+            seen: AtomicU64::new(0),
+            applied: watch::Sender::new(0),
+        })
+    }
+
+    /// Counts a change that is about to be read; requests wait for it, briefly.
+    pub fn change_seen(&self) {
+        self.seen.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The changes seen so far, for [`LiveCatalog::changes_read`].
+    pub fn changes(&self) -> u64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
+    /// The current snapshot has the first `changes` changes.
+    pub fn changes_read(&self, changes: u64) {
+        self.applied.send_replace(changes);
+    }
+
+    /// Serves another snapshot from the next request on.
+    pub fn replace(&self, snapshot: Snapshot) {
+        self.current.store(Arc::new(snapshot));
+    }
+
+    /// The snapshot for a request that starts now: a change already seen is waited for, briefly.
+    pub async fn snapshot(&self) -> Arc<Snapshot> {
+        let seen = self.seen.load(Ordering::Acquire);
+        if *self.applied.borrow() < seen {
+            let mut applied = self.applied.subscribe();
+            // A timeout means a slow disk: serving the last snapshot is better than failing.
+            let _ = tokio::time::timeout(RELOAD_WAIT, applied.wait_for(|applied| *applied >= seen)).await;
+        }
+        self.current.load_full()
+    }
+
+    /// The snapshot as it is, for health and metrics.
+    pub fn current(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+}

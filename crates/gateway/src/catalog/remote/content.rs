@@ -1,0 +1,209 @@
+//! Files by digest, fetched once and checked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{ContentFile, ContentIndex, RuntimeName};
+use knack_memory::OverBudget;
+use knack_skill::model::SkillFile;
+use knack_skill::tree;
+
+use super::blobs::Blobs;
+
+/// Requests at once: enough to hide a round trip of about a millisecond, few enough for one hub to bear a hundred
+/// gateways that start together.
+pub(super) const FETCHES_AT_ONCE: usize = 8;
+
+/// The files of one digest.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    pub(super) files: BTreeMap<String, SkillFile>,
+}
+
+/// Why files cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Missing {
+    /// The hub did not give them.
+    #[error("{0}")]
+    Hub(#[from] HubError),
+    /// There is no room for them.
+    #[error("they do not fit: {0}; raise the memory limit of the gateway, or serve it fewer or smaller skills")]
+    Memory(#[from] OverBudget),
+}
+
+impl Missing {
+    /// Whether asking again soon may help.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Hub(error) => error.is_transient(),
+            Self::Memory(_) => false,
+        }
+    }
+}
+
+/// Trees in use, by digest.
+#[derive(Debug)]
+pub(super) struct Content {
+    trees: HashMap<String, Arc<Tree>>,
+    blobs: Blobs,
+}
+
+impl Content {
+    /// Nothing yet; file contents that others have are found in `blobs`.
+    pub(super) fn new(blobs: Blobs) -> Self {
+        Self {
+            trees: HashMap::new(),
+            blobs,
+        }
+    }
+
+    pub(super) fn get(&self, digest: &str) -> Option<&Arc<Tree>> {
+        self.trees.get(digest)
+    }
+
+    /// Forgets contents that no skill uses any more.
+    pub(super) fn retain(&mut self, in_use: impl Fn(&str) -> bool) {
+        self.trees.retain(|digest, _| in_use(digest));
+    }
+
+    /// Fetches the missing ones of `digests`. Returns the errors, by digest.
+    pub(super) async fn fetch(
+        &mut self,
+        client: &HubClient,
+        runtime: &RuntimeName,
+        digests: Vec<String>,
+    ) -> HashMap<String, Missing> {
+        let blobs = &self.blobs;
+        let missing: Vec<String> = digests
+            .into_iter()
+            .filter(|digest| !self.trees.contains_key(digest))
+            .collect();
+        let fetched: Vec<_> = futures::stream::iter(missing)
+            .map(|digest| async move {
+                let tree = fetch_tree(client, runtime, &digest, blobs).await;
+                (digest, tree)
+            })
+            .buffer_unordered(FETCHES_AT_ONCE)
+            .collect()
+            .await;
+        let mut failed = HashMap::new();
+        for (digest, tree) in fetched {
+            match tree {
+                Ok(tree) => drop(self.trees.insert(digest, Arc::new(tree))),
+                Err(error) => drop(failed.insert(digest, error)),
+            }
+        }
+        failed
+    }
+}
+
+async fn fetch_tree(client: &HubClient, runtime: &RuntimeName, digest: &str, blobs: &Blobs) -> Result<Tree, Missing> {
+    let index: ContentIndex = client.get(&format!("/v1/content/{digest}?runtime={runtime}")).await?;
+    check_index(&index)?;
+    let mut files = BTreeMap::new();
+    for file in index.files {
+        // A change of one file fetches one file, and what another namespace's catalog holds is not fetched again.
+        let bytes = match blobs.get(&file.sha256) {
+            Some(bytes) => bytes,
+            None => fetch_file(client, runtime, digest, &file, blobs).await?,
+        };
+        files.insert(
+            file.path,
+            SkillFile {
+                bytes,
+                executable: file.executable,
+            },
+        );
+    }
+    if tree::digest(&files) != digest {
+        return Err(Missing::Hub(HubError::Protocol(
+            "files that do not match their digest".to_owned(),
+        )));
+    }
+    Ok(Tree { files })
+}
+
+/// Before anything is fetched: an index beyond the bounds of a skill is not followed.
+fn check_index(index: &ContentIndex) -> Result<(), HubError> {
+    let bytes = index
+        .files
+        .iter()
+        .fold(0_u64, |sum, file| sum.saturating_add(file.size));
+    if index.files.len() > tree::MAX_FILES || bytes > tree::MAX_FOLDER_BYTES as u64 {
+        return Err(HubError::Protocol(
+            "a skill that exceeds the limits of a skill".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+async fn fetch_file(
+    client: &HubClient,
+    runtime: &RuntimeName,
+    digest: &str,
+    file: &ContentFile,
+    blobs: &Blobs,
+) -> Result<Arc<[u8]>, Missing> {
+    let path = encode_path(&file.path);
+    let size = usize::try_from(file.size).unwrap_or(usize::MAX);
+    let room = blobs.room(size)?;
+    let bytes = client
+        .get_bytes(
+            &format!("/v1/content/{digest}/{path}?runtime={runtime}"),
+            size.min(tree::MAX_FOLDER_BYTES),
+        )
+        .await?;
+    let hash: String = knack_skill::digest::sha256(&bytes);
+    if hash != file.sha256 {
+        let text = "a file that does not match its hash".to_owned();
+        return Err(Missing::Hub(HubError::Protocol(text)));
+    }
+    Ok(blobs.keep(hash, Arc::from(&bytes[..]), room))
+}
+
+/// A path in a URL: everything but unreserved characters and `/` is escaped (RFC 3986).
+fn encode_path(path: &str) -> String {
+    path.bytes().fold(String::with_capacity(path.len()), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_escaped_segment_by_segment() {
+        assert_eq!(encode_path("a/b c%?#.txt"), "a/b%20c%25%3F%23.txt");
+        assert_eq!(encode_path("é"), "%C3%A9");
+    }
+
+    #[test]
+    fn an_index_beyond_the_bounds_of_a_skill_is_not_followed() {
+        let file = |size| ContentFile {
+            path: "a".to_owned(),
+            size,
+            sha256: String::new(),
+            executable: false,
+        };
+        for (files, good) in [
+            (vec![file(8 << 20)], true),
+            (vec![file((8 << 20) + 1)], false),
+            (vec![file(u64::MAX), file(u64::MAX)], false),
+            (vec![file(0); tree::MAX_FILES + 1], false),
+        ] {
+            let index = ContentIndex {
+                digest: String::new(),
+                files,
+            };
+            assert_eq!(check_index(&index).is_ok(), good);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Following a hub: connect, read, rebuild, and again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use knack_hub_api::client::{HubClient, HubError, Lines};
+use knack_hub_api::convert::overrides_from_line;
+use knack_hub_api::{CatalogLine, ProblemCode, RuntimeName, SkillLine};
+use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
+use knack_skill::catalog::SKILL_MD;
+use knack_skill::model::SkillRef;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::blobs::Blobs;
+use super::content::{Content, Missing};
+use super::mirror::{Mirror, Taken};
+use super::names;
+use super::settings::settings_from_line;
+use crate::catalog::{
+    LastGood, LiveCatalog, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages,
+};
+
+/// First wait before connecting again; doubled up to [`WAIT_MAX`].
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+/// Longest pause between tries, and so the longest delay after a hub returned or a runtime was created.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Content that could not be fetched is requested again after this; the stream continues meanwhile.
+const CONTENT_RETRY: Duration = Duration::from_secs(1);
+/// How often the age of the snapshot is checked.
+const AGE_CHECK: Duration = Duration::from_secs(1);
+
+/// Keeps the catalog up to date; dropping it ends that.
+#[derive(Debug)]
+pub struct Following {
+    tasks: [JoinHandle<()>; 2],
+    first: watch::Receiver<bool>,
+    age: CatalogAge,
+}
+
+/// When the hub last said something about a catalog.
+#[derive(Debug, Clone)]
+pub struct CatalogAge(Arc<Mutex<Heard>>);
+
+impl CatalogAge {
+    /// Time since then, or since the start.
+    pub fn get(&self) -> Duration {
+        locked(&self.0).at.elapsed()
+    }
+}
+
+impl Following {
+    /// Resolves with the first snapshot.
+    pub async fn first_snapshot(&mut self) {
+        // An error means that the task is gone, and no snapshot follows.
+        let _ = self.first.wait_for(|first| *first).await;
+    }
+
+    /// The age of what is served.
+    pub fn age(&self) -> CatalogAge {
+        self.age.clone()
+    }
+
+    /// Becomes true with the first snapshot.
+    pub fn first(&self) -> watch::Receiver<bool> {
+        self.first.clone()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Follows `runtime` at a hub, as the client's namespace sees it if the client has one. Contents of files are kept in
+/// `blobs`, whose budget pays for the catalog too. `on_change` gets every new snapshot.
+pub fn follow(
+    client: HubClient,
+    runtime: RuntimeName,
+    blobs: Blobs,
+    on_change: impl Fn(&Snapshot) + Send + Sync + 'static,
+) -> (Arc<LiveCatalog>, Following) {
+    let settings = RuntimeSettings {
+        name: SkillRef {
+            namespace: runtime.namespace.clone(),
+            name: runtime.name.clone(),
+        },
+        ..RuntimeSettings::default()
+    };
+    let empty = Snapshot::without_catalog(settings, "the hub has not answered yet");
+    let live = LiveCatalog::fixed(empty);
+    let (sender, first) = watch::channel(false);
+    let heard = Arc::new(Mutex::new(Heard {
+        at: Instant::now(),
+        max_age: Duration::from_secs(knack_vocabulary::defaults::MAX_SNAPSHOT_AGE_SECONDS),
+    }));
+    let shared = Arc::new(Shared {
+        live: Arc::clone(&live),
+        heard: Arc::clone(&heard),
+        on_change: Box::new(on_change),
+    });
+    let follower = Follower {
+        mirror: Mirror::for_namespace(client.client_namespace()),
+        client,
+        runtime,
+        shared: Arc::clone(&shared),
+        budget: blobs.budget().clone(),
+        held: None,
+        content: Content::new(blobs),
+        sources: BTreeMap::new(),
+        last: LastGood::default(),
+        first: sender,
+        outdated: false,
+    };
+    let tasks = [
+        tokio::spawn(follower.run()),
+        tokio::spawn(async move { shared.watch_age().await }),
+    ];
+    let age = CatalogAge(heard);
+    (live, Following { tasks, first, age })
+}
+
+struct Shared {
+    live: Arc<LiveCatalog>,
+    heard: Arc<Mutex<Heard>>,
+    on_change: Box<dyn Fn(&Snapshot) + Send + Sync>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    at: Instant,
+    max_age: Duration,
+}
+
+fn locked(heard: &Mutex<Heard>) -> std::sync::MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Shared {
+    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        locked(&self.heard)
+    }
+
+    /// Drops a snapshot that the hub has not confirmed for too long: skills that were revoked meanwhile must not be
+    /// injected.
+    async fn watch_age(&self) {
+        loop {
+            tokio::time::sleep(AGE_CHECK).await;
+            let heard = *self.heard();
+            let current = self.live.current();
+            if current.absent.is_none() && heard.at.elapsed() > heard.max_age {
+                tracing::warn!(
+                    age_seconds = heard.at.elapsed().as_secs(),
+                    "the catalog is dropped: the last message of the hub is older than maxSnapshotAgeSeconds"
+                );
+                let snapshot =
+                    Snapshot::without_catalog(current.runtime.clone(), "the last message of the hub is too old");
+                (self.on_change)(&snapshot);
+                self.live.replace(snapshot);
+            }
+        }
+    }
+}
+
+struct Follower {
+    client: HubClient,
+    runtime: RuntimeName,
+    shared: Arc<Shared>,
+    mirror: Mirror,
+    content: Content,
+    /// What pays for the compiled catalog, beside the contents of files.
+    budget: MemoryBudget,
+    held: Option<MemoryShare>,
+    /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.
+    sources: BTreeMap<SkillRef, SkillSource>,
+    last: LastGood,
+    first: watch::Sender<bool>,
+    /// Some content is missing and will be asked for again.
+    outdated: bool,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut wait = WAIT_FIRST;
+        let mut logged = String::new();
+        loop {
+            let path = format!("/v1/catalog?runtime={}&watch=true", self.runtime);
+            let error = match self.client.watch(&path).await {
+                Ok(lines) => {
+                    wait = WAIT_FIRST;
+                    logged.clear();
+                    self.read(lines).await
+                }
+                Err(error) => error,
+            };
+            let client_namespace = self.client.client_namespace();
+            if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
+                tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; retrying");
+            } else if logged == error.to_string() {
+                // A hub that is away for days is logged once, not every two seconds.
+                tracing::debug!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
+            } else {
+                tracing::info!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
+                logged = error.to_string();
+            }
+            if let HubError::Refused(problem) = &error
+                && let Some(seconds) = problem.retry_after_seconds
+            {
+                wait = wait.max(Duration::from_secs(seconds)).min(WAIT_MAX);
+            }
+            tokio::time::sleep(jitter(wait)).await;
+            wait = (wait * 2).min(WAIT_MAX);
+        }
+    }
+
+    /// Reads one stream to its end; the reason it ended.
+    async fn read(&mut self, mut lines: Lines) -> HubError {
+        loop {
+            let line = if self.outdated {
+                tokio::select! {
+                    line = lines.next_value::<CatalogLine>() => line,
+                    () = tokio::time::sleep(CONTENT_RETRY) => {
+                        self.rebuild().await;
+                        continue;
+                    }
+                }
+            } else {
+                lines.next_value::<CatalogLine>().await
+            };
+            let line = match line {
+                Ok(Some(line)) => line,
+                Ok(None) => return HubError::Broken("the hub ended the stream".to_owned()),
+                Err(error) => return error,
+            };
+            self.shared.heard().at = Instant::now();
+            match self.mirror.take(line) {
+                Taken::Noted => {}
+                Taken::Complete => self.rebuild().await,
+                Taken::Refused(why) => {
+                    tracing::warn!(runtime = %self.runtime, %why, "the catalog of this hub cannot be used");
+                    return HubError::Protocol(why);
+                }
+            }
+        }
+    }
+
+    /// From the mirror to a snapshot.
+    async fn rebuild(&mut self) {
+        let Some(line) = self.mirror.settings().cloned() else {
+            return;
+        };
+        self.shared.heard().max_age = Duration::from_secs(line.max_snapshot_age_seconds);
+        let served: Vec<(SkillRef, SkillLine)> = self
+            .mirror
+            .served()
+            .map(|(id, skill)| (id.clone(), skill.clone()))
+            .collect();
+        let served_created: Vec<(SkillRef, i64)> = served.iter().map(|(id, line)| (id.clone(), line.created)).collect();
+        let digests = served.iter().map(|(_, skill)| skill.digest.clone()).collect();
+        let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
+        self.outdated = failed.values().any(Missing::is_transient);
+        let mut reports = Vec::new();
+        let mut sources = BTreeMap::new();
+        for (id, skill) in served {
+            let source = match (self.content.get(&skill.digest), failed.get(&skill.digest)) {
+                (Some(tree), _) => Some(source(&id, &skill, tree.files.clone())),
+                (None, error) => {
+                    let why = error.map(ToString::to_string).unwrap_or_default();
+                    let text = format!("skill {}: its files could not be fetched: {why}", id.name);
+                    reports.push(Report::warning(origin(&id), text));
+                    self.sources.get(&id).cloned()
+                }
+            };
+            if let Some(source) = source {
+                sources.insert(id, source);
+            }
+        }
+        let names = names::owners(served_created, self.client.client_namespace(), &self.runtime.namespace);
+        let in_use: HashSet<&str> = self.mirror.served().map(|(_, skill)| skill.digest.as_str()).collect();
+        self.content.retain(|digest| in_use.contains(digest));
+        self.sources = sources;
+        let (settings, node) = settings_from_line(&self.runtime, &line);
+        if let Err(error) = self.pay_for_catalog() {
+            tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,
+                "a catalog does not fit into memory; raise the memory limit of the gateway");
+            let snapshot = Snapshot::without_catalog(settings, "the gateway has no memory for it");
+            (self.shared.on_change)(&snapshot);
+            self.shared.live.replace(snapshot);
+            self.first.send_replace(true);
+            return;
+        }
+        let list: Vec<SkillSource> = self.sources.values().cloned().collect();
+        let mut last = std::mem::take(&mut self.last);
+        // Judging and compiling thousands of skills takes longer than other requests on this thread should wait.
+        let made = tokio::task::spawn_blocking(move || {
+            let selected = Selected {
+                sources: &list.iter().collect::<Vec<_>>(),
+                names: &names,
+                unread: Unread::default(),
+            };
+            let snapshot = assemble(&selected, settings, node, &mut last, reports);
+            (snapshot, last)
+        });
+        match made.await {
+            Ok((snapshot, last)) => {
+                self.last = last;
+                (self.shared.on_change)(&snapshot);
+                self.shared.live.replace(snapshot);
+                self.first.send_replace(true);
+            }
+            Err(error) => tracing::error!(%error, "a snapshot could not be made; please report this"),
+        }
+    }
+}
+
+/// A compiled skill holds its text twice, as written and in the texts made of it, and its tools.
+const COMPILED_TEXTS: usize = 2;
+/// Bytes of a compiled skill beside its text: names, indices, schemas of its tools.
+const COMPILED_BYTES: usize = 4 << 10;
+
+impl Follower {
+    /// Takes from the budget what the catalog of the present sources will hold.
+    fn pay_for_catalog(&mut self) -> Result<(), OverBudget> {
+        let text = |source: &SkillSource| source.files.get(SKILL_MD).map_or(0, |file| file.bytes.len());
+        let bytes = self
+            .sources
+            .values()
+            .map(|source| COMPILED_TEXTS * text(source) + COMPILED_BYTES)
+            .sum();
+        match &mut self.held {
+            Some(held) => {
+                held.grow_to(bytes)?;
+                held.shrink_to(bytes);
+            }
+            None => self.held = Some(self.budget.try_take(bytes)?),
+        }
+        Ok(())
+    }
+}
+
+fn origin(id: &SkillRef) -> String {
+    format!("Skill {}/{}", id.namespace, id.name)
+}
+
+fn source(id: &SkillRef, skill: &SkillLine, files: BTreeMap<String, knack_skill::model::SkillFile>) -> SkillSource {
+    SkillSource {
+        id: id.clone(),
+        origin: origin(id),
+        labels: None,
+        suspend: false,
+        files,
+        overrides: overrides_from_line(&skill.overrides),
+        packages: no_packages,
+    }
+}
+
+/// Between half of it and all of it: gateways that lost the same hub must not reconnect at the same moment.
+fn jitter(wait: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_bytes()[0];
+    wait / 2 + (wait / 2).mul_f64(f64::from(random) / 255.0)
+}

@@ -1,0 +1,103 @@
+//! One skill of a hub's catalog, for the command line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::convert::overrides_from_line;
+use knack_hub_api::{CatalogLine, RuntimeName};
+use knack_memory::MemoryBudget;
+use knack_skill::LoadInput;
+use knack_skill::model::{Skill, SkillRef};
+use knack_skill::problem::Profile;
+
+use super::blobs::Blobs;
+use super::content::{Content, Missing};
+use super::mirror::{Mirror, Taken};
+
+/// Why a skill was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The hub gave no answer, or refused.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// It does not exist, or cannot be used; the text lists what exists instead.
+    #[error("{0}")]
+    Skill(String),
+}
+
+impl From<Missing> for FetchError {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Hub(error) => Self::Hub(error),
+            other @ Missing::Memory(_) => Self::Skill(other.to_string()),
+        }
+    }
+}
+
+impl From<String> for FetchError {
+    fn from(text: String) -> Self {
+        Self::Skill(text)
+    }
+}
+
+/// Fetches a skill as it is served at a runtime, and the time limit of the runtime's runs. The error lists what exists
+/// instead.
+pub async fn fetch_skill(
+    client: &HubClient,
+    runtime: &RuntimeName,
+    id: &SkillRef,
+) -> Result<(Arc<Skill>, Duration), FetchError> {
+    let mut lines = client.watch(&format!("/v1/catalog?runtime={runtime}")).await?;
+    let mut mirror = Mirror::default();
+    while let Some(line) = lines.next_value::<CatalogLine>().await? {
+        if let Taken::Refused(why) = mirror.take(line) {
+            return Err(why.into());
+        }
+    }
+    let Some(settings) = mirror.settings() else {
+        return Err(format!("the hub sent no data about SkillRuntime {runtime}").into());
+    };
+    if settings.suspend {
+        return Err(format!("SkillRuntime {runtime} is suspended (spec.suspend)").into());
+    }
+    let Some((_, line)) = mirror.served().find(|(served, _)| *served == id) else {
+        let mut names: Vec<String> = mirror
+            .served()
+            .map(|(served, _)| format!("{}/{}", served.namespace, served.name))
+            .collect();
+        names.truncate(SHOWN);
+        let names = if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        };
+        return Err(format!(
+            "skill {}/{} is not served to this ServiceAccount at {runtime}; served: {names}",
+            id.namespace, id.name
+        )
+        .into());
+    };
+    let mut content = Content::new(Blobs::new(MemoryBudget::of_process()));
+    let digest = line.digest.clone();
+    let mut failed = content.fetch(client, runtime, vec![digest.clone()]).await;
+    let Some(tree) = content.get(&digest) else {
+        return Err(failed
+            .remove(&digest)
+            .map_or_else(|| FetchError::Skill(String::new()), FetchError::from));
+    };
+    let loaded = knack_skill::load(LoadInput {
+        id: id.clone(),
+        files: tree.files.clone(),
+        overrides: overrides_from_line(&line.overrides),
+        profile: Profile::Load,
+    });
+    let timeout = Duration::from_secs(settings.timeout_seconds);
+    loaded
+        .skill
+        .map(|skill| (Arc::new(skill), timeout))
+        .ok_or_else(|| format!("skill {}/{} has errors", id.namespace, id.name).into())
+}
+
+/// Names shown in an error: a screen of them.
+const SHOWN: usize = 20;

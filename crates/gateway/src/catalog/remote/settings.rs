@@ -1,0 +1,50 @@
+//! The settings of a runtime, as the hub's line has them.
+
+use std::time::Duration;
+
+use knack_hub_api::convert::activation_from_name;
+use knack_hub_api::{RuntimeLine, RuntimeName};
+use knack_skill::catalog::{ModelCode, Node, Pin};
+use knack_skill::model::SkillRef;
+
+use crate::catalog::RuntimeSettings;
+
+/// The settings of a runtime, and whether its sandboxes have node.
+pub(super) fn settings_from_line(name: &RuntimeName, line: &RuntimeLine) -> (RuntimeSettings, Node) {
+    let settings = RuntimeSettings {
+        name: SkillRef {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        },
+        suspend: line.suspend,
+        max_activation: activation_from_name(line.max_activation),
+        model_code: if line.model_code {
+            ModelCode::Allow
+        } else {
+            ModelCode::Deny
+        },
+        timeout: Duration::from_secs(line.timeout_seconds),
+        max_timeout: Duration::from_secs(line.max_timeout_seconds),
+        memory_bytes: line.memory_bytes,
+        max_tool_rounds: line.max_tool_rounds,
+        deadline: Duration::from_secs(line.deadline_seconds),
+        max_listing_tokens: usize::try_from(line.max_listing_tokens).unwrap_or(usize::MAX),
+        models: line.models.clone(),
+        min_max_tokens: line.min_max_tokens,
+        pins: line
+            .pins
+            .iter()
+            .map(|pin| Pin {
+                skill: SkillRef {
+                    namespace: pin.namespace.clone(),
+                    name: pin.name.clone(),
+                },
+                mode: pin.mode.map(activation_from_name),
+                inputs: pin.inputs.clone(),
+            })
+            .collect(),
+        upstreams: line.upstreams.clone(),
+        ..RuntimeSettings::default()
+    };
+    (settings, if line.node { Node::Present } else { Node::Absent })
+}

@@ -1,0 +1,97 @@
+//! One skill as found, before it is judged.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use knack_skill::model::{Skill, SkillFile, SkillRef};
+use knack_skill::problem::Profile;
+use knack_skill::{LoadInput, Loaded, SpecOverrides};
+
+/// A skill's files and what its manifest sets over them.
+#[derive(Debug, Clone)]
+pub struct SkillSource {
+    /// Identity.
+    pub id: SkillRef,
+    /// Where it was found, as the user named it: shown in every report.
+    pub origin: String,
+    /// `None` for bare folders, which have no labels and belong to whatever runtime there is.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Out of service.
+    pub suspend: bool,
+    /// Files by path relative to the skill's folder.
+    pub files: BTreeMap<String, SkillFile>,
+    /// What the manifest sets.
+    pub overrides: SpecOverrides,
+    /// Tells which packages its runs have; asked once for each revision.
+    pub packages: PackageNames,
+}
+
+impl SkillSource {
+    /// Reads and judges the files.
+    pub fn load(&self, profile: Profile) -> Loaded {
+        knack_skill::load(LoadInput {
+            id: self.id.clone(),
+            files: self.files.clone(),
+            overrides: self.overrides.clone(),
+            profile,
+        })
+    }
+}
+
+/// Names of the Python packages that runs of a skill have.
+pub type PackageNames = fn(&Skill) -> Vec<String>;
+
+/// Where nobody builds environments.
+pub fn no_packages(_: &Skill) -> Vec<String> {
+    Vec::new()
+}
+
+/// How bad a report is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReportLevel {
+    /// It is served; something about it deserves a look.
+    Warning,
+    /// It is not served as written.
+    Error,
+}
+
+/// One line for the console and `--output json`: what is wrong with which source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// How bad.
+    pub level: ReportLevel,
+    /// File or folder, with the line where known.
+    pub origin: String,
+    /// What is wrong, with which field, and what to do.
+    pub text: String,
+}
+
+impl Report {
+    /// A report that keeps a source from being served.
+    pub fn error(origin: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            level: ReportLevel::Error,
+            origin: origin.into(),
+            text: text.into(),
+        }
+    }
+
+    /// A report beside a source that is served.
+    pub fn warning(origin: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            level: ReportLevel::Warning,
+            origin: origin.into(),
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            ReportLevel::Warning => "warning",
+            ReportLevel::Error => "error",
+        };
+        write!(f, "{level}: {}: {}", self.origin, self.text)
+    }
+}

@@ -1,0 +1,261 @@
+//! Tools by which clients ask their provider to run programs: who runs them.
+//!
+//! OpenAI's `shell` in a container of the provider's, Anthropic's `code_execution` and Gemini's `codeExecution` are the
+//! provider's own, and pass untouched. They are this gateway's where skills that it serves are attached to the shell, and where an operator says
+//! that the upstream has no such tools. `run_code` then stands for them, and its runs are shown in the API's own form.
+
+use std::collections::BTreeSet;
+
+use clap::ValueEnum;
+use knack_skill::plan::{Action, Plan, RunCode};
+use knack_wire::request::{CodeTool, ToolChoice};
+use knack_wire::{Fault, Format, View};
+
+/// An API whose upstream has no tool that runs programs, though clients of the API may ask for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum CodeTools {
+    /// The `shell` of OpenAI Responses.
+    #[value(name = "openai")]
+    OpenAi,
+    /// The `code_execution` of Anthropic Messages.
+    Anthropic,
+    /// The `codeExecution` of Gemini.
+    Gemini,
+}
+
+/// The APIs for which programs run here.
+pub type SandboxCodeTools = BTreeSet<CodeTools>;
+
+/// Whether the programs that clients of a format ask their provider to run are run here.
+pub fn runs_here(apis: &SandboxCodeTools, format: Format) -> bool {
+    let api = match format {
+        Format::Responses => CodeTools::OpenAi,
+        Format::Messages => CodeTools::Anthropic,
+        Format::Gemini => CodeTools::Gemini,
+        Format::Chat => return false,
+    };
+    apis.contains(&api)
+}
+
+/// Takes the code tool out of what keeps skills from a request, where it does not go upstream. `lacks`: as in [`asks`].
+pub fn opens(view: &mut View, lacks: bool) {
+    if lacks && view.code_tool.as_ref().is_some_and(|tool| tool.closes) {
+        view.closed = None;
+    }
+}
+
+/// When the plan of a request has `run_code`. `lacks`: its upstream has no tool that runs programs ([`runs_here`]).
+pub fn asks(view: &View, format: Format, lacks: bool) -> RunCode {
+    match &view.code_tool {
+        Some(_) if lacks => RunCode::Always,
+        Some(_) if format == Format::Responses => RunCode::WithAttached,
+        _ => RunCode::WithFiles,
+    }
+}
+
+/// The tool of ours that stands for the client's code tool; `None`: that is left to the provider, or there is none.
+/// Errors: only we could serve it, and cannot (400, 503).
+pub fn stands_in(
+    view: &View,
+    plan: &Plan,
+    has_catalog: bool,
+    (format, lacks): (Format, bool),
+) -> Result<Option<String>, Fault> {
+    let Some(tool) = &view.code_tool else {
+        return Ok(None);
+    };
+    if lacks && view.tool_choice == ToolChoice::None {
+        // It is not called, and the upstream must not see it.
+        return Ok(Some(knack_skill::texts::RUN_CODE.to_owned()));
+    }
+    if plan.off {
+        return Ok(None);
+    }
+    let attached = format == Format::Responses && !plan.container.ours.is_empty();
+    let foreign = plan
+        .container
+        .native
+        .iter()
+        .find_map(|&at| view.container_skills.get(at));
+    if lacks {
+        if let Some(member) = tool.only_there {
+            return Err(refused(tool, &format!("\"{member}\" is not supported: {HERE}")));
+        }
+        if let Some(skill) = foreign {
+            let why = format!("the skill \"{}\" is not served here, and {HERE}", skill.id);
+            return Err(refused(tool, &why));
+        }
+    } else if !attached || foreign.is_some() || tool.only_there.is_some() {
+        return Ok(None);
+    }
+    if !has_catalog {
+        // It is unknown what the runtime allows.
+        let name = &tool.name;
+        return Err(Fault::new(
+            503,
+            format!(
+                "The tool \"{name}\" cannot be served: this gateway has no catalog of skills at this moment. Try again in a few seconds."
+            ),
+        ));
+    }
+    let planned = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode));
+    planned.map(|planned| Some(planned.name.clone())).ok_or_else(|| {
+        refused(
+            tool,
+            "the runtime of this gateway does not run code of models (modelCode: Deny)",
+        )
+    })
+}
+
+/// Why what only a provider can do is refused.
+const HERE: &str = "the programs of this tool run in the sandbox of this gateway, not at the provider";
+
+fn refused(tool: &CodeTool, why: &str) -> Fault {
+    Fault::bad("tools", format!("The tool \"{}\" cannot be served: {why}.", tool.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use knack_skill::plan::{ContainerPlan, PlannedTool};
+    use knack_wire::request::ContainerSkill;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a request says, besides its tool.
+    #[derive(Clone, Copy, Default)]
+    struct Asked {
+        ours: usize,
+        foreign: usize,
+        only_there: Option<&'static str>,
+        choice_none: bool,
+        off: bool,
+        denied: bool,
+    }
+
+    fn decide(format: Format, lacks: bool, asked: Asked) -> Result<Option<String>, String> {
+        let skill = |at| ContainerSkill {
+            kind: "skill_reference".to_owned(),
+            id: format!("skill_{at}"),
+            version: None,
+        };
+        let view = View {
+            code_tool: Some(CodeTool {
+                name: "shell".to_owned(),
+                only_there: asked.only_there,
+                ..CodeTool::default()
+            }),
+            container_skills: (0..asked.ours + asked.foreign).map(skill).collect(),
+            tool_choice: if asked.choice_none {
+                ToolChoice::None
+            } else {
+                ToolChoice::Auto
+            },
+            ..View::default()
+        };
+        let run_code = PlannedTool::new("knack_run_code".to_owned(), String::new(), json!({}), Action::RunCode);
+        let tools = (!asked.denied && !asked.off).then(|| Arc::new(run_code));
+        let plan = Plan {
+            container: ContainerPlan {
+                ours: (0..asked.ours).collect(),
+                native: (asked.ours..asked.ours + asked.foreign).collect(),
+            },
+            tools: tools.into_iter().collect(),
+            off: asked.off,
+            ..Plan::default()
+        };
+        stands_in(&view, &plan, true, (format, lacks)).map_err(|fault| {
+            assert_eq!((fault.status, fault.param.as_deref()), (400, Some("tools")));
+            fault.message
+        })
+    }
+
+    #[test]
+    fn a_code_tool_is_ours_by_attached_skills_or_by_the_setting() {
+        let plain = Asked::default();
+        let ours = Asked { ours: 1, ..plain };
+        let both = Asked { foreign: 1, ..ours };
+        let files = Asked {
+            only_there: Some("file_ids"),
+            ..plain
+        };
+        let off = Asked { off: true, ..plain };
+        let none = Asked {
+            choice_none: true,
+            ..off
+        };
+        for (format, lacks, asked, is_ours) in [
+            (Format::Responses, false, plain, false),
+            (Format::Responses, false, ours, true),
+            (Format::Responses, false, both, false),
+            (Format::Responses, false, files, false),
+            (Format::Responses, false, Asked { ours: 1, ..files }, false),
+            (Format::Responses, false, none, false),
+            (Format::Responses, true, plain, true),
+            (Format::Responses, true, ours, true),
+            (Format::Responses, true, off, false),
+            (Format::Messages, false, plain, false),
+            (Format::Messages, false, ours, false),
+            (Format::Messages, true, plain, true),
+            (Format::Gemini, false, plain, false),
+            (Format::Gemini, true, plain, true),
+            (Format::Gemini, true, off, false),
+        ] {
+            let name = is_ours.then(|| "knack_run_code".to_owned());
+            assert_eq!(decide(format, lacks, asked), Ok(name), "{format:?}, {lacks}");
+        }
+        // It is not called then, so nothing stands for it, and it is taken out.
+        assert_eq!(decide(Format::Responses, true, none), Ok(Some("run_code".to_owned())));
+    }
+
+    #[test]
+    fn a_code_tool_that_runs_here_keeps_no_skills_out() {
+        for (lacks, closes, closed) in [
+            (true, true, None),
+            (true, false, Some("built-in tools")),
+            (false, true, Some("built-in tools")),
+        ] {
+            let mut view = View {
+                closed: Some("built-in tools"),
+                code_tool: Some(CodeTool {
+                    closes,
+                    ..CodeTool::default()
+                }),
+                ..View::default()
+            };
+            opens(&mut view, lacks);
+            assert_eq!(view.closed, closed);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_served_here_is_refused_by_name() {
+        let plain = Asked::default();
+        for (lacks, asked, said) in [
+            (
+                true,
+                Asked {
+                    only_there: Some("file_ids"),
+                    ..plain
+                },
+                "\"file_ids\" is not supported",
+            ),
+            (true, Asked { foreign: 1, ..plain }, "\"skill_0\" is not served here"),
+            (true, Asked { denied: true, ..plain }, "modelCode: Deny"),
+            (
+                false,
+                Asked {
+                    ours: 1,
+                    denied: true,
+                    ..plain
+                },
+                "modelCode: Deny",
+            ),
+        ] {
+            let refused = decide(Format::Responses, lacks, asked).unwrap_err();
+            assert!(refused.contains(said) && refused.contains("\"shell\""), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! `knack gateway`: the gateway in a cluster, with its catalog and its executions from a hub.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use knack_execution::remote::RemoteExecutor;
+use knack_hub_api::RuntimeName;
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
+use knack_memory::MemoryBudget;
+use knack_serving::probes::{self, Probes};
+use knack_telemetry::Tracer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::budget::{BodyTimes, Requests};
+use crate::catalog::{ReportLevel, Snapshot, remote};
+use crate::client_auth::ClientAuth;
+use crate::code_tools::CodeTools;
+use crate::files::{FILES_QUOTA_BYTES, FileStore};
+use crate::grants::Grants;
+use crate::health::{HealthArgs, health};
+use crate::inject::Materials;
+use crate::metrics::Metrics;
+use crate::observe::Silent;
+use crate::operator_key::KeyScope;
+use crate::provider::Api;
+use crate::provider_keys;
+use crate::recent;
+use crate::records::RecordStore;
+use crate::replicas::{Linking, Replicas};
+use crate::server::{self, Stopping};
+use crate::tenants::Tenants;
+use crate::upstream::{Base, Upstreams};
+use crate::{Gateway, HostPolicy};
+
+/// How long the start waits for the secret that all replicas share: the first answer of the runtime's owner has it.
+const FIRST_LINK_WAIT: Duration = Duration::from_secs(2);
+
+/// Arguments of `knack gateway`. Every flag has an environment name: a sidecar is configured by its environment alone.
+#[derive(Debug, Args)]
+#[command(subcommand_negates_reqs = true)]
+pub struct GatewayArgs {
+    #[command(subcommand)]
+    command: Option<GatewayCommand>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum GatewayCommand {
+    /// Ask the gateway of this pod whether it is alive: a probe that needs no shell
+    Health(HealthArgs),
+}
+
+/// What the gateway serves, and how. What is required is an `Option`, since `health` goes without.
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// Address to serve applications on
+    #[arg(long, env = "KNACK_LISTEN", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// The hub, as https://host:port
+    #[arg(long, value_name = "URL", env = "KNACK_HUB", required = true)]
+    hub: Option<String>,
+    /// File with the authorities of the hub's certificate; read again when it changes, and need not be there at the start
+    #[arg(long, value_name = "FILE", env = "KNACK_HUB_CA", required = true)]
+    hub_ca: Option<PathBuf>,
+    /// File with a ServiceAccount token for the audience "knack"
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KNACK_TOKEN_FILE",
+        default_value = "/var/run/secrets/knack/token"
+    )]
+    token_file: PathBuf,
+    /// The SkillRuntime to serve, as namespace/name
+    #[arg(long, env = "KNACK_RUNTIME", required_unless_present = "default_runtime")]
+    runtime: Option<RuntimeName>,
+    /// The SkillRuntime to serve where --runtime names none: what the cluster has for applications that choose none
+    #[arg(long, env = "KNACK_DEFAULT_RUNTIME")]
+    default_runtime: Option<RuntimeName>,
+    /// Base URL for the OpenAI API
+    #[arg(long, value_name = "URL", env = "KNACK_UPSTREAM_OPENAI")]
+    upstream_openai: Option<String>,
+    /// Base URL for the Anthropic API
+    #[arg(long, value_name = "URL", env = "KNACK_UPSTREAM_ANTHROPIC")]
+    upstream_anthropic: Option<String>,
+    /// Base URL for the Gemini API
+    #[arg(long, value_name = "URL", env = "KNACK_UPSTREAM_GEMINI")]
+    upstream_gemini: Option<String>,
+    /// APIs whose upstream has no tool that runs programs (OpenAI's shell in a container, Anthropic's and Gemini's code
+    /// execution): clients that ask for it get runs in the sandbox of the runtime
+    #[arg(
+        long,
+        value_name = "APIS",
+        env = "KNACK_SANDBOX_CODE_TOOLS",
+        value_enum,
+        value_delimiter = ','
+    )]
+    sandbox_code_tools: Vec<CodeTools>,
+    /// Folder with provider keys, one file per API (openai, anthropic, gemini); sent instead of the client's
+    #[arg(long, value_name = "DIR", env = "KNACK_PROVIDER_KEYS_DIR")]
+    provider_keys_dir: Option<PathBuf>,
+    /// Give callers everything that the keys in --provider-keys-dir can do (files, batches, stored answers of all
+    /// callers that share them), not only model calls
+    #[arg(long, env = "KNACK_PROVIDER_KEYS_WHOLE_ACCOUNT", requires = "provider_keys_dir")]
+    provider_keys_whole_account: bool,
+    /// Who may use this gateway
+    #[arg(long, value_enum, env = "KNACK_CLIENT_AUTH", default_value_t)]
+    client_auth: ClientAuthMode,
+    /// Base URL under which clients reach this gateway, for links to files in tool texts
+    #[arg(long, value_name = "URL", env = "KNACK_PUBLIC_URL")]
+    public_url: Option<String>,
+    /// Memory for hidden turns between requests, MiB
+    #[arg(long, value_name = "MIB", env = "KNACK_RECORD_STORE_MIB", default_value_t = 16)]
+    record_store_mib: usize,
+    /// Seconds that the start waits for the first catalog, so that a pod that is rolled out knows its skills before it gets
+    /// traffic; 0 in a sidecar, whose application waits for it
+    #[arg(long, value_name = "SECONDS", env = "KNACK_START_WAIT_SECONDS", default_value_t = 10)]
+    start_wait_seconds: u64,
+    /// Seconds after SIGTERM in which /readyz fails and requests are still taken, until load balancers have noticed
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "KNACK_SHUTDOWN_PAUSE_SECONDS",
+        default_value_t = 5
+    )]
+    shutdown_pause_seconds: u64,
+    /// Seconds that running answers may take after that; the longest request takes 540 unless its runtime says otherwise
+    #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 600)]
+    drain_seconds: u64,
+    /// Where /healthz, /readyz and /metrics answer, and within the pod knack trace
+    #[arg(long, env = "KNACK_METRICS_LISTEN", default_value = "127.0.0.1:9090")]
+    metrics_listen: SocketAddr,
+}
+
+impl ServeArgs {
+    fn runtime(&self) -> anyhow::Result<RuntimeName> {
+        let chosen = self.runtime.as_ref().or(self.default_runtime.as_ref());
+        chosen
+            .cloned()
+            .context("--runtime: name a SkillRuntime as namespace/name")
+    }
+}
+
+/// The words of `--client-auth`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum ClientAuthMode {
+    /// Anyone who reaches the port, with a provider key of their own.
+    #[default]
+    None,
+    /// Callers that send a ServiceAccount token for the audience "knack-gateway" and may use the runtime.
+    TokenReview,
+}
+
+/// Serves until SIGTERM or SIGINT, or does what the subcommand says.
+pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Some(GatewayCommand::Health(args)) => health(&args).await,
+        None => serve(args.serve).await,
+    }
+}
+
+async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let runtime = args.runtime()?;
+    let bases = bases(&args).await?;
+    check_exposure(&args, &bases)?;
+    let client = hub_client(&args)?;
+    let listener = bind("--listen", args.listen).await?;
+    let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
+    let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
+    let rekeying = args
+        .provider_keys_dir
+        .clone()
+        .map(|folder| AbortOnDropHandle::new(tokio::spawn(provider_keys::follow(folder, upstreams.clone()))));
+    let metrics = Metrics::default();
+    let tracer = Tracer::from_env("knack-gateway").map_err(anyhow::Error::msg)?;
+    let on_change = on_change(&metrics, upstreams.clone());
+    let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
+    let blobs = remote::Blobs::new(requests.content());
+    let (catalog, mut following) = remote::follow(client.clone(), runtime.clone(), blobs.clone(), on_change);
+    let secret = Arc::new(crate::secret::random_secret().into());
+    let (replicas, mut linking) = Replicas::link(
+        client.clone(),
+        runtime.clone(),
+        Arc::clone(&secret),
+        requests.process(),
+        metrics.replicas.clone(),
+    )
+    .context("a folder for files of other replicas cannot be made")?;
+    let gateway = Arc::new(Gateway {
+        catalog,
+        catalog_age: Some(following.age()),
+        upstreams,
+        executor: RemoteExecutor::new(client.clone(), runtime.clone()),
+        sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
+        grants: Arc::new(Grants::default()),
+        uploads: None,
+        files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        files_folder: None,
+        records: RecordStore::new(args.record_store_mib << 20),
+        secret,
+        replicas: Some(replicas),
+        requests,
+        metrics,
+        recent: Arc::default(),
+        tracer: tracer.clone(),
+        console: Arc::new(Silent),
+        recorder: None,
+        host_policy: HostPolicy::Any,
+        public_url: args.public_url.clone().map(|url| url.trim_end_matches('/').to_owned()),
+        materials: Materials::default(),
+        draining: AtomicBool::new(false),
+    });
+    let started = Arc::new(AtomicBool::new(false));
+    let ended = CancellationToken::new();
+    let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
+        gateway: Arc::clone(&gateway),
+        started: Arc::clone(&started),
+    });
+    let more = recent::local_router(Arc::clone(&gateway.recent));
+    let probing = tokio::spawn(probes::serve(
+        told,
+        more,
+        probes_listener,
+        ended.clone().cancelled_owned(),
+    ));
+    let start_wait = Duration::from_secs(args.start_wait_seconds);
+    if !start_wait.is_zero() {
+        first_answers(start_wait, &mut following, &mut linking).await;
+    }
+    tracing::info!(listen = %args.listen, %runtime, "the gateway serves");
+    started.store(true, std::sync::atomic::Ordering::Release);
+    let service = server::Service {
+        auth: client_auth(args.client_auth, client, &runtime, blobs),
+        stopping: Stopping {
+            pause: Duration::from_secs(args.shutdown_pause_seconds),
+            drain: Duration::from_secs(args.drain_seconds),
+        },
+        ..server::Service::open(gateway)
+    };
+    server::serve(service, listener, knack_serving::signals::stop()).await;
+    linking.close().await;
+    tracer.close().await;
+    ended.cancel();
+    let _ = probing.await;
+    drop((following, rekeying));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who checks callers, if somebody does.
+fn client_auth(
+    mode: ClientAuthMode,
+    client: HubClient,
+    runtime: &RuntimeName,
+    blobs: remote::Blobs,
+) -> Option<Arc<ClientAuth>> {
+    match mode {
+        ClientAuthMode::None => None,
+        ClientAuthMode::TokenReview => {
+            let tenants = Tenants::new(client.clone(), runtime.clone(), blobs);
+            Some(ClientAuth::new(client, runtime.clone(), tenants))
+        }
+    }
+}
+
+/// Waits for the hub's first answers; a hub that is away does not stop the start.
+async fn first_answers(wait: Duration, following: &mut remote::Following, linking: &mut Linking) {
+    if tokio::time::timeout(wait, following.first_snapshot()).await.is_err() {
+        tracing::warn!("no catalog yet: requests are passed on without skills until the hub answers");
+    }
+    if tokio::time::timeout(wait.min(FIRST_LINK_WAIT), linking.first())
+        .await
+        .is_err()
+    {
+        tracing::warn!("no link to other replicas of this gateway yet: each keeps hidden turns and files for itself");
+    }
+}
+
+fn hub_client(args: &ServeArgs) -> anyhow::Result<HubClient> {
+    HubClient::new(HubClientSettings {
+        url: args.hub.clone().context("--hub: required")?,
+        authorities: Authorities::File(args.hub_ca.clone().context("--hub-ca: required")?),
+        token: Token::File(args.token_file.clone()),
+        address: None,
+    })
+    .map_err(|error| anyhow::anyhow!("--hub: {error}"))
+}
+
+async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{flag} {address}"))
+}
+
+const fn key_scope(args: &ServeArgs) -> KeyScope {
+    if args.provider_keys_whole_account {
+        KeyScope::Account
+    } else {
+        KeyScope::Models
+    }
+}
+
+/// Keys of the operator are for known callers only (docs/design/decisions.md#keys-of-the-operator).
+fn check_exposure(args: &ServeArgs, bases: &BTreeMap<Api, Base>) -> anyhow::Result<()> {
+    let keyed: Vec<&str> = bases
+        .iter()
+        .filter(|(_, base)| base.key.is_some())
+        .map(|(api, _)| api.as_str())
+        .collect();
+    if !keyed.is_empty() && args.client_auth == ClientAuthMode::None && !args.listen.ip().is_loopback() {
+        bail!(
+            "--provider-keys-dir holds a key for {}, and --listen {} is open to the network: anyone who reaches it could use the key; \
+             set --client-auth token-review, or listen on loopback",
+            keyed.join(", "),
+            args.listen
+        );
+    }
+    Ok(())
+}
+
+async fn bases(args: &ServeArgs) -> anyhow::Result<BTreeMap<Api, Base>> {
+    let mut keys = match &args.provider_keys_dir {
+        Some(folder) => provider_keys::read(folder).await?,
+        None => BTreeMap::new(),
+    };
+    let mut bases = BTreeMap::new();
+    for (api, flag) in [
+        (Api::OpenAi, &args.upstream_openai),
+        (Api::Anthropic, &args.upstream_anthropic),
+        (Api::Gemini, &args.upstream_gemini),
+    ] {
+        let key = keys.remove(&api);
+        if flag.is_none() && key.is_none() {
+            continue;
+        }
+        let url = flag.clone().unwrap_or_else(|| api.default_url().to_owned());
+        crate::upstream::check_url(&url).map_err(|error| anyhow::anyhow!("--upstream-{}: {error}", api.as_str()))?;
+        bases.insert(api, Base { url, key });
+    }
+    Ok(bases)
+}
+
+fn on_change(metrics: &Metrics, upstreams: Upstreams) -> impl Fn(&Snapshot) + Send + Sync + 'static {
+    let (skills, broken) = (metrics.skills.clone(), metrics.broken_sources.clone());
+    move |snapshot: &Snapshot| {
+        skills.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
+        let errors = snapshot
+            .reports
+            .iter()
+            .filter(|report| report.level == ReportLevel::Error)
+            .count();
+        broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
+        for refused in upstreams.follow(&snapshot.runtime.upstreams) {
+            tracing::warn!(%refused, "an upstream of the SkillRuntime is not used");
+        }
+        for report in &snapshot.reports {
+            tracing::warn!(report = %report, "catalog");
+        }
+        tracing::info!(
+            revision = %snapshot.revision, skills = snapshot.skills.len(), absent = snapshot.absent.as_deref(), "catalog"
+        );
+    }
+}
+
+struct GatewayProbes {
+    gateway: Arc<Gateway>,
+    started: Arc<AtomicBool>,
+}
+
+impl Probes for GatewayProbes {
+    fn ready(&self) -> Result<String, String> {
+        if self.gateway.is_draining() {
+            return Err("draining".to_owned());
+        }
+        if !self.started.load(std::sync::atomic::Ordering::Acquire) {
+            return Err("waiting for the first catalog".to_owned());
+        }
+        let snapshot = self.gateway.catalog.current();
+        Ok(match &snapshot.absent {
+            Some(reason) => format!("without catalog: {reason}"),
+            None => format!("revision={} skills={}", snapshot.revision, snapshot.skills.len()),
+        })
+    }
+
+    fn metrics(&self) -> String {
+        self.gateway.metrics_text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sidecar cannot choose its arguments: it is configured by its environment alone.
+    #[test]
+    fn every_flag_has_an_environment_name() {
+        let command = ServeArgs::augment_args(clap::Command::new("gateway"));
+        let mut flags = 0;
+        for flag in command.get_arguments() {
+            let Some(long) = flag.get_long() else { continue };
+            let name = format!("KNACK_{}", long.to_uppercase().replace('-', "_"));
+            let found = flag.get_env().and_then(std::ffi::OsStr::to_str);
+            assert_eq!(found, Some(name.as_str()), "--{long}");
+            flags += 1;
+        }
+        assert!(flags > 15, "{flags}");
+    }
+}

@@ -1,0 +1,523 @@
+//! One model request in progress: drives knack-wire's loop with real sockets, sandboxes and the clock.
+//!
+//! No task is spawned. The exchange lives in the answer's body, so a client that disconnects drops it, and with it the
+//! upstream request and every run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use http::HeaderMap;
+use knack_telemetry::genai;
+use knack_wire::drive::{BodyKind, ClientHead, EndKind, Failure, Head, Summary};
+use knack_wire::{CallOutcome, Drive, Fault, In, Out};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::budget::{HeldBody, Holding};
+use super::hidden::Hidden;
+use super::log::RequestLog;
+use super::provider::Api;
+use super::recorder::Recording;
+use super::state::Gateway;
+use super::tools::{ToolRunner, entries};
+use super::trace::RequestTrace;
+use super::upstream::forward_response_headers;
+
+/// One piece of the answer to the client.
+#[derive(Debug)]
+pub enum Piece {
+    /// Status and headers; comes first, once.
+    Head(ClientHead),
+    /// Body bytes.
+    Bytes(Bytes),
+    /// The body cannot be completed: the connection is cut, so that the client does not take a part for the whole.
+    Broken,
+}
+
+/// The target of a request and the parts of its head that are sent along, for every round.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Whose address.
+    pub api: Api,
+    /// As the client sent it.
+    pub path_and_query: String,
+    /// As they go upstream.
+    pub headers: HeaderMap,
+}
+
+/// One model request in progress.
+pub struct Exchange {
+    gateway: Arc<Gateway>,
+    drive: Drive,
+    target: Target,
+    tools: Option<Arc<ToolRunner>>,
+    hidden: Hidden,
+    recording: Option<Recording>,
+    log: RequestLog,
+    trace: RequestTrace,
+    begun: Instant,
+    wishes: VecDeque<Out>,
+    scratch: Vec<Out>,
+    upstream: Upstream,
+    running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
+    cancel: CancellationToken,
+    head_headers: Option<HeaderMap>,
+    made: Vec<knack_wire::drive::GeneratedFile>,
+    stored: bool,
+    recorded: BytesMut,
+    body_kind: BodyKind,
+    finished: bool,
+    /// The last thing that happened was that time had passed.
+    late: bool,
+    holding: Holding,
+    /// Length of the body of the round before.
+    sent_bytes: usize,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("request_id", &self.log.request_id)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Upstream {
+    Idle,
+    Sending(BoxFuture<'static, Result<reqwest::Response, reqwest::Error>>),
+    Reading(Box<reqwest::Response>),
+}
+
+enum Event {
+    Head(Result<reqwest::Response, reqwest::Error>),
+    Chunk(Result<Option<Bytes>, reqwest::Error>),
+    Ran(CallOutcome),
+    Tick,
+}
+
+/// The parts of an exchange.
+#[derive(Debug)]
+pub struct Parts {
+    /// The loop.
+    pub drive: Drive,
+    /// Where it goes.
+    pub target: Target,
+    /// Calls; `None` when nothing is injected.
+    pub tools: Option<Arc<ToolRunner>>,
+    /// Hidden turns.
+    pub hidden: Hidden,
+    /// Recording.
+    pub recording: Option<Recording>,
+    /// Log so far.
+    pub log: RequestLog,
+    /// Trace so far.
+    pub trace: RequestTrace,
+    /// When the request's head came in.
+    pub begun: Instant,
+    /// The request's body and its share of the budget: held as long as rounds may need it.
+    pub held: HeldBody,
+}
+
+impl Exchange {
+    /// Starts the loop; nothing is sent before [`Exchange::next`] is polled.
+    pub fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
+        let Parts {
+            mut drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            trace,
+            begun,
+            held,
+        } = parts;
+        let mut scratch = Vec::with_capacity(4);
+        drive.start(begun.elapsed(), &mut scratch);
+        Self {
+            gateway,
+            drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            trace,
+            begun,
+            wishes: scratch.drain(..).collect(),
+            scratch,
+            upstream: Upstream::Idle,
+            running: FuturesUnordered::new(),
+            cancel: CancellationToken::new(),
+            head_headers: None,
+            made: Vec::new(),
+            stored: false,
+            recorded: BytesMut::new(),
+            body_kind: BodyKind::Json,
+            finished: false,
+            late: false,
+            holding: held.holding,
+            sent_bytes: 0,
+        }
+    }
+
+    /// The headers of round 1's upstream answer, as they go to the client.
+    pub fn take_headers(&mut self) -> HeaderMap {
+        self.head_headers.take().unwrap_or_default()
+    }
+
+    /// What the loop gave back as log so far; the rest is published at the end.
+    pub const fn log(&mut self) -> &mut RequestLog {
+        &mut self.log
+    }
+
+    /// The next piece of the answer; `None` after the last.
+    pub async fn next(&mut self) -> Option<Piece> {
+        loop {
+            while let Some(wish) = self.wishes.pop_front() {
+                if let Some(piece) = self.grant(wish).await {
+                    return Some(piece);
+                }
+            }
+            if self.finished {
+                return None;
+            }
+            let event = self.event().await;
+            self.feed(event);
+        }
+    }
+
+    /// Performs one action of the loop; returns a piece for the client.
+    async fn grant(&mut self, wish: Out) -> Option<Piece> {
+        match wish {
+            Out::Lookup => {
+                let (told, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+                if let Some(tools) = &self.tools
+                    && !tools.stage_files(files)
+                {
+                    self.log
+                        .notes
+                        .push("files of earlier turns were left out: no memory".to_owned());
+                }
+                self.input(told);
+            }
+            Out::Send { body, round, delay } => self.send(body, round, delay),
+            Out::Run(call) => self.run(call),
+            Out::Remember(mut record) => {
+                record.response_id = self.known_id(&record.response_id);
+                self.keep_files(&record.response_id).await;
+                self.hidden
+                    .remember(&self.gateway, self.drive.request(), &record, &self.made);
+            }
+            Out::ClientHead(head) => {
+                self.log.status = head.status;
+                self.body_kind = head.body;
+                return Some(Piece::Head(head));
+            }
+            Out::ClientBytes(first) => return Some(Piece::Bytes(self.coalesce(first))),
+            Out::Finish(summary) => {
+                let broken = self.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
+                self.finish(summary).await;
+                return broken.then_some(Piece::Broken);
+            }
+        }
+        None
+    }
+
+    /// Bytes that are ready together go out in one write.
+    fn coalesce(&mut self, first: Bytes) -> Bytes {
+        let more = self
+            .wishes
+            .iter()
+            .take_while(|wish| matches!(wish, Out::ClientBytes(_)))
+            .count();
+        let bytes = if more == 0 {
+            first
+        } else {
+            let mut joined = BytesMut::from(first);
+            for wish in self.wishes.drain(..more) {
+                if let Out::ClientBytes(bytes) = wish {
+                    joined.extend_from_slice(&bytes);
+                }
+            }
+            joined.freeze()
+        };
+        if self.recording.is_some() {
+            self.recorded.extend_from_slice(&bytes);
+        }
+        bytes
+    }
+
+    /// Takes memory for a body that is about to be sent: the received one stays, and while a round's body is made, the
+    /// one before still exists. An unchanged body is the bytes that were received.
+    fn hold(&mut self, body: &Bytes) -> Result<(), Fault> {
+        let raw = self.drive.request().raw();
+        let copy = if std::ptr::eq(raw.as_ptr(), body.as_ptr()) {
+            0
+        } else {
+            body.len()
+        };
+        let held = self.holding.grow_to(raw.len() + self.sent_bytes + copy);
+        self.sent_bytes = copy;
+        held.map_err(|_| Fault::new(503, OUT_OF_MEMORY))
+    }
+
+    fn send(&mut self, body: Bytes, round: u32, delay: Duration) {
+        if let Err(fault) = self.hold(&body) {
+            return self.input(In::Refused(fault));
+        }
+        if let Some(recording) = &self.recording {
+            recording.write(&format!("upstream-{round}.json"), body.clone());
+        }
+        let mut headers = self.target.headers.clone();
+        if round > 1 {
+            // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
+            headers.remove("idempotency-key");
+        }
+        let server = || self.gateway.upstreams.server(self.target.api);
+        self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
+        self.log.timeline.sent(round, self.begun.elapsed() + delay);
+        let request = self
+            .gateway
+            .upstreams
+            .post(self.target.api, &self.target.path_and_query, headers, body);
+        self.upstream = Upstream::Sending(Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            request.send().await
+        }));
+    }
+
+    fn run(&mut self, call: knack_wire::Call) {
+        let Some(tools) = self.tools.clone() else { return };
+        let response_id = self.known_id(self.drive.response_id());
+        let cancel = self.cancel.child_token();
+        let trace = self.trace.call(&call);
+        self.log.timeline.called(&call, self.begun.elapsed());
+        self.running.push(Box::pin(tools.run(call, response_id, cancel, trace)));
+    }
+
+    async fn event(&mut self) -> Event {
+        let wake = self.drive.wake();
+        let (begun, running) = (self.begun, &mut self.running);
+        let tick = async move {
+            match wake {
+                Some(at) => tokio::time::sleep_until(begun + at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let upstream = async {
+            match &mut self.upstream {
+                Upstream::Idle => std::future::pending().await,
+                Upstream::Sending(sending) => Event::Head(sending.await),
+                Upstream::Reading(response) => Event::Chunk(response.chunk().await),
+            }
+        };
+        tokio::select! {
+            // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
+            biased;
+            event = upstream => event,
+            Some(outcome) = running.next() => Event::Ran(outcome),
+            () = tick => Event::Tick,
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        self.late = matches!(event, Event::Tick);
+        let at = self.begun.elapsed();
+        match event {
+            Event::Head(Ok(response)) => {
+                let headers = response.headers();
+                let head = Head {
+                    status: response.status().as_u16(),
+                    stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
+                    retry_after: retry_after(headers),
+                };
+                self.trace.head(head.status, head.stream);
+                self.log.timeline.head(head.status, at);
+                if self.head_headers.is_none() {
+                    self.head_headers = Some(forward_response_headers(headers));
+                }
+                if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {
+                    let fault = Fault::new(502, compressed(&coding));
+                    self.upstream = Upstream::Idle;
+                    self.trace.over(Some(genai::Failure::Broken));
+                    self.log.timeline.over(Some("broken"), at);
+                    return self.input(In::Refused(fault));
+                }
+                self.upstream = Upstream::Reading(Box::new(response));
+                self.input(In::Head(head));
+            }
+            Event::Head(Err(error)) => {
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "no answer from the provider");
+                self.upstream = Upstream::Idle;
+                self.trace.over(Some(genai::Failure::Connect));
+                self.log.timeline.over(Some("connect"), at);
+                self.input(In::Failed(Failure::Connect));
+            }
+            Event::Chunk(Ok(Some(bytes))) => {
+                self.trace.bytes(&bytes);
+                self.log.timeline.bytes(at);
+                self.input(In::Body(bytes));
+            }
+            Event::Chunk(Ok(None)) => {
+                self.upstream = Upstream::Idle;
+                self.input(In::End);
+            }
+            Event::Chunk(Err(error)) => {
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
+                self.upstream = Upstream::Idle;
+                self.trace.over(Some(genai::Failure::Broken));
+                self.log.timeline.over(Some("broken"), at);
+                self.input(In::Failed(Failure::Broken));
+            }
+            Event::Ran(outcome) => {
+                self.log.timeline.answered(outcome.token, outcome.is_error, at);
+                self.made.extend(outcome.files.iter().cloned());
+                self.input(In::Result(outcome));
+            }
+            Event::Tick => self.input(In::Tick),
+        }
+    }
+
+    fn input(&mut self, input: In) {
+        self.drive.feed(input, self.begun.elapsed(), &mut self.scratch);
+        self.wishes.extend(self.scratch.drain(..));
+    }
+
+    /// What the answer's files are kept under: its id, or that of the request (`x-knack-request-id`) where the provider gives
+    /// none, as some Gemini servers do.
+    fn known_id(&self, response_id: &str) -> String {
+        let id = if response_id.is_empty() {
+            &self.log.request_id
+        } else {
+            response_id
+        };
+        id.to_owned()
+    }
+
+    /// Keeps generated files under the response's id before the client can ask for them.
+    async fn keep_files(&mut self, response_id: &str) {
+        if self.made.is_empty() || self.stored {
+            return;
+        }
+        self.stored = true;
+        let files = entries(&self.made);
+        self.log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
+        if let Err(error) = self
+            .gateway
+            .files
+            .put(self.hidden.bucket(), response_id, files.clone())
+            .await
+        {
+            tracing::warn!(request_id = %self.log.request_id, %error, "generated files could not be kept");
+            self.log
+                .notes
+                .push("generated files could not be kept on disk".to_owned());
+        }
+        if let Some(replicas) = &self.gateway.replicas {
+            replicas.keep_files(&self.hidden.caller, response_id, &files);
+        }
+        if let Some(folder) = &self.gateway.files_folder {
+            match super::files::write_folder(folder, response_id, &files).await {
+                Ok(target) => self.log.notes.push(format!("files in {}", target.display())),
+                Err(error) => self
+                    .log
+                    .notes
+                    .push(format!("files could not be written to {}: {error}", folder.display())),
+            }
+        }
+    }
+
+    async fn finish(&mut self, summary: Summary) {
+        self.keep_files(&self.known_id(&summary.response_id)).await;
+        self.cancel.cancel();
+        self.upstream = Upstream::Idle;
+        self.running.clear();
+        self.finished = true;
+        self.trace.end(&summary.end, self.late);
+        self.log.timeline.over(None, self.begun.elapsed());
+        self.log.rounds = summary.rounds;
+        self.log.end = match summary.end {
+            EndKind::Answer | EndKind::Passed => None,
+            EndKind::Upstream(status) => Some(format!("provider answered {status}")),
+            EndKind::Fault(message) => Some(message),
+            EndKind::Limit => Some("limit of skill rounds reached".to_owned()),
+        };
+        if let Some(recording) = &self.recording {
+            recording.write("response", std::mem::take(&mut self.recorded).freeze());
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.log.duration = self.begun.elapsed();
+        if let Some(tools) = &self.tools {
+            let (executions, uses) = tools.take_notes();
+            self.log.executions = executions;
+            self.log.uses.extend(uses);
+        }
+        if !self.finished {
+            self.log.end = Some("client left".to_owned());
+            // The status that nginx uses for it; nothing was sent.
+            if self.log.status == 0 {
+                self.log.status = 499;
+            }
+        }
+        self.gateway
+            .metrics
+            .record_bytes
+            .set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
+        self.log
+            .publish(&*self.gateway.console, &self.gateway.metrics, &self.gateway.recent);
+        self.trace.finish(&self.log, !self.finished);
+    }
+}
+
+/// The answer to the client when there is no memory for the body of a round.
+const OUT_OF_MEMORY: &str =
+    "The gateway holds too many large requests at this moment and cannot go on with this one; try again in a second.";
+
+/// The coding of a compressed body; `None` if it is as it is.
+fn coding(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(http::header::CONTENT_ENCODING)?.to_str().ok()?.trim();
+    (!value.is_empty() && !value.eq_ignore_ascii_case("identity")).then(|| value.chars().take(CODING_SHOWN).collect())
+}
+
+/// Characters of a content coding that an error repeats: the registered ones are shorter.
+const CODING_SHOWN: usize = 20;
+
+fn compressed(coding: &str) -> String {
+    format!(
+        "The upstream compressed its answer (content-encoding: {coding}) although it was asked for none, so skills cannot be \
+         served; switch compression off between the gateway and the provider."
+    )
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+}
+
+/// `retry-after-ms` or `retry-after` in seconds; dates are rare and are taken as absent.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.trim().parse::<f64>().ok())
+    };
+    let seconds = number("retry-after-ms")
+        .map(|millis| millis / 1000.0)
+        .or_else(|| number("retry-after"))?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

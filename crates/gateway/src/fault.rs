@@ -1,0 +1,46 @@
+//! Errors in the shape of the API that was asked.
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use knack_wire::{Fault, Format, Route, route};
+
+use super::provider::Api;
+
+/// The format in which one of our errors is written to the sender of this request.
+pub fn error_format(request: &Request) -> Format {
+    match route(request.method().as_str(), request.uri().path()) {
+        Route::Model(found) => found.format,
+        Route::Untouched => match Api::of_request(request.uri().path(), request.headers()) {
+            Api::OpenAi => Format::Chat,
+            Api::Anthropic => Format::Messages,
+            Api::Gemini => Format::Gemini,
+        },
+    }
+}
+
+/// An error of ours in the client's API shape.
+pub fn fault(fault: &Fault, format: Format) -> Response {
+    let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (
+        status,
+        [(http::header::CONTENT_TYPE, "application/json")],
+        fault.body(format),
+    )
+        .into_response();
+    if !fault.retry {
+        response
+            .headers_mut()
+            .insert("x-should-retry", http::HeaderValue::from_static("false"));
+    }
+    if fault.status == 503 || fault.status == 429 {
+        response.headers_mut().insert(
+            http::header::RETRY_AFTER,
+            http::HeaderValue::from_static(RETRY_AFTER_SECONDS),
+        );
+    }
+    response
+}
+
+/// `Retry-After` of a refused request: long enough for a burst to pass, short enough for a person.
+pub const RETRY_AFTER_SECONDS: &str = "1";

@@ -1,0 +1,388 @@
+//! Files that runs made, kept for an hour: served by URL, and staged into later runs of the same conversation.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::records::Key;
+
+/// How long a generated file is kept (docs/design/conversation.md#files).
+pub const FILES_KEPT: Duration = Duration::from_hours(1);
+/// Disk quota of all kept files, bytes; the oldest response's files go first.
+pub const FILES_QUOTA_BYTES: u64 = 512 << 20;
+
+/// Prefix of file ids that are served here and never requested from a provider.
+pub const FILE_ID_PREFIX: &str = "file_knack_";
+
+/// One file of a response, as the list endpoint shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Path relative to the run's working directory.
+    pub name: String,
+    /// By extension.
+    pub mime_type: String,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Hex SHA-256.
+    pub sha256: String,
+}
+
+/// How often expired files are removed from the disk.
+const SWEEP_EVERY: Duration = Duration::from_mins(5);
+
+/// Files of finished runs on disk, by caller and response id: only the credential that made them reads them.
+#[derive(Debug)]
+pub struct FileStore {
+    root: tempfile::TempDir,
+    quota_bytes: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    responses: BTreeMap<(Key, String), Response>,
+    bytes: u64,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Response {
+    made: Instant,
+    files: Vec<Kept>,
+}
+
+/// One file on disk, for as long as it is referenced: removing it does not disturb its readers.
+#[derive(Debug, Clone)]
+struct Kept {
+    entry: FileEntry,
+    on_disk: Arc<OnDisk>,
+}
+
+#[derive(Debug)]
+struct OnDisk(PathBuf);
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, "a generated file could not be removed");
+        }
+    }
+}
+
+impl FileStore {
+    /// A store in a fresh temporary folder, removed with the store. Must be called within a tokio runtime: expired files
+    /// are removed in the background.
+    pub fn open(quota_bytes: u64) -> std::io::Result<Arc<Self>> {
+        let root = tempfile::Builder::new().prefix("knack-files-").tempdir()?;
+        let store = Arc::new(Self {
+            root,
+            quota_bytes,
+            inner: Mutex::default(),
+        });
+        tokio::spawn(sweep(Arc::downgrade(&store)));
+        Ok(store)
+    }
+
+    /// Keeps the files of one response; files of the same name from a later run replace earlier ones.
+    /// Files that do not fit the quota push out the oldest responses.
+    pub async fn put(
+        self: &Arc<Self>,
+        caller: Key,
+        response: &str,
+        files: Vec<(FileEntry, Bytes)>,
+    ) -> std::io::Result<()> {
+        self.put_aged(caller, response, files, Duration::ZERO).await
+    }
+
+    /// [`FileStore::put`] of files that were made some time ago, which they have behind them here too.
+    pub async fn put_aged(
+        self: &Arc<Self>,
+        caller: Key,
+        response: &str,
+        files: Vec<(FileEntry, Bytes)>,
+        age: Duration,
+    ) -> std::io::Result<()> {
+        let (store, response) = (Arc::clone(self), response.to_owned());
+        // A clock that began later than the file was made: it is as old as the clock.
+        let made = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
+        tokio::task::spawn_blocking(move || store.put_blocking(caller, response, files, made))
+            .await
+            .map_err(std::io::Error::other)?
+    }
+
+    fn put_blocking(
+        &self,
+        caller: Key,
+        response: String,
+        files: Vec<(FileEntry, Bytes)>,
+        at: Instant,
+    ) -> std::io::Result<()> {
+        let mut made: Vec<Kept> = Vec::with_capacity(files.len());
+        for (entry, bytes) in files {
+            let path = self.root.path().join(self.next_name());
+            std::fs::write(&path, bytes)?;
+            made.retain(|earlier| earlier.entry.name != entry.name);
+            let on_disk = Arc::new(OnDisk(path));
+            made.push(Kept { entry, on_disk });
+        }
+        let mut inner = self.lock();
+        // A later round of the same response: earlier files stay unless they were written again.
+        let (mut entries, replaced) =
+            inner
+                .remove(&(caller, response.clone()))
+                .map_or((Vec::new(), Vec::new()), |old| {
+                    let stays = |kept: &Kept| !made.iter().any(|new| new.entry.name == kept.entry.name);
+                    old.files.into_iter().partition(stays)
+                });
+        entries.append(&mut made);
+        inner.bytes += size(&entries);
+        let kept = Response {
+            made: at,
+            files: entries,
+        };
+        inner.responses.insert((caller, response), kept);
+        let expired = inner.expire(self.quota_bytes);
+        drop(inner);
+        // The disk is touched without the lock, which async readers take.
+        drop((replaced, expired));
+        Ok(())
+    }
+
+    fn next_name(&self) -> String {
+        let mut inner = self.lock();
+        inner.next += 1;
+        inner.next.to_string()
+    }
+
+    /// The files of a response; `None` when unknown, expired or another caller's.
+    pub fn list(&self, caller: &Key, response: &str) -> Option<Vec<FileEntry>> {
+        let inner = self.lock();
+        let found = inner.visible(caller, response)?;
+        Some(found.files.iter().map(|kept| kept.entry.clone()).collect())
+    }
+
+    /// One file of a response with its entry; `None` as for [`FileStore::list`].
+    pub async fn read(&self, caller: &Key, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
+        let Kept { entry, on_disk } = {
+            let inner = self.lock();
+            let found = inner.visible(caller, response)?;
+            found.files.iter().find(|kept| kept.entry.name == name)?.clone()
+        };
+        let bytes = tokio::fs::read(&on_disk.0).await.ok()?;
+        Some((entry, Bytes::from(bytes)))
+    }
+
+    /// The response id and name of a file of the Files API.
+    pub fn find(&self, caller: &Key, id: &str) -> Option<(String, String)> {
+        let inner = self.lock();
+        let mine = inner.responses.range((*caller, String::new())..);
+        mine.take_while(|((owner, _), _)| owner == caller)
+            .filter(|(_, found)| found.made.elapsed() <= FILES_KEPT)
+            .find_map(|((_, response), found)| {
+                let mut names = found.files.iter().map(|kept| &kept.entry.name);
+                let name = names.find(|name| file_id(response, name) == id)?;
+                Some((response.clone(), name.clone()))
+            })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes expired files until the store is gone.
+async fn sweep(store: Weak<FileStore>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let Some(store) = store.upgrade() else { return };
+        let expired = store.lock().expire(store.quota_bytes);
+        // An error means that the process ends, and its folder with it.
+        let _ = tokio::task::spawn_blocking(move || drop((expired, store))).await;
+    }
+}
+
+impl Inner {
+    fn visible(&self, caller: &Key, response: &str) -> Option<&Response> {
+        self.responses
+            .get(&(*caller, response.to_owned()))
+            .filter(|found| found.made.elapsed() <= FILES_KEPT)
+    }
+
+    fn remove(&mut self, key: &(Key, String)) -> Option<Response> {
+        let old = self.responses.remove(key)?;
+        self.bytes -= size(&old.files);
+        Some(old)
+    }
+
+    /// Removes files that are too old, and the oldest of those over the quota.
+    fn expire(&mut self, quota: u64) -> Vec<Response> {
+        let mut expired = Vec::new();
+        while let Some((oldest, made)) = self
+            .responses
+            .iter()
+            .map(|(key, found)| (key, found.made))
+            .min_by_key(|(_, made)| *made)
+        {
+            if made.elapsed() <= FILES_KEPT && self.bytes <= quota {
+                break;
+            }
+            let oldest = oldest.clone();
+            expired.extend(self.remove(&oldest));
+        }
+        expired
+    }
+}
+
+fn size(files: &[Kept]) -> u64 {
+    files.iter().map(|kept| kept.entry.size_bytes).sum()
+}
+
+/// The id of a file in the Files API of the client's dialect: opaque, and the same whenever it is asked for.
+pub fn file_id(response: &str, name: &str) -> String {
+    use sha2::Digest;
+    let mut hash = sha2::Sha256::new();
+    hash.update((response.len() as u64).to_be_bytes());
+    hash.update(response);
+    hash.update(name);
+    let hex: String = knack_skill::digest::hex(&hash.finalize()[..12]);
+    format!("{FILE_ID_PREFIX}{hex}")
+}
+
+/// Writes files for a person to find: `<folder>/<response id>/<name>`; a name that would leave the folder is refused.
+pub async fn write_folder(folder: &Path, response: &str, files: &[(FileEntry, Bytes)]) -> std::io::Result<PathBuf> {
+    let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let id: String = response.chars().filter(|c| safe(*c)).take(80).collect();
+    let target = folder.join(if id.is_empty() { "response" } else { &id });
+    for (entry, bytes) in files {
+        let relative = Path::new(&entry.name);
+        let inside = relative
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)));
+        if !inside {
+            return Err(std::io::Error::other(format!(
+                "file name {:?} would leave the folder",
+                entry.name
+            )));
+        }
+        let path = target.join(relative);
+        if let Some(parent) = path.parent() {
+            tokio::fs::create_dir_all(parent).await?;
+        }
+        tokio::fs::write(&path, bytes).await?;
+    }
+    Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Key = [1; 32];
+    const B: Key = [2; 32];
+
+    fn file(name: &str, content: &str) -> (FileEntry, Bytes) {
+        let entry = FileEntry {
+            name: name.to_owned(),
+            mime_type: "text/plain".to_owned(),
+            size_bytes: content.len() as u64,
+            sha256: knack_skill::digest::sha256(content.as_bytes()),
+        };
+        (entry, Bytes::from(content.to_owned()))
+    }
+
+    fn on_disk(store: &FileStore) -> usize {
+        std::fs::read_dir(store.root.path()).unwrap().count()
+    }
+
+    #[tokio::test]
+    async fn files_are_read_back_with_the_same_credential_only() {
+        let store = FileStore::open(1000).unwrap();
+        store.put(A, "r1", vec![file("a.txt", "x")]).await.unwrap();
+        assert_eq!(store.read(&A, "r1", "a.txt").await.unwrap().1, "x");
+        assert!(store.read(&B, "r1", "a.txt").await.is_none());
+        assert!(store.list(&B, "r1").is_none());
+        assert!(store.list(&A, "r2").is_none());
+        assert!(store.read(&A, "r1", "../a.txt").await.is_none());
+    }
+
+    #[tokio::test]
+    async fn equal_ids_of_two_callers_are_two_responses() {
+        let store = FileStore::open(1000).unwrap();
+        store.put(A, "r", vec![file("a", "of A")]).await.unwrap();
+        store.put(B, "r", vec![file("a", "of B")]).await.unwrap();
+        for (caller, expected) in [(A, "of A"), (B, "of B")] {
+            assert_eq!(store.read(&caller, "r", "a").await.unwrap().1, expected);
+            let (response, name) = store.find(&caller, &file_id("r", "a")).unwrap();
+            assert_eq!((response.as_str(), name.as_str()), ("r", "a"));
+        }
+        assert!(store.find(&[3; 32], &file_id("r", "a")).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_later_run_of_the_response_adds_and_replaces() {
+        let store = FileStore::open(1000).unwrap();
+        // Equal contents under several names, in one run and in two.
+        store
+            .put(A, "r", vec![file("a", "1"), file("b", "1"), file("c", "1")])
+            .await
+            .unwrap();
+        store
+            .put(A, "r", vec![file("b", "0"), file("b", "2"), file("d", "1")])
+            .await
+            .unwrap();
+        for (name, expected) in [("a", "1"), ("b", "2"), ("c", "1"), ("d", "1")] {
+            assert_eq!(store.read(&A, "r", name).await.unwrap().1, expected, "{name}");
+        }
+        assert_eq!(
+            (store.list(&A, "r").unwrap().len(), on_disk(&store), store.lock().bytes),
+            (4, 4, 4)
+        );
+    }
+
+    #[tokio::test]
+    async fn the_quota_pushes_out_the_oldest_and_removes_it_from_disk() {
+        let store = FileStore::open(2).unwrap();
+        for id in ["1", "2", "3"] {
+            store.put(A, id, vec![file("a", id)]).await.unwrap();
+        }
+        assert!(store.list(&A, "1").is_none() && store.list(&A, "2").is_some() && store.list(&A, "3").is_some());
+        assert_eq!(on_disk(&store), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_expired_leaves_the_disk_without_another_put() {
+        tokio::time::pause();
+        let store = FileStore::open(1000).unwrap();
+        store.put(A, "r", vec![file("a", "1")]).await.unwrap();
+        tokio::time::sleep(FILES_KEPT.checked_sub(Duration::from_mins(1)).unwrap()).await;
+        assert_eq!(on_disk(&store), 1);
+        tokio::time::sleep(SWEEP_EVERY * 2).await;
+        for _ in 0..1000 {
+            if on_disk(&store) == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!((on_disk(&store), store.lock().bytes), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn names_that_leave_the_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        write_folder(folder.path(), "resp_1", &[file("out/a.txt", "x")])
+            .await
+            .unwrap();
+        assert!(folder.path().join("resp_1/out/a.txt").exists());
+        for name in ["../x", "/etc/x", "a/../../x"] {
+            assert!(
+                write_folder(folder.path(), "resp_1", &[file(name, "x")]).await.is_err(),
+                "{name}"
+            );
+        }
+    }
+}

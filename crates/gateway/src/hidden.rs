@@ -1,0 +1,193 @@
+//! Hidden turns of one request: looked up in the record store, put back, remembered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use knack_skill::call::LoadRecord;
+use knack_skill::plan::Plan;
+use knack_wire::drive::GeneratedFile;
+use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record};
+use knack_wire::{Format, In, Request};
+use tokio::time::Instant;
+
+use super::files::FileEntry;
+use super::records::Key;
+use super::replicas::STAGED_TIMEOUT;
+use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
+use super::state::Gateway;
+use super::tools::entries;
+use crate::catalog::Snapshot;
+
+/// What the look-ups of one request need.
+#[derive(Debug)]
+pub struct Hidden {
+    /// The caller.
+    pub caller: Caller,
+    /// The snapshot that load results are rendered from.
+    pub snapshot: Arc<Snapshot>,
+    /// The request's plan: tool names in load results are this request's.
+    pub plan: Arc<Plan>,
+    /// Whether skills take part.
+    pub injecting: bool,
+    /// Name of the tool that native blocks of ours become.
+    pub run_tool: Option<String>,
+    /// The upstream has no tool that runs programs: runs in the history are ours.
+    pub runs_here: bool,
+}
+
+/// A file of an earlier turn, staged again.
+pub type StagedFile = (String, Bytes);
+
+impl Hidden {
+    /// The caller's identity in the stores.
+    pub fn bucket(&self) -> Key {
+        self.caller.bucket()
+    }
+
+    /// Whether this request may need any change: without a record, and with nothing of ours in the history, it does not.
+    pub fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
+        self.may_have_records(gateway, request)
+            || memchr::memmem::find(request.raw(), b"knack_").is_some()
+            || (self.injecting && history::may_need_repair(request))
+            || (self.runs_here && request.format() == Format::Gemini && history::may_hold_runs(request))
+    }
+
+    /// Whether the store can hold a record of this conversation. Asked before the whole history is hashed: most requests
+    /// of a busy caller belong to conversations without hidden turns.
+    fn may_have_records(&self, gateway: &Gateway, request: &Request) -> bool {
+        let (records, bucket) = (&gateway.records, self.bucket());
+        let replicas = gateway.replicas.as_ref();
+        let begins_so = |link| {
+            let opening = self.caller.opening_key(&link);
+            records.has_opening(&bucket, &opening)
+                || replicas.is_some_and(|replicas| replicas.knows_opening(&bucket, &opening))
+        };
+        self.is_known(gateway) && (history::may_hold_calls(request) || history::opening(request).is_some_and(begins_so))
+    }
+
+    /// Whether there is any record of this caller, here or where other replicas keep theirs.
+    fn is_known(&self, gateway: &Gateway) -> bool {
+        let bucket = self.bucket();
+        let replicas = gateway.replicas.as_ref();
+        gateway.records.has_caller(&bucket) || replicas.is_some_and(|replicas| replicas.knows_client(&bucket))
+    }
+
+    /// The records of a conversation: those that are here, and those that other replicas wrote.
+    async fn hits(&self, gateway: &Gateway, format: Format, lookups: Vec<Lookup>) -> Vec<Hit> {
+        let bucket = self.bucket();
+        let (mut hits, mut missing) = (Vec::new(), Vec::new());
+        for lookup in lookups {
+            match lookup.keys.iter().find_map(|key| gateway.records.get(&bucket, key)) {
+                Some(bytes) => hits.extend(hit(lookup.turn, &bytes, format)),
+                None => missing.push(lookup),
+            }
+        }
+        if let Some(replicas) = &gateway.replicas
+            && !missing.is_empty()
+        {
+            for found in replicas.records(&self.caller, &missing).await {
+                hits.extend(hit(found.turn, &found.record, format));
+                gateway.records.put(bucket, found.opening, found.keys, found.record);
+            }
+            hits.sort_by_key(|hit| hit.turn);
+        }
+        hits
+    }
+
+    /// The hidden turns for the loop, and the files that these turns made and that are still kept.
+    pub async fn expand(&self, gateway: &Gateway, request: &Request) -> (In, Vec<StagedFile>) {
+        let scan = history::scan(request);
+        let hits = if self.injecting && self.is_known(gateway) {
+            self.hits(gateway, request.format(), scan.lookups(&self.caller)).await
+        } else {
+            Vec::new()
+        };
+        let mode = if self.injecting {
+            Mode::Injecting {
+                run_tool: self.run_tool.as_deref(),
+            }
+        } else {
+            Mode::Off
+        };
+        let mut render = |reference: &str| {
+            self.render(reference)
+                .unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned())
+        };
+        let expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut render);
+        let files = self.kept_files(gateway, &expansion.files).await;
+        let told = match expansion.open_calls {
+            calls if calls.is_empty() => In::Expanded(expansion.edits),
+            calls => In::Resumed {
+                edits: expansion.edits,
+                calls,
+            },
+        };
+        (told, files)
+    }
+
+    /// The newest file of each name, as long as there is room: the notes come oldest first.
+    async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
+        let mut files: BTreeMap<&str, Bytes> = BTreeMap::new();
+        let mut held = 0;
+        let until = Instant::now() + STAGED_TIMEOUT;
+        for note in notes.iter().rev() {
+            if files.len() >= MADE_MAX_FILES || files.contains_key(&*note.name) {
+                continue;
+            }
+            if let Some((entry, bytes)) = self.kept_file(gateway, note, until).await
+                && entry.sha256 == note.sha256
+                && held + bytes.len() <= STAGED_MAX_BYTES
+            {
+                held += bytes.len();
+                files.insert(&note.name, bytes);
+            }
+        }
+        files
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .collect()
+    }
+
+    /// A file of an earlier turn, made here or by another replica.
+    async fn kept_file(&self, gateway: &Gateway, note: &FileNote, until: Instant) -> Option<(FileEntry, Bytes)> {
+        let here = gateway.files.read(&self.bucket(), &note.response_id, &note.name).await;
+        match (here, &gateway.replicas) {
+            (None, Some(replicas)) => replicas.staged(&self.caller, note, until).await,
+            (here, _) => here,
+        }
+    }
+
+    /// Stores a finished loop under its keys.
+    pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, made: &[GeneratedFile]) {
+        let scan = history::scan(request);
+        let Keys { keys, opening } = history::keys(&self.caller, request.format(), &scan, answer);
+        let notes = entries(made).into_iter().map(|(entry, _)| FileNote {
+            name: entry.name,
+            sha256: entry.sha256,
+            response_id: answer.response_id.clone(),
+        });
+        let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| {
+            self.render(reference)
+        });
+        if let Some(record) = sealed {
+            let record = Bytes::from(record);
+            if let Some(replicas) = &gateway.replicas {
+                replicas.keep_record(&self.caller, opening, &keys, &record);
+            }
+            gateway.records.put(self.bucket(), opening, keys, record);
+        } else {
+            tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it");
+        }
+    }
+
+    fn render(&self, reference: &str) -> Option<String> {
+        let record: LoadRecord = serde_json::from_str(reference).ok()?;
+        Some(knack_skill::call::reload(&record, &self.plan, &self.snapshot.catalog))
+    }
+}
+
+/// The content of a turn's record; `None`: it cannot be decoded.
+fn hit(turn: usize, bytes: &[u8], format: Format) -> Option<Hit> {
+    Record::decode(bytes, format).map(|record| Hit { turn, record })
+}

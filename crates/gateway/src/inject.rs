@@ -1,0 +1,223 @@
+//! Maps a request and a snapshot to an injection: the one place where knack-wire's values meet knack-skill's.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use knack_skill::autoscore::{AutoContext, AutoMessage};
+use knack_skill::ids;
+use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan};
+use knack_wire::request::{Material, ToolChoice as WireChoice};
+use knack_wire::{Fault, Format, Injection, Request, Tool, View};
+
+use crate::catalog::Snapshot;
+
+/// The plan for one request. Errors: a skill that the request names and that is not here (404), or not known to be
+/// here because there is no catalog (503).
+pub fn make_plan(
+    request: &Request,
+    view: &View,
+    header: Option<&str>,
+    snapshot: &Snapshot,
+    run_code: RunCode,
+) -> Result<Plan, Fault> {
+    let texts = mentioning_texts(request);
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let client_tools: Vec<&str> = view.client_tools.iter().map(String::as_str).collect();
+    let ids: Vec<Cow<'_, str>> = view.container_skills.iter().map(reference).collect();
+    let named = view.container_skills.iter().zip(&ids);
+    let container: Vec<ContainerSkill<'_>> = named
+        .map(|(skill, id)| ContainerSkill {
+            kind: Some(&skill.kind),
+            id,
+        })
+        .collect();
+    let values = PlanRequest {
+        provider: provider(request.format()),
+        model: &view.model,
+        user_texts: &texts,
+        auto: &|| auto_context(request, view),
+        client_tools: &client_tools,
+        tool_choice: tool_choice(view),
+        container: &container,
+        run_code,
+        header,
+        max_tokens: view.max_tokens,
+    };
+    plan(&values, &snapshot.catalog).map_err(|error| match &error {
+        // It is unknown whether the skill exists, so this is not the client's mistake.
+        PlanError::UnknownSkill { id } if snapshot.absent.is_some() => Fault::new(
+            503,
+            format!("Skill \"{id}\" cannot be served: this gateway has no catalog of skills at this moment. Try again in a few seconds."),
+        ),
+        PlanError::UnknownSkill { .. } => Fault {
+            code: Some("skill_not_found".to_owned()),
+            retry: false,
+            ..Fault::new(404, error.to_string())
+        },
+        PlanError::AmbiguousSkill { .. } => Fault {
+            code: Some("skill_ambiguous".to_owned()),
+            retry: false,
+            ..Fault::new(400, error.to_string())
+        },
+    })
+}
+
+/// What a catalog knows an entry of `container.skills` by: versions of uploaded skills have ids of their own.
+fn reference(skill: &knack_wire::request::ContainerSkill) -> Cow<'_, str> {
+    match &skill.version {
+        Some(version) if skill.id.starts_with(ids::UPLOADED) => Cow::Owned(ids::versioned(&skill.id, version)),
+        _ => Cow::Borrowed(&skill.id),
+    }
+}
+
+/// Catalogs whose text is kept in wire form: those of the namespaces that call at one time.
+const MATERIALS_MAX: usize = 16;
+
+/// A catalog's own text and tools in wire form, kept for the requests that get nothing else: they are many, and the
+/// text of a large catalog is long.
+#[derive(Debug, Default)]
+pub struct Materials {
+    /// The last catalogs', the last one at the end, found again by the allocation of the text, which is kept for that.
+    last: Mutex<Vec<(Arc<str>, Arc<Material>)>>,
+}
+
+impl Materials {
+    fn of(&self, plan: &Plan) -> Arc<Material> {
+        if !plan.shared {
+            return Arc::new(material(plan));
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, material)) = last.iter().find(|(system, _)| Arc::ptr_eq(system, &plan.system)) {
+            return Arc::clone(material);
+        }
+        if last.len() >= MATERIALS_MAX {
+            last.remove(0);
+        }
+        let material = Arc::new(material(plan));
+        last.push((Arc::clone(&plan.system), Arc::clone(&material)));
+        material
+    }
+}
+
+fn material(plan: &Plan) -> Material {
+    let tools = plan.tools.iter().map(|tool| Tool {
+        name: tool.name.clone(),
+        description: tool.description.clone(),
+        schema: tool.schema_json.clone(),
+    });
+    Material::new(plan.system.to_string(), tools.collect())
+}
+
+/// The plan in the terms of the wire. `code_tool`: the tool of ours that stands for the client's.
+pub fn injection(plan: &Plan, view: &View, materials: &Materials, code_tool: Option<String>) -> Injection {
+    Injection {
+        code_tool,
+        material: materials.of(plan),
+        own_skills: plan
+            .container
+            .ours
+            .iter()
+            .filter_map(|&index| view.container_skills.get(index))
+            .map(|skill| skill.id.clone())
+            .collect(),
+    }
+}
+
+const fn provider(format: Format) -> &'static str {
+    match format {
+        Format::Chat | Format::Responses => "openai",
+        Format::Messages => "anthropic",
+        Format::Gemini => "google",
+    }
+}
+
+fn tool_choice(view: &View) -> ToolChoice {
+    if let Some(word) = view.closed {
+        return ToolChoice::Closed(word);
+    }
+    match view.tool_choice {
+        WireChoice::None => ToolChoice::None,
+        WireChoice::Allowed => ToolChoice::AllowedTools,
+        WireChoice::Auto | WireChoice::Required | WireChoice::Named(_) => ToolChoice::Free,
+    }
+}
+
+/// User texts that begin with `@`. Reading all texts of a large history costs; a body in which no string begins
+/// with `@` has none (`\u0040` is how a careful encoder may write it).
+fn mentioning_texts(request: &Request) -> Vec<String> {
+    let raw = request.raw();
+    let possible = memchr::memmem::find(raw, b"\"@").is_some() || memchr::memmem::find(raw, b"\"\\u0040").is_some();
+    if !possible {
+        return Vec::new();
+    }
+    let user = |message: &knack_wire::request::MessageText<'_>| message.role == "user" && message.text.starts_with('@');
+    request
+        .messages()
+        .into_iter()
+        .filter(user)
+        .map(|message| message.text.into_owned())
+        .collect()
+}
+
+fn auto_context(request: &Request, view: &View) -> AutoContext {
+    let messages = request
+        .messages()
+        .into_iter()
+        .map(|message| AutoMessage {
+            user: message.role == "user",
+            text: Some(message.text.into_owned()).filter(|text| !text.is_empty()),
+        })
+        .collect();
+    let word = format_word(request.format()).to_owned();
+    AutoContext {
+        tools_json: request.tools_json().into_owned(),
+        model: view.model.clone(),
+        // The client's format and the provider's, which are one here.
+        formats: vec![word.clone(), word],
+        // Nothing in a request says that it was made in the background: OmniRoute guesses it from the prompts of single products.
+        background_reason: String::new(),
+        messages,
+    }
+}
+
+/// The format's name in AUTO's context, as OmniRoute spells it (docs/design/dialects.md#auto-scoring).
+const fn format_word(format: Format) -> &'static str {
+    match format {
+        Format::Chat => "openai",
+        Format::Responses => "openai-responses",
+        Format::Messages => "claude",
+        Format::Gemini => "gemini",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_skill::autoscore;
+    use knack_wire::{Route, route};
+
+    use super::*;
+
+    /// What AUTO scores against, for a request of each routed format.
+    #[test]
+    fn the_context_of_auto_has_the_words_of_the_format() {
+        for (path, body, expected) in [
+            (
+                "/v1/chat/completions",
+                r#"{"model":"M-1","messages":[{"role":"user","content":"Hi"}]}"#,
+                "[] m-1 openai openai hi",
+            ),
+            (
+                "/v1/messages",
+                r#"{"model":"M-1","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}"#,
+                "[] m-1 claude claude hi",
+            ),
+        ] {
+            let Route::Model(route) = route("POST", path) else {
+                panic!("{path}")
+            };
+            let request = Request::parse(route, body.into()).unwrap();
+            let view = request.view().unwrap();
+            assert_eq!(autoscore::context(&auto_context(&request, &view)), expected, "{path}");
+        }
+    }
+}

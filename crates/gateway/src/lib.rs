@@ -1,0 +1,57 @@
+//! The gateway: an HTTP proxy between an application and its LLM provider that injects skills and runs the tool loop.
+//!
+//! ```text
+//! server ─▶ app: host guard ─▶ routes ─▶ model: body, view, plan ─▶ exchange: rounds, runs, answer
+//!                                 │                                     │          │
+//!                                 ├─▶ proxy (everything else)           ▼          ▼
+//!                                 └─▶ files, health, metrics         upstream    tools ─▶ Executor
+//! ```
+//!
+//! The replicas of one gateway find each other's hidden turns and files by way of the hub ([`replicas`]).
+//! It never talks to the Kubernetes API, and stores no credential.
+
+pub mod app;
+pub mod budget;
+pub mod caller;
+pub mod catalog;
+pub mod client_auth;
+pub mod code_tools;
+pub mod command;
+pub mod exchange;
+pub mod fault;
+pub mod files;
+pub mod grants;
+pub mod health;
+pub mod hidden;
+pub mod host_guard;
+pub mod inject;
+pub mod log;
+pub mod metrics;
+pub mod model;
+pub mod note;
+pub mod observe;
+pub mod operator_key;
+pub mod own_routes;
+pub mod provider;
+mod provider_keys;
+pub mod proxy;
+pub mod recent;
+pub mod recorder;
+pub mod records;
+pub mod replicas;
+pub mod report;
+pub mod request_files;
+pub mod secret;
+pub mod server;
+pub mod skill_metrics;
+pub mod state;
+pub mod stored;
+pub mod tenants;
+pub mod timeline;
+pub mod tools;
+pub mod trace;
+pub mod upload_routes;
+pub mod uploads;
+pub mod upstream;
+
+pub use state::{Gateway, HostPolicy};

@@ -1,0 +1,331 @@
+//! Prometheus metrics of the gateway, registered once with their help texts.
+
+use std::sync::Mutex;
+
+use knack_serving::ConnectionMetrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::log::RequestLog;
+use super::skill_metrics::SkillMetrics;
+
+/// Seconds; the buckets of the OpenTelemetry GenAI conventions (docs/design/wire-formats.md#telemetry-names).
+const SECONDS: [f64; 14] = [
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];
+/// Seconds until a sandbox runs: a warm one is handed over, a cold one is a new pod, whose image may have to be pulled.
+const START_SECONDS: [f64; 12] = [0.002, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
+/// Seconds of one execution: warm runs end within milliseconds.
+const RUN_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    format: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FormatLabel {
+    format: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RunLabels {
+    status: &'static str,
+    start: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabel {
+    start: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadLabels {
+    what: &'static str,
+    outcome: &'static str,
+}
+
+/// The outcome of writing a value for other replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// The hub keeps it.
+    Written,
+    /// There was no link to the hub.
+    Away,
+    /// Too much was waiting.
+    Dropped,
+    /// Larger than what a hub keeps.
+    TooLarge,
+    /// The hub did not take it.
+    Refused,
+}
+
+/// The outcome of reading a value of another replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadWhat {
+    /// A hidden turn.
+    Record,
+    /// A file, or a list of them.
+    File,
+}
+
+/// The outcome of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// It was there.
+    Found,
+    /// It was there no more.
+    Gone,
+    /// It did not arrive in time.
+    Late,
+    /// The hub did not answer, or with a value that cannot be opened.
+    Failed,
+}
+
+/// What the replicas of a gateway do for each other.
+#[derive(Debug, Clone, Default)]
+pub struct ReplicaMetrics {
+    writes: Family<WriteLabels, Counter>,
+    reads: Family<ReadLabels, Counter>,
+    known: Gauge,
+    linked: Gauge,
+}
+
+impl ReplicaMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "gateway_kept_writes",
+            "Hidden turns and files written for other replicas, by outcome",
+            self.writes.clone(),
+        );
+        registry.register(
+            "gateway_kept_reads",
+            "Hidden turns and files requested from the hub, by outcome",
+            self.reads.clone(),
+        );
+        registry.register(
+            "gateway_kept_known",
+            "Hidden turns and files that the hub keeps for this gateway's replicas",
+            self.known.clone(),
+        );
+        registry.register(
+            "gateway_kept_linked",
+            "1 while the hub reports to this replica what others keep there",
+            self.linked.clone(),
+        );
+    }
+
+    /// Counts a value that other replicas should find.
+    pub fn wrote(&self, outcome: WriteOutcome) {
+        let outcome = match outcome {
+            WriteOutcome::Written => "written",
+            WriteOutcome::Away => "away",
+            WriteOutcome::Dropped => "dropped",
+            WriteOutcome::TooLarge => "too_large",
+            WriteOutcome::Refused => "refused",
+        };
+        self.writes.get_or_create(&WriteLabels { outcome }).inc();
+    }
+
+    /// Counts a value that was requested.
+    pub fn read(&self, what: ReadWhat, outcome: ReadOutcome) {
+        let what = match what {
+            ReadWhat::Record => "record",
+            ReadWhat::File => "file",
+        };
+        let outcome = match outcome {
+            ReadOutcome::Found => "found",
+            ReadOutcome::Gone => "gone",
+            ReadOutcome::Late => "late",
+            ReadOutcome::Failed => "failed",
+        };
+        self.reads.get_or_create(&ReadLabels { what, outcome }).inc();
+    }
+
+    /// Sets whether the hub reports what other replicas keep.
+    pub fn linked(&self, linked: bool) {
+        self.linked.set(i64::from(linked));
+    }
+
+    /// Sets how many values are known.
+    pub fn known(&self, values: usize) {
+        self.known.set(i64::try_from(values).unwrap_or(i64::MAX));
+    }
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// All metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<RequestLabels, Counter>,
+    duration: Histograms<FormatLabel>,
+    rounds: Family<FormatLabel, Counter>,
+    added_tokens: Family<FormatLabel, Counter>,
+    runs: Family<RunLabels, Counter>,
+    run_duration: Histograms<RunLabels>,
+    starts: Histograms<StartLabel>,
+    /// Seconds since the hub said something about the catalog; 0 where the catalog is not a hub's.
+    pub catalog_age: Gauge,
+    /// Skills in the current snapshot.
+    pub skills: Gauge,
+    /// Sources that are broken in the current snapshot.
+    pub broken_sources: Gauge,
+    /// Bytes of remembered hidden turns.
+    pub record_bytes: Gauge,
+    /// Bytes held of the memory budget.
+    pub memory_bytes: Gauge,
+    /// Connections of the listener.
+    pub connections: ConnectionMetrics,
+    /// What the replicas of this gateway do for each other.
+    pub replicas: ReplicaMetrics,
+    /// Uses of skills.
+    pub skill_uses: SkillMetrics,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("knack");
+        let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
+        let run_seconds: fn() -> Histogram = || Histogram::new(RUN_SECONDS);
+        let requests = Family::default();
+        registry.register(
+            "gateway_requests",
+            "Requests answered, by wire format and HTTP status",
+            requests.clone(),
+        );
+        let duration = Family::new_with_constructor(seconds);
+        registry.register(
+            "gateway_request_duration_seconds",
+            "From a request's head to its answer's end",
+            duration.clone(),
+        );
+        let rounds = Family::default();
+        registry.register("gateway_upstream_rounds", "Requests sent to providers", rounds.clone());
+        let added_tokens = Family::default();
+        registry.register(
+            "gateway_added_tokens",
+            "Estimated tokens (bytes / 4) that injection added",
+            added_tokens.clone(),
+        );
+        let runs = Family::default();
+        registry.register("executions", "Executions, by status and kind of start", runs.clone());
+        let run_duration = Family::new_with_constructor(run_seconds);
+        registry.register(
+            "execution_duration_seconds",
+            "From asking for an execution to its result",
+            run_duration.clone(),
+        );
+        let start_seconds: fn() -> Histogram = || Histogram::new(START_SECONDS);
+        let starts = Family::new_with_constructor(start_seconds);
+        registry.register(
+            "execution_start_seconds",
+            "Time of an execution without its wait for a place and without its program: start of the sandbox, files, result",
+            starts.clone(),
+        );
+        let catalog_age = Gauge::default();
+        registry.register(
+            "gateway_catalog_age_seconds",
+            "Time since the last message of the hub about the catalog",
+            catalog_age.clone(),
+        );
+        let skills = Gauge::default();
+        registry.register("catalog_skills", "Skills in service", skills.clone());
+        let broken_sources = Gauge::default();
+        registry.register(
+            "catalog_errors",
+            "Errors reported about skill sources",
+            broken_sources.clone(),
+        );
+        let record_bytes = Gauge::default();
+        registry.register(
+            "gateway_record_bytes",
+            "Bytes of remembered hidden turns",
+            record_bytes.clone(),
+        );
+        let memory_bytes = Gauge::default();
+        registry.register(
+            "gateway_memory_bytes",
+            "Bytes held of the process's memory budget: bodies, files, runs, skill content",
+            memory_bytes.clone(),
+        );
+        let connections = ConnectionMetrics::default();
+        connections.register(&mut registry, "gateway");
+        let replicas = ReplicaMetrics::default();
+        replicas.register(&mut registry);
+        let skill_uses = SkillMetrics::default();
+        skill_uses.register(&mut registry);
+        Self {
+            registry: Mutex::new(registry),
+            requests,
+            duration,
+            rounds,
+            added_tokens,
+            runs,
+            run_duration,
+            starts,
+            catalog_age,
+            skills,
+            broken_sources,
+            record_bytes,
+            memory_bytes,
+            connections,
+            replicas,
+            skill_uses,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts one finished request.
+    pub fn request(&self, log: &RequestLog) {
+        let format = FormatLabel { format: log.format };
+        self.requests
+            .get_or_create(&RequestLabels {
+                format: log.format,
+                status: log.status,
+            })
+            .inc();
+        self.duration.get_or_create(&format).observe(log.duration.as_secs_f64());
+        self.rounds.get_or_create(&format).inc_by(u64::from(log.rounds));
+        self.added_tokens.get_or_create(&format).inc_by(log.added_tokens as u64);
+        self.skill_uses.count(&log.request_id, &log.uses);
+        for run in &log.executions {
+            let labels = RunLabels {
+                status: run.status,
+                start: run.start,
+            };
+            self.runs.get_or_create(&labels).inc();
+            self.run_duration
+                .get_or_create(&labels)
+                .observe(run.duration.as_secs_f64());
+            if let (Some(queued), Some(program)) = (run.queued, run.program) {
+                let started = run.duration.saturating_sub(queued).saturating_sub(program);
+                self.starts
+                    .get_or_create(&StartLabel { start: run.start })
+                    .observe(started.as_secs_f64());
+            }
+        }
+    }
+
+    /// The OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}

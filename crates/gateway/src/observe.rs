@@ -1,0 +1,34 @@
+//! The report on a request: one console line, one structured log record, metrics, and what `knack trace` shows of it.
+
+use super::log::RequestLog;
+use super::metrics::Metrics;
+use super::recent::Recent;
+use super::report::RequestReport;
+
+/// Where console lines go; `knack dev` prints them, a Deployment only logs.
+pub trait Console: Send + Sync + std::fmt::Debug {
+    /// Shows one line to the person at the terminal.
+    fn line(&self, line: &str);
+}
+
+/// A console without output.
+#[derive(Debug, Clone, Copy)]
+pub struct Silent;
+
+impl Console for Silent {
+    fn line(&self, _: &str) {}
+}
+
+impl RequestLog {
+    /// Sends it to all outputs.
+    pub fn publish(&self, console: &dyn Console, metrics: &Metrics, recent: &Recent) {
+        metrics.request(self);
+        recent.keep(RequestReport::of(self));
+        console.line(&self.line());
+        tracing::info!(
+            request_id = %self.request_id, format = self.format, model = %self.model, stream = self.stream, status = self.status,
+            skills = ?self.skills, added_tokens = self.added_tokens, rounds = self.rounds, executions = self.executions.len(),
+            duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX), end = self.end.as_deref().unwrap_or("answer"), "request"
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! The requests that callers may send to a provider with the operator's key: the calls that the known formats make, and
+//! nothing else.
+//!
+//! A provider's account holds more than its models: files, batches, stored answers, fine-tunes, of all callers that use
+//! its key. A caller of the gateway must see none of it, unless the operator shares the account on purpose.
+
+use http::{HeaderMap, Method};
+
+use super::provider::Api;
+
+/// What callers may do with the operator's keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyScope {
+    /// Ask models, count tokens, see which models there are.
+    #[default]
+    Models,
+    /// Everything that the provider's account may do.
+    Account,
+}
+
+/// Headers that select an account, a project or another method: with the operator's key that is the operator's choice.
+const CHOOSING: [&str; 9] = [
+    "openai-organization",
+    "openai-project",
+    "x-goog-user-project",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    // Credentials of other products and of browsers.
+    "api-key",
+    "cookie",
+    "anthropic-workspace-id",
+];
+
+/// Removes headers that a client may not send beside the operator's key.
+pub fn strip(headers: &mut HeaderMap) {
+    for name in CHOOSING {
+        headers.remove(name);
+    }
+}
+
+/// The query without parameters that hold a credential of the client's.
+pub fn strip_query(path_and_query: &str) -> String {
+    let Some((path, query)) = path_and_query.split_once('?') else {
+        return path_and_query.to_owned();
+    };
+    let kept: Vec<&str> = query
+        .split('&')
+        .filter(|pair| {
+            let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
+            !matches!(name, "key" | "access_token" | "oauth_token")
+        })
+        .collect();
+    if kept.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{}", kept.join("&"))
+    }
+}
+
+/// Whether a request is one of those that callers may make with the operator's key. `path` is without its query.
+pub fn is_model_request(api: Api, method: &Method, path: &str) -> bool {
+    let path = path.strip_suffix('/').unwrap_or(path);
+    match api {
+        Api::OpenAi => {
+            let path = path.strip_prefix("/v1").unwrap_or(path);
+            match *method {
+                Method::POST => matches!(path, "/chat/completions" | "/responses" | "/responses/input_tokens"),
+                Method::GET => is_models(path),
+                _ => false,
+            }
+        }
+        Api::Anthropic => match *method {
+            Method::POST => matches!(path, "/v1/messages" | "/v1/messages/count_tokens"),
+            Method::GET => path.strip_prefix("/v1").is_some_and(is_models),
+            _ => false,
+        },
+        Api::Gemini => {
+            let path = ["/v1beta", "/v1alpha", "/v1"]
+                .into_iter()
+                .find_map(|version| path.strip_prefix(version));
+            let Some(path) = path else { return false };
+            match *method {
+                Method::POST => path.strip_prefix("/models/").is_some_and(is_gemini_call),
+                Method::GET => is_models(path),
+                _ => false,
+            }
+        }
+    }
+}
+
+/// `/models` or `/models/{id}`. An id may be of several segments, as in `/models/org/name`.
+fn is_models(path: &str) -> bool {
+    path == "/models"
+        || path
+            .strip_prefix("/models/")
+            .is_some_and(|id| !id.is_empty() && !id.contains(':'))
+}
+
+fn is_gemini_call(model: &str) -> bool {
+    model.split_once(':').is_some_and(|(id, verb)| {
+        !id.is_empty()
+            && !id.contains('/')
+            && matches!(verb, "generateContent" | "streamGenerateContent" | "countTokens")
+    })
+}
+
+/// Whether a path has a segment `.` or `..`, in any encoding: URL libraries resolve them, so that the request would
+/// leave the path that was checked, and the prefix that the operator configured.
+pub fn has_dot_segment(path: &str) -> bool {
+    let mut plain = path.to_ascii_lowercase();
+    // `%252e` is `%2e` for a server that decodes twice.
+    while plain.contains("%25") {
+        plain = plain.replace("%25", "%");
+    }
+    let plain = plain.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    plain.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_asked_and_nothing_else_of_the_account() {
+        let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+        for (api, method, path, allowed) in [
+            (Api::OpenAi, &post, "/v1/chat/completions", true),
+            (Api::OpenAi, &post, "/chat/completions", true),
+            (Api::OpenAi, &post, "/v1/responses", true),
+            (Api::OpenAi, &post, "/v1/responses/input_tokens", true),
+            (Api::OpenAi, &get, "/v1/models", true),
+            (Api::OpenAi, &get, "/v1/models/gpt-x", true),
+            (Api::OpenAi, &delete, "/v1/models/ft:gpt-x", false),
+            (Api::OpenAi, &get, "/v1/chat/completions", false),
+            (Api::OpenAi, &get, "/v1/files", false),
+            (Api::OpenAi, &delete, "/v1/files/f", false),
+            (Api::OpenAi, &get, "/v1/responses/r", false),
+            (Api::OpenAi, &post, "/v1/responses/r/cancel", false),
+            (Api::OpenAi, &get, "/v1/batches", false),
+            (Api::OpenAi, &get, "/v1/vector_stores", false),
+            (Api::OpenAi, &get, "/v1/organization/users", false),
+            (Api::OpenAi, &post, "/elsewhere/v1/chat/completions", false),
+            (Api::Anthropic, &post, "/v1/messages", true),
+            (Api::Anthropic, &post, "/v1/messages/count_tokens", true),
+            (Api::Anthropic, &get, "/v1/models/claude", true),
+            (Api::Anthropic, &post, "/v1/messages/batches", false),
+            (Api::Anthropic, &get, "/v1/files", false),
+            (Api::Anthropic, &get, "/v1/skills", false),
+            (Api::Gemini, &post, "/v1beta/models/g:generateContent", true),
+            (Api::Gemini, &post, "/v1beta/models/g:streamGenerateContent", true),
+            (Api::Gemini, &post, "/v1/models/g:countTokens", true),
+            (Api::Gemini, &get, "/v1beta/models", true),
+            (Api::Gemini, &post, "/v1beta/models/g:batchGenerateContent", false),
+            (Api::Gemini, &post, "/v1beta/cachedContents", false),
+            (Api::Gemini, &get, "/v1beta/files", false),
+        ] {
+            assert_eq!(is_model_request(api, method, path), allowed, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_seen_however_they_are_written() {
+        for path in [
+            "/v1/../files",
+            "/v1/./x",
+            "/v1/%2e%2e/files",
+            "/v1/%2E./files",
+            "/v1/..%2ffiles",
+            "/v1/%252e%252e/files",
+            "/v1\\..\\files",
+            "/v1/..%5cfiles",
+            "/..",
+        ] {
+            assert!(has_dot_segment(path), "{path}");
+        }
+        for path in [
+            "/v1/models/gpt-4.1",
+            "/v1/models/...",
+            "/v1/models/org%2Fname",
+            "/v1/files/a..b",
+        ] {
+            assert!(!has_dot_segment(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_clients_own_key_leaves_the_query() {
+        for (path, expected) in [
+            ("/v1beta/models?key=k&alt=sse", "/v1beta/models?alt=sse"),
+            ("/v1beta/models?key=k", "/v1beta/models"),
+            ("/v1/messages?beta=true", "/v1/messages?beta=true"),
+            ("/v1/messages", "/v1/messages"),
+        ] {
+            assert_eq!(strip_query(path), expected);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What the replicas of one gateway do for each other: hidden turns and generated files that one made, another finds.
+//!
+//! ```text
+//! an answer with hidden turns or files ─▶ queue ─▶ sealed ─▶ PUT /v1/kept/…        behind the answer
+//! the hub's stream /v1/kept ─▶ index: which values there are                        all the time
+//! a conversation that the index knows, without a record here ─▶ GET /v1/kept/…      bounded, then as without
+//! ```
+//!
+//! A request whose conversation has no hidden turns costs one look-up in the index and never a call: the index decides.
+//! Values are sealed with keys that contain the client's credential; the hub holds bytes and keyed hashes. Nothing here
+//! fails a request: without the hub a gateway works as a single replica.
+
+mod follow;
+mod index;
+mod read;
+mod sealed;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use index::Index;
+pub use read::STAGED_TIMEOUT;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::caller::CallerSecret;
+use super::files::FileStore;
+use super::metrics::ReplicaMetrics;
+use super::records::Key;
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{KeptKey, ProblemCode, RuntimeName};
+use knack_memory::MemoryBudget;
+
+/// Disk quota of files that other replicas made and runs here were given, bytes. With the gateway's own 512 MiB they stay
+/// below the 640 MiB of its volume.
+const BORROWED_QUOTA_BYTES: u64 = 64 << 20;
+/// Bytes of what waits to be written to the hub, and of what is read from it, each: eight of the largest values.
+const WAITING_MAX_BYTES: usize = 32 << 20;
+/// Values that wait to be written, in each lane: the files of one answer, which are at most 200, and some more.
+const WAITING_MAX: usize = 256;
+/// How long after the end of a stream a new one counts as its continuation; after that the hub counts as away.
+const LOST_GRACE: Duration = Duration::from_secs(5);
+/// Lanes of writing: what belongs to one client is written in its order, and a large file delays a quarter of the clients.
+const LANES: usize = 4;
+
+/// The link between the replicas of a gateway; see the module.
+#[derive(Debug)]
+pub struct Replicas {
+    hub: HubClient,
+    runtime: RuntimeName,
+    /// The address at which the owner of the runtime answered last.
+    owner: ArcSwapOption<String>,
+    index: Mutex<Index>,
+    link: Mutex<LinkState>,
+    lanes: Vec<mpsc::Sender<write::Job>>,
+    waiting: MemoryBudget,
+    reading: MemoryBudget,
+    /// Files that other replicas made and that runs here were given.
+    borrowed: Arc<FileStore>,
+    metrics: ReplicaMetrics,
+}
+
+/// Whether the hub can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkState {
+    /// It never sent its secret.
+    Never,
+    /// Its stream is open: the index is current.
+    Linked,
+    /// Its stream ended then. A stream ends with the token that it was opened with, and begins again at once.
+    Lost(Instant),
+}
+
+/// The tasks of a link.
+#[derive(Debug)]
+pub struct Linking {
+    following: JoinHandle<()>,
+    writing: Vec<JoinHandle<()>>,
+    closing: CancellationToken,
+    first: watch::Receiver<bool>,
+}
+
+impl Replicas {
+    /// Links this process to the other replicas of its gateway by way of a hub. `secret` becomes the one that the hub gives all
+    /// of them. Must be called within a tokio runtime.
+    pub fn link(
+        hub: HubClient,
+        runtime: RuntimeName,
+        secret: Arc<CallerSecret>,
+        memory: &MemoryBudget,
+        metrics: ReplicaMetrics,
+    ) -> std::io::Result<(Arc<Self>, Linking)> {
+        let (lanes, waiting): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::channel(WAITING_MAX)).unzip();
+        let replicas = Arc::new(Self {
+            hub,
+            runtime,
+            owner: ArcSwapOption::empty(),
+            index: Mutex::default(),
+            link: Mutex::new(LinkState::Never),
+            lanes,
+            waiting: memory.part(WAITING_MAX_BYTES),
+            reading: memory.part(WAITING_MAX_BYTES),
+            borrowed: FileStore::open(BORROWED_QUOTA_BYTES)?,
+            metrics,
+        });
+        let closing = CancellationToken::new();
+        let (sender, first) = watch::channel(false);
+        let following = tokio::spawn(follow::follow(Arc::clone(&replicas), secret, sender));
+        let writing = waiting
+            .into_iter()
+            .map(|waiting| tokio::spawn(write::write_all(Arc::clone(&replicas), waiting, closing.clone())))
+            .collect();
+        let linking = Linking {
+            following,
+            writing,
+            closing,
+            first,
+        };
+        Ok((replicas, linking))
+    }
+
+    /// Whether other replicas may have a record of this client.
+    pub fn knows_client(&self, client: &Key) -> bool {
+        self.is_linked() && self.index().knows_client(&KeptKey(*client))
+    }
+
+    /// Whether other replicas may have a record of a conversation that begins so.
+    pub fn knows_opening(&self, client: &Key, opening: &Key) -> bool {
+        self.is_linked() && self.index().knows_opening(&KeptKey(*client), &KeptKey(*opening))
+    }
+
+    fn is_linked(&self) -> bool {
+        match *self.state() {
+            LinkState::Never => false,
+            LinkState::Linked => true,
+            LinkState::Lost(at) => at.elapsed() < LOST_GRACE,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index is valid between any two of its methods.
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the index.
+    fn learn(&self, change: impl FnOnce(&mut Index)) {
+        let mut index = self.index();
+        change(&mut index);
+        self.metrics.known(index.len());
+    }
+
+    /// Calls the owner of the runtime, following one redirect: a second one means that it changes at this moment.
+    async fn at_owner<T, F>(&self, ask: impl Fn(Option<Arc<String>>) -> F) -> Result<T, HubError>
+    where
+        F: Future<Output = Result<T, HubError>>,
+    {
+        let error = match ask(self.owner.load_full()).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        match &error {
+            HubError::Refused(problem) if problem.code == ProblemCode::NotOwner => {
+                let owner = problem.owner.clone().map(Arc::new);
+                self.owner.store(owner.clone());
+                if owner.is_none() {
+                    return Err(error);
+                }
+                ask(owner).await
+            }
+            HubError::Unreachable(_) | HubError::Broken(_) => {
+                // The owner may be gone: the Service has the replicas that are ready.
+                self.owner.store(None);
+                Err(error)
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+impl Linking {
+    /// Resolves when the hub has sent the secret that all replicas share.
+    pub async fn first(&mut self) {
+        // An error means that the task is gone, and nothing comes any more.
+        let _ = self.first.wait_for(|first| *first).await;
+    }
+
+    /// Ends the link once the queue is written, or its time is over.
+    pub async fn close(self) {
+        self.closing.cancel();
+        let written = futures::future::join_all(self.writing);
+        if tokio::time::timeout(write::CLOSE_TIMEOUT, written).await.is_err() {
+            tracing::info!(
+                "hidden turns or files were not written to the hub in time; other replicas will not have them"
+            );
+        }
+        self.following.abort();
+    }
+}

@@ -1,0 +1,144 @@
+//! What is told of one request afterwards: skills, rounds, calls, runs and their times, and nothing of its content.
+
+use serde::{Deserialize, Serialize};
+
+use super::log::RequestLog;
+use super::timeline::{Step, millis};
+
+/// Longest name that is kept, bytes: a client chooses the model's, and it may be as long as a body.
+const NAME_MAX_BYTES: usize = 200;
+/// Names of one request that are kept of each kind (skills, notes).
+const NAMES_MAX: usize = 64;
+
+/// One request, as `knack trace` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestReport {
+    /// Of `x-knack-request-id`, the log, the spans and the exemplars.
+    pub request_id: String,
+    /// When its head came in: RFC 3339, UTC.
+    pub begun: String,
+    /// Milliseconds from its head to the end of its answer.
+    pub took_ms: u64,
+    /// `chat`, `messages`, `responses`, `gemini`, or `proxy` for a request that was passed on untouched.
+    pub format: String,
+    /// Model asked for.
+    pub model: String,
+    /// Whether the client streams.
+    pub stream: bool,
+    /// HTTP status of the answer.
+    pub status: u16,
+    /// How it ended, if not with an answer.
+    pub end: Option<String>,
+    /// Revision of the catalog that served it.
+    pub revision: String,
+    /// Skills whose instructions were in the system text, as `name (why)`.
+    pub skills: Vec<String>,
+    /// Skills that were offered by the listing.
+    pub listed: usize,
+    /// Estimated tokens (bytes / 4) that the injection added.
+    pub added_tokens: usize,
+    /// Files that runs made.
+    pub files: usize,
+    /// Why something was not as a person might expect.
+    pub notes: Vec<String>,
+    /// Rounds and calls, in the order of their begins.
+    pub steps: Vec<Step>,
+    /// Further steps, which were not kept.
+    pub steps_left_out: usize,
+}
+
+impl RequestReport {
+    /// Of a request that is over.
+    pub fn of(log: &RequestLog) -> Self {
+        let (mut steps, steps_left_out) = log.timeline.clone().finish(&log.uses, &log.executions, log.duration);
+        for step in &mut steps {
+            if let Step::Call { tool, .. } = step {
+                *tool = cut(tool);
+            }
+        }
+        Self {
+            request_id: log.request_id.clone(),
+            begun: log.begun.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+            took_ms: millis(log.duration),
+            format: log.format.to_owned(),
+            model: cut(&log.model),
+            stream: log.stream,
+            status: log.status,
+            end: log.end.as_deref().map(cut),
+            revision: log.revision.clone(),
+            skills: some(&log.skills),
+            listed: log.listed,
+            added_tokens: log.added_tokens,
+            files: log.files.len(),
+            notes: some(&log.notes),
+            steps,
+            steps_left_out,
+        }
+    }
+
+    /// Memory that it takes: itself and what its texts and lists have allocated, without what the allocator adds.
+    pub fn bytes(&self) -> usize {
+        let texts = [&self.request_id, &self.begun, &self.format, &self.model, &self.revision];
+        let texts: usize = texts.into_iter().chain(&self.end).map(String::capacity).sum();
+        let lists = [&self.skills, &self.notes];
+        let names: usize = lists
+            .into_iter()
+            .map(|list| list.capacity() * size_of::<String>() + list.iter().map(String::capacity).sum::<usize>())
+            .sum();
+        let steps = self.steps.capacity() * size_of::<Step>() + self.steps.iter().map(Step::allocated).sum::<usize>();
+        size_of::<Self>() + texts + names + steps
+    }
+}
+
+fn some(names: &[String]) -> Vec<String> {
+    names.iter().take(NAMES_MAX).map(|name| cut(name)).collect()
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= NAME_MAX_BYTES {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(NAME_MAX_BYTES)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_clients_are_bounded() {
+        let log = RequestLog {
+            model: "ä".repeat(1 << 20),
+            skills: vec!["s".repeat(1 << 10); 1 << 10],
+            ..RequestLog::default()
+        };
+        let report = RequestReport::of(&log);
+        assert!(report.bytes() < 32 << 10, "{}", report.bytes());
+        assert!(report.model.ends_with('…'), "{}", report.model);
+    }
+
+    #[test]
+    fn its_bytes_are_at_least_those_of_what_it_holds() {
+        let mut log = RequestLog {
+            request_id: "i".repeat(36),
+            model: "m".repeat(100),
+            end: Some("e".repeat(50)),
+            revision: "r".repeat(12),
+            skills: vec!["s".repeat(30); 3],
+            notes: vec!["n".repeat(60); 2],
+            ..RequestLog::default()
+        };
+        let without_steps = RequestReport::of(&log).bytes();
+        assert!(without_steps > size_of::<RequestReport>() + 36 + 100 + 50 + 12 + 3 * 30 + 2 * 60);
+        for round in 1..=100 {
+            log.timeline.sent(round, std::time::Duration::ZERO);
+            log.timeline.over(Some("broken"), std::time::Duration::ZERO);
+        }
+        let with_steps = RequestReport::of(&log).bytes();
+        assert!(
+            with_steps >= without_steps + 100 * (size_of::<Step>() + "broken".len()),
+            "{with_steps}"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! Accepts connections within bounds, and lets running answers end when it stops.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::middleware::from_fn_with_state;
+use tokio::net::TcpListener;
+
+use super::app::router;
+use super::client_auth::{self, ClientAuth};
+use super::state::Gateway;
+pub use knack_serving::Stopping;
+use knack_serving::{Bounds, Serving, Stop};
+
+/// Bounds of the listener.
+pub const BOUNDS: Bounds = Bounds {
+    // An idle connection costs about 20 KiB: 80 MiB, of the half of the memory limit that no budget counts.
+    connections: 4096,
+    // A service mesh or an ingress brings all of its clients from one address.
+    connections_per_peer: 1024,
+    head: Duration::from_secs(10),
+    // Longer than the pools of the SDKs and of the usual load balancers (5 to 90 s), so that they close first.
+    idle: Duration::from_mins(5),
+    // The buffers of both systems are full by then. An agent that works before it reads on has this long.
+    stalled: Duration::from_mins(1),
+    http2: true,
+};
+
+/// How a gateway is served.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// What is served.
+    pub gateway: Arc<Gateway>,
+    /// A check of who the client is, if there is one.
+    pub auth: Option<Arc<ClientAuth>>,
+    /// Bounds of connections.
+    pub bounds: Bounds,
+    /// How it ends.
+    pub stopping: Stopping,
+}
+
+impl Service {
+    /// Serves connections, and ends soon after the stop signal.
+    pub const fn open(gateway: Arc<Gateway>) -> Self {
+        Self {
+            gateway,
+            auth: None,
+            bounds: BOUNDS,
+            stopping: Stopping::AT_ONCE,
+        }
+    }
+}
+
+/// Serves until `stop` resolves, and then as [`Stopping`] says.
+pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
+    let Service {
+        gateway,
+        auth,
+        bounds,
+        stopping,
+    } = service;
+    let mut router = router(Arc::clone(&gateway));
+    if let Some(auth) = auth {
+        // Outermost: no part of an unauthenticated request is read.
+        router = router.layer(from_fn_with_state(auth, client_auth::check));
+    }
+    let serving = Serving {
+        bounds,
+        tls: None,
+        metrics: gateway.metrics.connections.clone(),
+        beacon: None,
+    };
+    let stops = Stop::default();
+    let ending = async {
+        stop.await;
+        gateway.drain();
+        stops.leave.cancel();
+        tokio::time::sleep(stopping.pause).await;
+        stops.close.cancel();
+        tokio::time::sleep(stopping.drain).await;
+        tracing::warn!("answers still running after {} s were cut", stopping.drain.as_secs());
+        stops.cut.cancel();
+        // The server ends now.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = knack_serving::serve(listener, router, serving, stops.clone()) => {}
+        () = ending => {}
+    }
+}

@@ -1,0 +1,190 @@
+//! Counters by skill: which one a request carried, loaded or ran, how that went, and what it cost in tokens.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use super::note::CallId;
+
+/// Most skills with series of their own, which is more than a runtime usefully lists; what is beyond is counted as `other`,
+/// since Prometheus keeps a series for every name that ever was.
+const SKILLS_MAX: usize = 1_000;
+/// The label of skills beyond [`SKILLS_MAX`].
+const OTHER: &str = "other";
+
+/// What a request did with a skill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Its instructions were in the system text.
+    Carried,
+    /// The model read its instructions or one of its files.
+    Loaded,
+    /// Its code ran and succeeded.
+    Ran,
+    /// Its code ran and failed, or could not run.
+    Failed,
+}
+
+impl Use {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Carried => "carried",
+            Self::Loaded => "loaded",
+            Self::Ran => "ran",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One use of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillUse {
+    /// `namespace/name`.
+    pub skill: String,
+    /// What was done with it.
+    pub what: Use,
+    /// Estimated tokens (bytes / 4) that its text added.
+    pub tokens: usize,
+    /// The call that did it, if one did.
+    pub call: Option<CallId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UseLabels {
+    skill: String,
+    r#use: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SkillLabel {
+    skill: String,
+}
+
+/// The request that was counted last: from a graph to the request's log and trace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabel {
+    request_id: String,
+}
+
+/// The counters.
+#[derive(Debug, Default)]
+pub struct SkillMetrics {
+    uses: Family<UseLabels, CounterWithExemplar<RequestLabel>>,
+    tokens: Family<SkillLabel, Counter>,
+    known: Mutex<HashSet<String>>,
+}
+
+impl SkillMetrics {
+    /// Gives them their names.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "gateway_skill_uses",
+            "Uses of skills: carried in the system text, loaded by the model, ran, failed",
+            self.uses.clone(),
+        );
+        registry.register(
+            "gateway_skill_tokens",
+            "Estimated tokens (bytes / 4) that texts of skills added to requests",
+            self.tokens.clone(),
+        );
+    }
+
+    /// Counts the uses of one request.
+    pub(crate) fn count(&self, request_id: &str, uses: &[SkillUse]) {
+        for SkillUse {
+            skill, what, tokens, ..
+        } in uses
+        {
+            let skill = self.label(skill);
+            let labels = UseLabels {
+                skill: skill.clone(),
+                r#use: what.as_str(),
+            };
+            let request = RequestLabel {
+                request_id: request_id.to_owned(),
+            };
+            self.uses.get_or_create(&labels).inc_by(1, Some(request), None);
+            if *tokens > 0 {
+                self.tokens.get_or_create(&SkillLabel { skill }).inc_by(*tokens as u64);
+            }
+        }
+    }
+
+    fn label(&self, skill: &str) -> String {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(skill) {
+            if known.len() >= SKILLS_MAX {
+                return OTHER.to_owned();
+            }
+            known.insert(skill.to_owned());
+        }
+        skill.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    fn used(skill: &str, what: Use, tokens: usize) -> SkillUse {
+        SkillUse {
+            skill: skill.to_owned(),
+            what,
+            tokens,
+            call: None,
+        }
+    }
+
+    fn text(metrics: &SkillMetrics) -> String {
+        let mut registry = Registry::with_prefix("knack");
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn uses_are_counted_by_skill_and_name_their_last_request() {
+        let metrics = SkillMetrics::default();
+        metrics.count(
+            "r1",
+            &[
+                used("team/pdf", Use::Carried, 40),
+                used("team/pdf", Use::Loaded, 2),
+                used("team/pdf", Use::Ran, 0),
+            ],
+        );
+        metrics.count("r2", &[used("team/pdf", Use::Ran, 0), used("team/csv", Use::Failed, 0)]);
+        let text = text(&metrics);
+        for line in [
+            r#"knack_gateway_skill_uses_total{skill="team/pdf",use="carried"} 1 # {request_id="r1"} 1"#,
+            r#"knack_gateway_skill_uses_total{skill="team/pdf",use="ran"} 2 # {request_id="r2"} 1"#,
+            r#"knack_gateway_skill_uses_total{skill="team/csv",use="failed"} 1 # {request_id="r2"} 1"#,
+            r#"knack_gateway_skill_tokens_total{skill="team/pdf"} 42"#,
+        ] {
+            assert!(text.lines().any(|found| found.starts_with(line)), "{line} in\n{text}");
+        }
+        assert!(!text.contains(r#"tokens_total{skill="team/csv"}"#), "{text}");
+    }
+
+    #[test]
+    fn names_without_end_make_no_series_without_end() {
+        let metrics = SkillMetrics::default();
+        for number in 0..2 * SKILLS_MAX {
+            metrics.count("r", &[used(&format!("n/{number}"), Use::Loaded, 1)]);
+        }
+        metrics.count("r", &[used("n/0", Use::Loaded, 1)]);
+        let text = text(&metrics);
+        assert_eq!(text.matches("uses_total{").count(), SKILLS_MAX + 1);
+        let other = format!(r#"skill="other",use="loaded"}} {SKILLS_MAX} "#);
+        assert!(text.contains(&other), "{other}");
+        assert!(text.contains(r#"skill="n/0",use="loaded"} 2 "#));
+    }
+}

@@ -1,0 +1,114 @@
+//! What every request of a gateway shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use knack_execution::Executor;
+use knack_telemetry::Tracer;
+
+use super::budget::Requests;
+use super::caller::CallerSecret;
+use super::code_tools::SandboxCodeTools;
+use super::files::FileStore;
+use super::grants::Grants;
+use super::inject::Materials;
+use super::metrics::Metrics;
+use super::observe::Console;
+use super::recent::Recent;
+use super::recorder::Recorder;
+use super::records::RecordStore;
+use super::replicas::Replicas;
+use super::tenants::Served;
+use super::uploads::Uploads;
+use super::upstream::Upstreams;
+use crate::catalog::LiveCatalog;
+use crate::catalog::remote::CatalogAge;
+
+/// Whether requests from web pages and foreign hosts are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// `knack dev`: loopback names only, no foreign origin.
+    LocalOnly,
+    /// A Deployment behind a Service: any name; callers are checked otherwise.
+    Any,
+}
+
+/// What every request of a gateway shares.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Skills and settings.
+    pub catalog: Arc<LiveCatalog>,
+    /// How old what it shows is, where a hub says it.
+    pub catalog_age: Option<CatalogAge>,
+    /// Providers.
+    pub upstreams: Upstreams,
+    /// Runs programs.
+    pub executor: Arc<dyn Executor>,
+    /// APIs whose upstream has no tool that runs programs: the executor runs them.
+    pub sandbox_code_tools: SandboxCodeTools,
+    /// Environment grants.
+    pub grants: Arc<Grants>,
+    /// Skills that callers upload, if they may.
+    pub uploads: Option<Arc<dyn Uploads>>,
+    /// Generated files.
+    pub files: Arc<FileStore>,
+    /// Where generated files are also written for a person to find.
+    pub files_folder: Option<std::path::PathBuf>,
+    /// Hidden turns.
+    pub records: RecordStore,
+    /// Secret of callers' identities.
+    pub secret: Arc<CallerSecret>,
+    /// The other replicas of this gateway, if it has any.
+    pub replicas: Option<Arc<Replicas>>,
+    /// What is injected, in wire form.
+    pub materials: Materials,
+    /// What requests may hold.
+    pub requests: Requests,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// The last requests.
+    pub recent: Arc<Recent>,
+    /// Where spans go.
+    pub tracer: Tracer,
+    /// Console lines.
+    pub console: Arc<dyn Console>,
+    /// `--record`.
+    pub recorder: Option<Recorder>,
+    /// Host and Origin checks.
+    pub host_policy: HostPolicy,
+    /// Base of file URLs in tool texts, if this gateway's public URL is known.
+    pub public_url: Option<String>,
+    /// Set when shutdown begins: `/readyz` turns to 503 so that no new traffic comes.
+    pub draining: AtomicBool,
+}
+
+impl Gateway {
+    /// Begins to drain.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// The metrics as they are now.
+    pub fn metrics_text(&self) -> String {
+        let held = self.requests.process().held_bytes();
+        self.metrics.memory_bytes.set(i64::try_from(held).unwrap_or(i64::MAX));
+        if let Some(age) = &self.catalog_age {
+            let seconds = i64::try_from(age.get().as_secs()).unwrap_or(i64::MAX);
+            self.metrics.catalog_age.set(seconds);
+        }
+        self.metrics.text()
+    }
+
+    /// What is served to callers that no check has identified.
+    pub fn served(&self) -> Served {
+        Served {
+            catalog: Arc::clone(&self.catalog),
+            executor: Arc::clone(&self.executor),
+        }
+    }
+
+    /// Whether new traffic should go elsewhere.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,194 @@
+//! What the clients of a shared gateway are served: each of their namespaces has its own catalog.
+//!
+//! The client check has the account of the token; the hub sends what its namespace sees. A catalog is followed from the
+//! first request of a namespace on and dropped when it is no longer used, so that only the first request waits for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use knack_execution::Executor;
+use knack_execution::remote::RemoteExecutor;
+use knack_hub_api::RuntimeName;
+use knack_hub_api::client::HubClient;
+use tokio::time::Instant;
+
+use crate::catalog::remote::{Blobs, Following, follow};
+use crate::catalog::{LiveCatalog, Snapshot};
+
+/// Namespaces whose catalogs are followed at once: each is a connection to the hub and a compiled catalog. One more
+/// drops the least recently used one, whose next request then waits once for its catalog.
+const NAMESPACES_MAX: usize = 256;
+/// A catalog that is not used for this time is dropped.
+const IDLE_MAX: Duration = Duration::from_mins(15);
+/// How long the first requests of a namespace wait for its catalog, from the first of them on. The hub answers within tens of
+/// milliseconds; while it is away, requests flow without skills.
+const FIRST_SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
+/// When this share of the memory for content is left, the least recently used namespace is dropped.
+const SCARCE_DIVISOR: usize = 4;
+
+/// What a client is served.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// Its skills.
+    pub catalog: Arc<LiveCatalog>,
+    /// Runs programs, with the skills that it sees.
+    pub executor: Arc<dyn Executor>,
+}
+
+/// The catalogs by namespace.
+#[derive(Debug)]
+pub struct Tenants {
+    hub: HubClient,
+    runtime: RuntimeName,
+    blobs: Blobs,
+    entries: Mutex<HashMap<Arc<str>, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    served: Served,
+    following: Following,
+    followed_since: Instant,
+    asked_at: Instant,
+}
+
+/// A client's namespace, as its request carries it from the check of clients on.
+#[derive(Debug, Clone)]
+pub struct Tenant {
+    tenants: Arc<Tenants>,
+    namespace: Arc<str>,
+}
+
+impl Tenant {
+    /// What this client is served. Waits for the first catalog of its namespace, not for long.
+    pub async fn served(&self) -> Served {
+        self.tenants.served(&self.namespace).await
+    }
+}
+
+impl Tenants {
+    /// None yet, at one runtime of a hub; file contents that catalogs share are kept in `blobs`.
+    pub fn new(hub: HubClient, runtime: RuntimeName, blobs: Blobs) -> Arc<Self> {
+        Arc::new(Self {
+            hub,
+            runtime,
+            blobs,
+            entries: Mutex::default(),
+        })
+    }
+
+    /// A client of a namespace.
+    pub fn tenant(self: &Arc<Self>, namespace: &str) -> Tenant {
+        Tenant {
+            tenants: Arc::clone(self),
+            namespace: Arc::from(namespace),
+        }
+    }
+
+    /// How many namespaces are followed.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    async fn served(&self, namespace: &Arc<str>) -> Served {
+        let (served, mut first, until) = {
+            let mut entries = self.lock();
+            let now = Instant::now();
+            if !entries.contains_key(namespace) {
+                self.make_room(&mut entries, now);
+            }
+            let entry = entries
+                .entry(Arc::clone(namespace))
+                .or_insert_with(|| self.entry(namespace, now));
+            entry.asked_at = now;
+            let until = entry.followed_since + FIRST_SNAPSHOT_WAIT;
+            (entry.served.clone(), entry.following.first(), until)
+        };
+        // An error means that the catalog was dropped meanwhile: its last snapshot is served.
+        let _ = tokio::time::timeout_at(until, first.wait_for(|first| *first)).await;
+        served
+    }
+
+    fn entry(&self, namespace: &Arc<str>, now: Instant) -> Entry {
+        let hub = self.hub.for_namespace(namespace);
+        let told = Arc::clone(namespace);
+        let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), move |snapshot| {
+            tell(&told, snapshot);
+        });
+        Entry {
+            served: Served {
+                catalog,
+                executor: RemoteExecutor::new(hub, self.runtime.clone()),
+            },
+            following,
+            followed_since: now,
+            asked_at: now,
+        }
+    }
+
+    fn make_room(&self, entries: &mut HashMap<Arc<str>, Entry>, now: Instant) {
+        let kept: Vec<Arc<str>> = {
+            let asked = entries.iter().map(|(name, entry)| (Arc::clone(name), entry.asked_at));
+            let budget = self.blobs.budget();
+            let scarce = budget.free_bytes() < budget.total_bytes() / SCARCE_DIVISOR;
+            stay(asked.collect(), now, scarce)
+        };
+        entries.retain(|name, _| kept.contains(name));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which namespaces stay when one more is added, by the time of their last request.
+fn stay(mut asked: Vec<(Arc<str>, Instant)>, now: Instant, scarce: bool) -> Vec<Arc<str>> {
+    asked.retain(|(_, at)| now.duration_since(*at) < IDLE_MAX);
+    asked.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    asked.truncate(NAMESPACES_MAX - 1);
+    if scarce {
+        asked.pop();
+    }
+    asked.into_iter().map(|(name, _)| name).collect()
+}
+
+fn tell(namespace: &str, snapshot: &Snapshot) {
+    for report in &snapshot.reports {
+        tracing::warn!(client_namespace = namespace, report = %report, "catalog");
+    }
+    tracing::info!(
+        client_namespace = namespace, revision = %snapshot.revision, skills = snapshot.skills.len(),
+        absent = snapshot.absent.as_deref(), "catalog"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn catalogs_stay_while_they_are_asked_for_and_there_is_room() {
+        let now = Instant::now() + Duration::from_hours(1);
+        let many = |count: u32| -> Vec<(Arc<str>, Instant)> {
+            (0..count)
+                .map(|age| (Arc::from(format!("n{age}")), now - Duration::from_secs(u64::from(age))))
+                .collect()
+        };
+        let idle = (Arc::from("idle"), now - IDLE_MAX);
+        assert_eq!(stay(vec![idle.clone()], now, false), Vec::<Arc<str>>::new());
+        let mut three = many(3);
+        three.insert(1, idle);
+        assert_eq!(stay(three.clone(), now, false).concat(), "n0n1n2");
+        assert_eq!(stay(three, now, true).concat(), "n0n1", "the one asked for longest ago");
+        let full = stay(many(400), now, false);
+        assert_eq!(full.len(), NAMESPACES_MAX - 1);
+        assert!(full.iter().any(|name| &**name == "n254"));
+        assert!(full.iter().all(|name| &**name != "n255"));
+    }
+}

@@ -1,0 +1,510 @@
+//! Calls of injected tools: resolved by knack-skill, run by the executor, rendered for the model.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use knack_execution::{
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Language, Limits,
+    Program, SkillMount, StartKind, WorkingDirectory,
+};
+use knack_skill::call::{self, CallContext, Cwd, Decision, End, LoadRecord, Outcome, RunSpec};
+use knack_skill::plan::Plan;
+use knack_telemetry::genai::{Failure, Ran};
+use knack_tool_schema::validate;
+use knack_wire::drive::{GeneratedFile, NativeRun};
+use knack_wire::{Call, CallOutcome};
+use tokio_util::sync::CancellationToken;
+
+use super::budget::Requests;
+use super::files::{FileEntry, file_id};
+use super::grants::Grants;
+use super::note::{CallId, ExecutionNote};
+use super::records::Key;
+use super::request_files::{RequestFiles, Room};
+use super::skill_metrics::{SkillUse, Use};
+use super::trace::CallTrace;
+use crate::catalog::Snapshot;
+
+/// Everything the calls of one request share.
+#[derive(Debug)]
+pub struct ToolRunner {
+    /// The snapshot that the request began with.
+    pub snapshot: Arc<Snapshot>,
+    /// Most memory that the request allows a run, where that is less than the runtime does.
+    pub max_memory_bytes: Option<u64>,
+    /// The request's plan.
+    pub plan: Arc<Plan>,
+    /// Runs programs.
+    pub executor: Arc<dyn Executor>,
+    /// Environment grants.
+    pub grants: Arc<Grants>,
+    /// The caller's identity, for execution records.
+    pub caller: String,
+    /// The same, as a key of stores and budgets.
+    pub caller_key: Key,
+    /// The gateway request's own id.
+    pub request_id: String,
+    /// When the request began, since the Unix epoch.
+    pub request_start: Duration,
+    /// Base of file URLs written into tool texts, if the gateway's public URL is known.
+    pub public_url: Option<String>,
+    /// What files and runs may hold.
+    pub requests: Requests,
+    /// What grows while the loop runs.
+    pub state: Mutex<LoopState>,
+}
+
+/// What grows while the loop runs.
+#[derive(Debug, Default)]
+pub struct LoopState {
+    /// Skills loaded so far, by earlier rounds and expanded turns.
+    pub loaded: Vec<LoadRecord>,
+    /// Files of the conversation.
+    pub files: RequestFiles,
+    /// Executions for the log.
+    pub executions: Vec<ExecutionNote>,
+    /// Uses of skills in this request, for metrics.
+    pub uses: Vec<SkillUse>,
+}
+
+impl ToolRunner {
+    /// Answers one call. Never fails: an error becomes a text that the model can act on.
+    pub async fn run(
+        self: Arc<Self>,
+        call: Call,
+        response_id: String,
+        cancel: CancellationToken,
+        trace: CallTrace,
+    ) -> CallOutcome {
+        match Arc::clone(&self).decide(&call).await {
+            None => {
+                trace.end(&told(true));
+                CallOutcome {
+                    token: call.token,
+                    text: format!("No tool \"{}\".", call.name),
+                    is_error: true,
+                    ..CallOutcome::default()
+                }
+            }
+            Some(Decision::Text { text, is_error, loaded }) => {
+                trace.end(&told(is_error));
+                let reference = loaded.as_ref().and_then(|record| serde_json::to_string(record).ok());
+                if let Some(record) = loaded {
+                    let mut state = self.lock();
+                    state.uses.push(SkillUse {
+                        skill: record.skill.clone(),
+                        what: Use::Loaded,
+                        tokens: knack_skill::texts::tokens(text.len()),
+                        call: Some(CallId::of(&call)),
+                    });
+                    state.loaded.push(record);
+                }
+                let native = native(&text, "", i32::from(is_error));
+                CallOutcome {
+                    token: call.token,
+                    text,
+                    is_error,
+                    reference,
+                    native: Some(native),
+                    files: Vec::new(),
+                }
+            }
+            Some(Decision::Run(spec)) => self.execute(&call, *spec, &response_id, cancel, trace).await,
+        }
+    }
+
+    /// Resolves a call. Arguments are checked against the schema of a skill's author: bounded work, but none for an async
+    /// thread.
+    async fn decide(self: Arc<Self>, call: &Call) -> Option<Decision> {
+        let (name, arguments) = (call.name.clone(), call.arguments.clone());
+        let decided = tokio::task::spawn_blocking(move || {
+            let loaded = self.lock().loaded.clone();
+            let context = CallContext {
+                plan: &self.plan,
+                catalog: &self.snapshot.catalog,
+                loaded: &loaded,
+                validate: &validate,
+            };
+            call::resolve(&context, &name, &arguments)
+        });
+        decided.await.unwrap_or_else(|_| {
+            // It panicked, or the process ends.
+            Some(Decision::Text {
+                text: knack_skill::texts::CALL_UNRESOLVED.to_owned(),
+                is_error: true,
+                loaded: None,
+            })
+        })
+    }
+
+    async fn execute(
+        &self,
+        call: &Call,
+        spec: RunSpec,
+        response_id: &str,
+        cancel: CancellationToken,
+        trace: CallTrace,
+    ) -> CallOutcome {
+        let id = ExecutionId::new(self.request_start, &self.request_id, call.round, &call.id);
+        let begun = tokio::time::Instant::now();
+        let limits = self.limits(&spec);
+        let result = match self.request(id, &spec, limits.clone()) {
+            Ok(mut request) => {
+                request.trace = trace.context();
+                match self.requests.hold_run(in_flight(&request)).await {
+                    Ok(_held) => self.executor.execute(request, cancel).await,
+                    Err(_) => Err(ExecutionError::QueueTimeout {
+                        retry_after: Duration::from_secs(1),
+                    }),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        trace.end(&self.note((id, CallId::of(call)), &spec, &result, begun.elapsed()));
+        let timeout_seconds = limits.timeout.as_secs();
+        let (outcome, files) = match &result {
+            Ok(result) => self.outcome(result, timeout_seconds, response_id),
+            Err(error) => (not_started(&error.to_string()), Vec::new()),
+        };
+        let text = call::render(&spec, &outcome);
+        let failed = call::is_error(&outcome);
+        let ids = files.iter().map(|file| file_id(response_id, &file.name)).collect();
+        let code = match outcome.end {
+            End::Exit(code) => code,
+            End::Signal(signal) => 128 + signal,
+            End::Timeout { .. } => 124,
+            End::OutOfMemory => 137,
+            End::NotStarted(_) => 126,
+        };
+        let native = match &outcome.end {
+            End::NotStarted(reason) => native("", reason, code),
+            end => NativeRun {
+                timed_out: matches!(end, End::Timeout { .. }),
+                file_ids: ids,
+                ..native(&outcome.stdout, &outcome.stderr, code)
+            },
+        };
+        CallOutcome {
+            token: call.token,
+            text,
+            is_error: failed,
+            reference: None,
+            native: Some(native),
+            files,
+        }
+    }
+
+    fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
+        if self.snapshot.runtime.suspend {
+            return Err(ExecutionError::Invalid(
+                "skills are suspended by their runtime (spec.suspend)".to_owned(),
+            ));
+        }
+        self.lock()
+            .files
+            .attach(self.room())
+            .map_err(|error| ExecutionError::Invalid(error.to_owned()))?;
+        let tool = match &spec.program {
+            call::Program::Tool(tool) => Some(tool),
+            call::Program::Code { .. } | call::Program::Argv(_) => None,
+        };
+        let env = match tool {
+            Some(tool) => self.grants.for_tool(tool).env,
+            None => BTreeMap::new(),
+        };
+        if let Some(tool) = tool {
+            let model_code = self.snapshot.catalog.settings().model_code;
+            tool.admit(!env.is_empty(), model_code)
+                .map_err(ExecutionError::Invalid)?;
+        }
+        let inputs = self.lock().files.inputs(spec);
+        let mount = |mount: &knack_skill::call::Mount| SkillMount {
+            name: mount_name(&mount.path),
+            skill: Arc::clone(&mount.skill),
+        };
+        Ok(ExecutionRequest {
+            id,
+            caller: self.caller.clone(),
+            skill: spec
+                .skill
+                .as_ref()
+                .map(|skill| format!("{}/{}", skill.namespace, skill.name)),
+            program: match &spec.program {
+                call::Program::Code { language, source } => Program::Code {
+                    language: language_of(*language),
+                    source: source.clone(),
+                },
+                call::Program::Argv(argv) => Program::Command { argv: argv.clone() },
+                call::Program::Tool(tool) => Program::Command {
+                    argv: tool.argv.clone(),
+                },
+            },
+            tool: tool.map(|tool| Arc::new((**tool).clone())),
+            mounts: spec.mounts.iter().map(mount).collect(),
+            inputs,
+            working_directory: match &spec.cwd {
+                Cwd::Work => WorkingDirectory::Work,
+                Cwd::Mount(path) => WorkingDirectory::Skill(mount_name(path)),
+            },
+            env,
+            limits,
+            trace: None,
+        })
+    }
+
+    /// The limits that the skill asks for, within the runtime's ceilings.
+    fn limits(&self, spec: &RunSpec) -> Limits {
+        let runtime = &self.snapshot.runtime;
+        let asked = spec
+            .sandbox
+            .timeout_seconds
+            .map_or(runtime.timeout, Duration::from_secs);
+        let base = Limits::default();
+        let allowed = match (spec.sandbox.memory_bytes, runtime.memory_bytes) {
+            (Some(asked), Some(ceiling)) => Some(asked.min(ceiling)),
+            (asked, ceiling) => asked.or(ceiling),
+        };
+        Limits {
+            timeout: asked.min(runtime.max_timeout),
+            max_output_bytes: spec
+                .sandbox
+                .max_output_bytes
+                .map_or(base.max_output_bytes, |asked| asked.min(base.max_output_bytes)),
+            memory_bytes: narrowed(allowed, self.max_memory_bytes),
+            ..base
+        }
+    }
+
+    /// The result in the model's terms; its files are staged for later runs and handed on.
+    fn outcome(
+        &self,
+        result: &ExecutionResult,
+        timeout_seconds: u64,
+        response_id: &str,
+    ) -> (Outcome, Vec<GeneratedFile>) {
+        let (kept, refused) = self.lock().files.keep(&result.files, self.room());
+        let url = |name: &str| {
+            self.public_url
+                .as_ref()
+                .filter(|_| !response_id.is_empty())
+                .map(|base| format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name)))
+        };
+        let files = kept.iter().map(|file| call::OutputFile {
+            path: file.path.clone(),
+            mime: file.mime_type.to_owned(),
+            size: file.bytes.len() as u64,
+            url: url(&file.path),
+        });
+        let outcome = Outcome {
+            end: end_of(result.exit, timeout_seconds),
+            duration_ms: u64::try_from(result.timings.run.as_millis()).unwrap_or(u64::MAX),
+            stdout: result.stdout.text().into_owned(),
+            stderr: stderr_text(result),
+            truncated: result.stdout.truncated || result.stderr.truncated,
+            files: files.collect(),
+            file_errors: result
+                .file_errors
+                .iter()
+                .map(|error| format!("{}: {}", error.path, error.reason))
+                .chain(refused)
+                .collect(),
+        };
+        let generated = kept.iter().map(|file| GeneratedFile {
+            name: file.path.clone(),
+            media_type: file.mime_type.to_owned(),
+            bytes: file.bytes.clone(),
+        });
+        (outcome, generated.collect())
+    }
+
+    fn note(
+        &self,
+        (id, call): (ExecutionId, CallId),
+        spec: &RunSpec,
+        result: &Result<Arc<ExecutionResult>, ExecutionError>,
+        duration: Duration,
+    ) -> Ran {
+        let note = ExecutionNote {
+            id: id.to_string(),
+            call,
+            skill: spec
+                .skill
+                .as_ref()
+                .map(|skill| format!("{}/{}", skill.namespace, skill.name))
+                .unwrap_or_default(),
+            status: result
+                .as_ref()
+                .map_or_else(ExecutionError::metric_label, |result| result.status().as_str()),
+            start: result
+                .as_ref()
+                .map_or("", |result| StartKind::as_str(result.timings.start)),
+            queued: result.as_ref().ok().map(|result| result.timings.queue_wait),
+            program: result.as_ref().ok().map(|result| result.timings.run),
+            duration,
+        };
+        tracing::info!(request_id = %self.request_id, execution_id = %note.id, skill = %note.skill, status = note.status, start = note.start, "execution ended");
+        let ran = ran(&note);
+        let mut state = self.lock();
+        if spec.skill.is_some() {
+            let is_success = note.status == ExecutionStatus::Success.as_str();
+            state.uses.push(SkillUse {
+                skill: note.skill.clone(),
+                what: if is_success { Use::Ran } else { Use::Failed },
+                tokens: 0,
+                call: Some(call),
+            });
+        }
+        state.executions.push(note);
+        ran
+    }
+
+    /// Files of earlier turns, put into the work directory again. False: there was no room for all of them.
+    pub fn stage_files(&self, files: Vec<(String, bytes::Bytes)>) -> bool {
+        self.lock().files.stage(files, self.room())
+    }
+
+    /// The executions and the uses of skills so far, handed over to the log.
+    pub fn take_notes(&self) -> (Vec<ExecutionNote>, Vec<SkillUse>) {
+        let mut state = self.lock();
+        (std::mem::take(&mut state.executions), std::mem::take(&mut state.uses))
+    }
+
+    /// Attachments are decoded only if something runs: most requests with images run nothing.
+    pub fn stage_attachments_later(&self, request: knack_wire::Request) {
+        self.lock().files.attach_later(request);
+    }
+
+    fn room(&self) -> Room<'_> {
+        Room {
+            requests: &self.requests,
+            caller: &self.caller_key,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LoopState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The trace of a call that ran nothing.
+fn told(is_error: bool) -> Ran {
+    Ran {
+        failure: is_error.then_some(Failure::Refused),
+        ..Ran::default()
+    }
+}
+
+/// The trace of an execution.
+fn ran(note: &ExecutionNote) -> Ran {
+    Ran {
+        execution: Some(note.id.clone()),
+        skill: (!note.skill.is_empty()).then(|| note.skill.clone()),
+        start: (!note.start.is_empty()).then_some(note.start),
+        failure: (note.status != ExecutionStatus::Success.as_str()).then_some(Failure::Run(note.status)),
+    }
+}
+
+/// Most bytes that a run may hold here at once: its inputs on their way as base64, its output and its result files.
+fn in_flight(request: &ExecutionRequest) -> usize {
+    let inputs: usize = request.inputs.iter().map(|input| input.bytes.len()).sum();
+    let limits = &request.limits;
+    let results = limits.max_files_bytes.saturating_add(2 * limits.max_output_bytes);
+    usize::try_from(results)
+        .unwrap_or(usize::MAX)
+        .saturating_add(inputs.div_ceil(3) * 4)
+}
+
+fn not_started(reason: &str) -> Outcome {
+    Outcome {
+        end: End::NotStarted(reason.to_owned()),
+        duration_ms: 0,
+        stdout: String::new(),
+        stderr: String::new(),
+        truncated: false,
+        files: Vec::new(),
+        file_errors: Vec::new(),
+    }
+}
+
+/// Exit kinds without wording of their own are reported as a kill, with the reason on stderr.
+fn end_of(exit: Exit, timeout_seconds: u64) -> End {
+    match exit {
+        Exit::Code(code) => End::Exit(code),
+        Exit::Signal(signal) => End::Signal(signal),
+        Exit::Timeout => End::Timeout {
+            seconds: timeout_seconds,
+        },
+        Exit::OutOfMemory => End::OutOfMemory,
+        Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => End::Signal(9),
+    }
+}
+
+fn stderr_text(result: &ExecutionResult) -> String {
+    let mut text = result.stderr.text().into_owned();
+    let reason = match result.exit {
+        Exit::OutputLimit => "ended by the sandbox: too much output",
+        Exit::DiskLimit => "ended by the sandbox: too many files or bytes written",
+        Exit::ProcessLimit => "ended by the sandbox: too many processes",
+        Exit::Code(_) | Exit::Signal(_) | Exit::Timeout | Exit::OutOfMemory => return text,
+    };
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(reason);
+    text
+}
+
+const fn language_of(language: call::Language) -> Language {
+    match language {
+        call::Language::Python => Language::Python,
+        call::Language::Node => Language::Node,
+    }
+}
+
+fn mount_name(path: &str) -> String {
+    path.strip_prefix("skills/").unwrap_or(path).to_owned()
+}
+
+/// A limit, and what a request may take off it.
+fn narrowed(allowed: Option<u64>, most: Option<u64>) -> Option<u64> {
+    allowed.map(|allowed| most.map_or(allowed, |most| allowed.min(most)))
+}
+
+fn native(stdout: &str, stderr: &str, return_code: i32) -> NativeRun {
+    NativeRun {
+        stdout: stdout.to_owned(),
+        stderr: stderr.to_owned(),
+        return_code,
+        ..NativeRun::default()
+    }
+}
+
+/// Percent-encodes a file path for a URL; slashes stay.
+fn encode_path(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// The entries under which generated files are kept.
+pub fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, bytes::Bytes)> {
+    files
+        .iter()
+        .map(|file| {
+            let entry = FileEntry {
+                name: file.name.clone(),
+                mime_type: file.media_type.clone(),
+                size_bytes: file.bytes.len() as u64,
+                sha256: knack_skill::digest::sha256(&file.bytes),
+            };
+            (entry, file.bytes.clone())
+        })
+        .collect()
+}

@@ -1,0 +1,251 @@
+//! The trace of one request: events are recorded as they happen, and exported at the end.
+//!
+//! Without a sink (the usual case) every step is one comparison. The end of a request ends its spans: those that are
+//! still open when it is dropped were cancelled.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use knack_telemetry::genai::{self, Answered, Asked, Called, Conventions, Failure, Ran, Served};
+use knack_telemetry::{Kind, Scope, SpanPosition, TraceContext, Tracer};
+use knack_wire::drive::EndKind;
+use knack_wire::glance::{self, Glance};
+use knack_wire::{Call, Format, Kind as CallKind, ModelRoute};
+use tokio::time::Instant;
+
+use super::log::RequestLog;
+
+/// The trace of one request, if there is one.
+#[derive(Debug, Default)]
+pub struct RequestTrace(Option<Box<Active>>);
+
+#[derive(Debug)]
+struct Active {
+    scope: Scope,
+    conventions: Conventions,
+    place: SpanPosition,
+    format: Format,
+    kind: CallKind,
+    served: Served,
+    round: Option<Round>,
+}
+
+/// A round that is out.
+#[derive(Debug)]
+struct Round {
+    place: SpanPosition,
+    sent: Instant,
+    /// When the last bytes arrived: the end of a round that succeeded.
+    heard: Instant,
+    asked: Asked,
+    answered: Answered,
+    /// The answer comes as a stream.
+    streams: bool,
+    glance: Option<Glance>,
+}
+
+/// The call of a tool while it runs, if there is a trace. Dropped without an end, it was cancelled.
+#[derive(Debug, Default)]
+pub struct CallTrace(Option<Box<OpenCall>>);
+
+#[derive(Debug)]
+struct OpenCall {
+    scope: Scope,
+    place: SpanPosition,
+    begun: Instant,
+    called: Called,
+}
+
+impl RequestTrace {
+    /// Begins with the request's head; the trace is the client's if it has one.
+    pub fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
+        let route_text = genai::route(route.format, route.kind);
+        let name = format!("POST {route_text}");
+        let Some((scope, place)) = Scope::open(tracer, &head.headers, &name, Kind::Server, begun) else {
+            return Self(None);
+        };
+        Self(Some(Box::new(Active {
+            scope,
+            conventions: tracer.conventions(),
+            place,
+            format: route.format,
+            kind: route.kind,
+            served: Served {
+                route: route_text,
+                path: head.uri.path().to_owned(),
+                ..Served::default()
+            },
+            round: None,
+        })))
+    }
+
+    /// The catalog's revision that serves it.
+    pub fn catalog(&mut self, revision: &str) {
+        if let Some(active) = &mut self.0 {
+            revision.clone_into(&mut active.served.revision);
+        }
+    }
+
+    /// A round goes out, after `delay`: its headers carry the round's span from here on. What is still open was left for it.
+    pub fn send(
+        &mut self,
+        headers: &mut HeaderMap,
+        (round, body, delay): (u32, &Bytes, Duration),
+        log: &RequestLog,
+        server: impl FnOnce() -> Option<(String, u16)>,
+    ) {
+        let Some(active) = &mut self.0 else { return };
+        active.close(None);
+        let mut asked = Asked {
+            format: active.format,
+            kind: active.kind,
+            model: log.model.clone(),
+            stream: log.stream,
+            server: None,
+            request: glance::RequestFacts::default(),
+            round,
+        };
+        let place = active.scope.child(active.place.context, &asked.name(), Kind::Client);
+        place.context.write(headers);
+        if place.context.sampled {
+            asked.server = server();
+            asked.request = glance::request(active.format, body);
+        }
+        let sent = Instant::now() + delay;
+        active.round = Some(Round {
+            place,
+            sent,
+            heard: sent,
+            asked,
+            answered: Answered::default(),
+            streams: false,
+            glance: None,
+        });
+    }
+
+    /// The head of the answer.
+    pub fn head(&mut self, status: u16, stream: bool) {
+        let Some(round) = self.round() else { return };
+        round.answered.status = Some(status);
+        round.heard = Instant::now();
+        if status < 300 && round.place.context.sampled {
+            round.glance = Some(Glance::new(round.asked.format, stream));
+        }
+        round.streams = stream;
+    }
+
+    /// Bytes of the answer.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let Some(round) = self.round() else { return };
+        round.heard = Instant::now();
+        if round.streams && round.answered.first_chunk.is_none() {
+            round.answered.first_chunk = Some(round.sent.elapsed());
+        }
+        if let Some(glance) = &mut round.glance {
+            glance.push(bytes);
+        }
+    }
+
+    /// The round is over, well or not.
+    pub fn over(&mut self, failure: Option<Failure>) {
+        if let Some(active) = &mut self.0 {
+            active.close(failure);
+        }
+    }
+
+    /// The loop is over; `late` if a timeout ended it. A round that is still open here succeeded, unless the loop
+    /// rejected its answer.
+    pub fn end(&mut self, end: &EndKind, late: bool) {
+        let failure = match end {
+            EndKind::Fault(_) if late => Some(Failure::Timeout),
+            EndKind::Fault(_) => Some(Failure::Unreadable),
+            EndKind::Answer | EndKind::Upstream(_) | EndKind::Limit | EndKind::Passed => None,
+        };
+        self.over(failure);
+    }
+
+    /// A call of a tool begins.
+    pub fn call(&self, call: &Call) -> CallTrace {
+        let Some(active) = &self.0 else {
+            return CallTrace(None);
+        };
+        let called = Called {
+            name: call.name.clone(),
+            call_id: call.id.clone(),
+            round: call.round,
+        };
+        CallTrace(Some(Box::new(OpenCall {
+            place: active.scope.child(active.place.context, &called.name(), Kind::Internal),
+            scope: active.scope.clone(),
+            begun: Instant::now(),
+            called,
+        })))
+    }
+
+    /// The request is over; `left` if its client did not wait for it.
+    pub fn finish(&mut self, log: &RequestLog, left: bool) {
+        let Some(mut active) = self.0.take() else { return };
+        active.close(left.then_some(Failure::Cancelled));
+        let mut served = active.served;
+        served.request_id.clone_from(&log.request_id);
+        served.status = log.status;
+        served.left = left;
+        served.skills.clone_from(&log.skills);
+        served.added_tokens = log.added_tokens as u64;
+        served.rounds = u64::from(log.rounds);
+        let times = (active.scope.began(), Instant::now());
+        active.scope.end(active.place, times, || genai::served(&served));
+    }
+
+    fn round(&mut self) -> Option<&mut Round> {
+        self.0.as_mut()?.round.as_mut()
+    }
+}
+
+impl Active {
+    /// Ends the span of the open round.
+    fn close(&mut self, failure: Option<Failure>) {
+        let Some(mut round) = self.round.take() else { return };
+        if let Some(glance) = round.glance.take() {
+            round.answered.answer = glance.finish();
+        }
+        let ended = if failure.is_some() { Instant::now() } else { round.heard };
+        round.answered.failure = failure;
+        self.scope.end(round.place, (round.sent, ended), || {
+            genai::round(&round.asked, &round.answered, self.conventions)
+        });
+    }
+}
+
+impl CallTrace {
+    /// The span context of the call, for the executor.
+    pub fn context(&self) -> Option<TraceContext> {
+        self.0.as_ref().map(|open| open.place.context)
+    }
+
+    /// The call has its result.
+    pub fn end(mut self, ran: &Ran) {
+        self.close(ran);
+    }
+
+    fn close(&mut self, ran: &Ran) {
+        if let Some(open) = self.0.take() {
+            let times = (open.begun, Instant::now());
+            open.scope.end(open.place, times, || genai::call(&open.called, ran));
+        }
+    }
+}
+
+impl Drop for CallTrace {
+    fn drop(&mut self) {
+        self.close(&Ran {
+            failure: Some(Failure::Cancelled),
+            ..Ran::default()
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;

@@ -1,0 +1,262 @@
+use std::sync::{Arc, Mutex};
+
+use http::HeaderValue;
+use knack_telemetry::{Origin, Sink, Span, TRACEPARENT, Value};
+use knack_wire::Route;
+
+use super::*;
+
+/// Gives ids in order and keeps spans.
+#[derive(Debug)]
+struct Kept {
+    sampled: bool,
+    spans: Mutex<(u64, Vec<Span>)>,
+}
+
+impl Sink for Kept {
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, _: &str, _: Kind) -> TraceContext {
+        let mut kept = self.spans.lock().unwrap();
+        kept.0 += 1;
+        TraceContext {
+            trace: parent.map_or(7, |(parent, _)| parent.trace),
+            span: kept.0,
+            sampled: self.sampled,
+        }
+    }
+
+    fn end(&self, span: Span) {
+        self.spans.lock().unwrap().1.push(span);
+    }
+
+    fn close(&self, _: Duration) {}
+}
+
+impl Kept {
+    fn new(sampled: bool) -> Arc<Self> {
+        Arc::new(Self {
+            sampled,
+            spans: Mutex::default(),
+        })
+    }
+
+    /// `name parent=… error=…`, in order of their ends.
+    fn told(&self) -> Vec<String> {
+        let spans = &self.spans.lock().unwrap().1;
+        spans.iter().map(line).collect()
+    }
+}
+
+fn line(span: &Span) -> String {
+    assert!(span.ended >= span.begun, "{span:?}");
+    let value = |name: &str| {
+        let found = span.description.attributes.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| match value {
+            Value::Text(text) => text.clone(),
+            other => format!("{other:?}"),
+        })
+    };
+    let parent = span.parent.map_or(0, |parent| parent.span);
+    let mut line = format!("{} {} under {parent}", span.context.span, span.description.name);
+    for name in ["gen_ai.response.id", "knack.execution.id", "error.type"] {
+        if let Some(value) = value(name) {
+            line.push_str(&format!(" {value}"));
+        }
+    }
+    line
+}
+
+const PARENT: &str = "00-0000000000000000000000000000002a-00000000000000ff-01";
+
+fn begin(sink: Option<&Arc<Kept>>, parent: Option<&'static str>) -> RequestTrace {
+    let tracer = sink.map_or_else(Tracer::off, |sink| {
+        Tracer::to(Arc::clone(sink) as Arc<dyn Sink>, Conventions::V1_41)
+    });
+    let Route::Model(route) = knack_wire::route("POST", "/v1/chat/completions") else {
+        panic!("a model route");
+    };
+    let mut request = http::Request::post("/v1/chat/completions?key=secret");
+    if let Some(parent) = parent {
+        request = request.header(TRACEPARENT, parent);
+    }
+    let (head, ()) = request.body(()).unwrap().into_parts();
+    RequestTrace::begin(&tracer, &route, &head, Instant::now())
+}
+
+fn log() -> RequestLog {
+    RequestLog {
+        model: "m".to_owned(),
+        status: 200,
+        ..RequestLog::default()
+    }
+}
+
+fn send(trace: &mut RequestTrace, round: u32) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(TRACEPARENT, HeaderValue::from_static(PARENT));
+    let body = Bytes::from_static(b"{}");
+    trace.send(&mut headers, (round, &body, Duration::ZERO), &log(), || None);
+    headers
+}
+
+fn call() -> Call {
+    Call {
+        token: 0,
+        round: 1,
+        name: "run_code".to_owned(),
+        id: "c".to_owned(),
+        arguments: "{}".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn two_rounds_and_a_run_between_them_are_one_trace() {
+    let kept = Kept::new(true);
+    let mut trace = begin(Some(&kept), Some(PARENT));
+    let headers = send(&mut trace, 1);
+    // The provider sees the round's own span, in the client's trace.
+    assert_eq!(
+        headers[TRACEPARENT],
+        "00-0000000000000000000000000000002a-0000000000000002-01"
+    );
+    trace.head(200, false);
+    trace.bytes(br#"{"id":"a"#);
+    trace.bytes(br#"1"}"#);
+    let run = trace.call(&call());
+    assert_eq!(
+        run.context().map(|context| (context.trace, context.span)),
+        Some((0x2a, 3))
+    );
+    run.end(&Ran {
+        execution: Some("e1".to_owned()),
+        ..Ran::default()
+    });
+    send(&mut trace, 2);
+    trace.head(200, true);
+    trace.bytes(b"data: {\"id\":\"a2\"}\n\n");
+    trace.end(&EndKind::Answer, false);
+    trace.finish(&log(), false);
+    assert_eq!(
+        kept.told(),
+        [
+            "3 execute_tool run_code under 1 e1",
+            "2 chat m under 1 a1",
+            "4 chat m under 1 a2",
+            "1 POST /v1/chat/completions under 255",
+        ]
+    );
+    let spans = &kept.spans.lock().unwrap().1;
+    assert!(spans[3].parent_is_remote && !spans[1].parent_is_remote);
+    // The round ended when its last byte came, not when the run was over.
+    assert!(spans[1].ended <= spans[0].ended);
+    let text = format!("{spans:?}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_round_is_exported() {
+    type Story = fn(&mut RequestTrace);
+    let stories: [(Story, &[&str]); 7] = [
+        (
+            |trace| {
+                trace.head(429, false);
+                trace.bytes(b"{\"id\":\"not read\"}");
+                send(trace, 1);
+                trace.over(Some(Failure::Connect));
+                trace.end(&EndKind::Fault(String::new()), false);
+            },
+            &["2 chat m under 1 429", "3 chat m under 1 connect"],
+        ),
+        (
+            |trace| {
+                trace.head(200, true);
+                trace.over(Some(Failure::Broken));
+                trace.end(&EndKind::Fault(String::new()), false);
+            },
+            &["2 chat m under 1 broken"],
+        ),
+        (
+            |trace| {
+                trace.head(200, true);
+                trace.end(&EndKind::Fault(String::new()), true);
+            },
+            &["2 chat m under 1 timeout"],
+        ),
+        (
+            |trace| {
+                trace.head(200, true);
+                trace.end(&EndKind::Fault(String::new()), false);
+            },
+            &["2 chat m under 1 unreadable"],
+        ),
+        (
+            |trace| {
+                trace.head(200, true);
+                trace.bytes(b"data: {\"error\":{\"type\":\"overloaded\"}}\n\n");
+                trace.end(&EndKind::Upstream(200), false);
+            },
+            &["2 chat m under 1 overloaded"],
+        ),
+        (
+            |trace| {
+                trace.head(401, false);
+                trace.end(&EndKind::Upstream(401), false);
+            },
+            &["2 chat m under 1 401"],
+        ),
+        (|trace| trace.end(&EndKind::Passed, false), &["2 chat m under 1"]),
+    ];
+    for (story, expected) in stories {
+        let kept = Kept::new(true);
+        let mut trace = begin(Some(&kept), None);
+        send(&mut trace, 1);
+        story(&mut trace);
+        trace.finish(&log(), false);
+        let mut told = kept.told();
+        assert_eq!(told.pop().as_deref(), Some("1 POST /v1/chat/completions under 0"));
+        assert_eq!(told, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_what_is_open() {
+    let kept = Kept::new(true);
+    let mut trace = begin(Some(&kept), None);
+    send(&mut trace, 1);
+    drop(trace.call(&call()));
+    trace.finish(&log(), true);
+    trace.finish(&log(), true);
+    assert_eq!(
+        kept.told(),
+        [
+            "3 execute_tool run_code under 1 cancelled",
+            "2 chat m under 1 cancelled",
+            "1 POST /v1/chat/completions under 0 cancelled",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_trace_that_is_not_sampled_is_passed_on_and_not_exported() {
+    let kept = Kept::new(false);
+    let mut trace = begin(Some(&kept), Some(PARENT));
+    let headers = send(&mut trace, 1);
+    assert_eq!(
+        headers[TRACEPARENT],
+        "00-0000000000000000000000000000002a-0000000000000002-00"
+    );
+    trace.head(200, false);
+    trace.bytes(b"{}");
+    trace.call(&call()).end(&Ran::default());
+    trace.end(&EndKind::Answer, false);
+    trace.finish(&log(), false);
+    assert!(kept.told().is_empty());
+}
+
+#[tokio::test]
+async fn without_a_sink_headers_stay_as_they_came() {
+    let mut trace = begin(None, Some(PARENT));
+    let headers = send(&mut trace, 1);
+    assert_eq!(headers[TRACEPARENT], PARENT);
+    assert!(trace.call(&call()).context().is_none());
+    trace.finish(&log(), false);
+}

@@ -1,0 +1,27 @@
+//! Requests to the APIs of uploaded skills.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+
+use super::caller;
+use super::fault::{error_format, fault};
+use super::model::body_fault;
+use super::state::Gateway;
+use super::uploads::Uploads;
+
+/// Serves a request to one of these APIs.
+pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
+    let format = error_format(&request);
+    let (parts, body) = request.into_parts();
+    if !caller::has_credential(&parts.headers, &parts.uri) {
+        return uploads.answer(&parts, Bytes::new()).await.map(Body::from);
+    }
+    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
+    match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
+        // What it holds of the budget is held until the answer is there.
+        Ok(held) => uploads.answer(&parts, held.bytes.clone()).await.map(Body::from),
+        Err(error) => fault(&body_fault(error), format),
+    }
+}

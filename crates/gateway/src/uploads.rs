@@ -1,0 +1,23 @@
+//! Skills that callers upload: the APIs for them, and what each caller is served of them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::request::Parts;
+use http::{HeaderMap, Method, Uri};
+
+use crate::catalog::Snapshot;
+
+/// Skills that callers upload.
+pub trait Uploads: Debug + Send + Sync {
+    /// Whether a request is for these APIs. All others go to a provider.
+    fn takes(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool;
+
+    /// Answers a request that [`Uploads::takes`] took. Without a credential its body is empty.
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes) -> BoxFuture<'a, http::Response<Bytes>>;
+
+    /// What the sender of a request is served: `base`, and its own skills.
+    fn snapshot<'a>(&'a self, parts: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>>;
+}

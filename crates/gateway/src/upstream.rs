@@ -1,0 +1,418 @@
+//! The providers behind the gateway: the address of a request, and the parts of its head that are sent along.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use knack_wire::Fault;
+
+use super::operator_key::{self, KeyScope};
+use super::provider::Api;
+
+/// Time to connect. A provider that does not answer a SYN for this long is down.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections kept per provider: reconnecting costs a TLS handshake.
+const POOL_IDLE_PER_HOST: usize = 64;
+
+/// Addresses by API, and the one client they share.
+#[derive(Debug, Clone)]
+pub struct Upstreams {
+    client: reqwest::Client,
+    /// Replaced as a whole when the runtime names other addresses.
+    bases: Arc<ArcSwap<BTreeMap<Api, Base>>>,
+    /// APIs whose address was configured here: the runtime cannot change them.
+    fixed: Arc<BTreeSet<Api>>,
+    /// What callers may do with the operator's keys.
+    scope: KeyScope,
+}
+
+/// One provider's base address, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Scheme, host and port, and perhaps a path prefix; no trailing slash.
+    pub url: String,
+    /// A key of the operator's own, sent instead of the client's.
+    pub key: Option<HeaderValue>,
+}
+
+impl Base {
+    /// The public address of an API.
+    fn public(api: Api) -> Self {
+        Self {
+            url: api.default_url().to_owned(),
+            key: None,
+        }
+    }
+}
+
+/// Whether a text is a base URL. The error does not repeat it.
+pub fn check_url(url: &str) -> Result<(), &'static str> {
+    let parsed: http::Uri = url.parse().map_err(|_| "not a URL")?;
+    if matches!(parsed.scheme_str(), Some("http" | "https")) && parsed.host().is_some() {
+        Ok(())
+    } else {
+        Err("not an http or https URL")
+    }
+}
+
+impl Upstreams {
+    /// A client for these addresses; an API without an address gets its public one.
+    pub fn new(configured: &BTreeMap<Api, Base>) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            // No read timeout here: a model may think for minutes before its answer begins. Silence inside an answer is
+            // handled by the loop, which has the state for it.
+            .pool_max_idle_per_host(POOL_IDLE_PER_HOST)
+            .tcp_nodelay(true)
+            // A redirect would carry the client's key to an address that is not configured.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        let bases = Api::ALL
+            .into_iter()
+            .map(|api| (api, configured.get(&api).cloned().unwrap_or_else(|| Base::public(api))))
+            .collect();
+        Ok(Self {
+            client,
+            bases: Arc::new(ArcSwap::from_pointee(bases)),
+            fixed: Arc::new(configured.keys().copied().collect()),
+            scope: KeyScope::default(),
+        })
+    }
+
+    /// As it is, with another scope of the operator's keys.
+    #[must_use]
+    pub fn with_key_scope(self, scope: KeyScope) -> Self {
+        Self { scope, ..self }
+    }
+
+    /// Whether an API is called with the operator's key, of which callers may only use what its scope says.
+    fn is_restricted(&self, api: Api) -> bool {
+        self.scope == KeyScope::Models && self.bases.load()[&api].key.is_some()
+    }
+
+    /// Whether a request may go to this API. Errors (400, 403): the text names what is refused.
+    pub fn admit(&self, api: Api, method: &Method, path: &str) -> Result<(), Fault> {
+        let refused = |status, message| Fault {
+            retry: false,
+            ..Fault::new(status, message)
+        };
+        if operator_key::has_dot_segment(path) {
+            return Err(refused(
+                400,
+                format!("The path {path} has a dot segment; send the path as it is meant."),
+            ));
+        }
+        if self.is_restricted(api) && !operator_key::is_model_request(api, method, path) {
+            return Err(refused(
+                403,
+                format!(
+                    "{method} {path} is not allowed here: this gateway calls the provider with its operator's key, with which \
+                     callers may ask models, count tokens and list models."
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Uses the addresses that a runtime names, for APIs that have none configured. A key is never sent to such an
+    /// address: a user who may set it need not be allowed to read the key. Returns what is not used, and why.
+    pub fn follow(&self, named: &BTreeMap<String, String>) -> Vec<String> {
+        let mut refused = Vec::new();
+        let mut followed = BTreeMap::new();
+        for api in Api::ALL.into_iter().filter(|api| !self.fixed.contains(api)) {
+            let base = match named.get(api.as_str()) {
+                Some(url) => match check_url(url) {
+                    Ok(()) => Base {
+                        url: url.clone(),
+                        key: None,
+                    },
+                    Err(error) => {
+                        refused.push(format!("{}: {error}", api.as_str()));
+                        continue;
+                    }
+                },
+                None => Base::public(api),
+            };
+            followed.insert(api, base);
+        }
+        self.bases.rcu(|bases| {
+            let mut bases = (**bases).clone();
+            bases.extend(followed.clone());
+            bases
+        });
+        refused
+    }
+
+    /// Replaces changed keys of APIs that have one. An API without a key gets none: whether it may have one is decided
+    /// at start, together with who may reach this gateway. Returns the APIs whose key changed.
+    pub fn rekey(&self, keys: &BTreeMap<Api, HeaderValue>) -> Vec<Api> {
+        let changed: Vec<Api> = self
+            .bases
+            .load()
+            .iter()
+            .filter(|(api, base)| base.key.is_some() && keys.get(api).is_some_and(|key| base.key.as_ref() != Some(key)))
+            .map(|(api, _)| *api)
+            .collect();
+        if !changed.is_empty() {
+            self.bases.rcu(|bases| {
+                let mut bases = (**bases).clone();
+                for api in &changed {
+                    if let Some(base) = bases.get_mut(api) {
+                        base.key = keys.get(api).cloned();
+                    }
+                }
+                bases
+            });
+        }
+        changed
+    }
+
+    /// Host and port of an API's address, for telemetry.
+    pub fn server(&self, api: Api) -> Option<(String, u16)> {
+        let uri: http::Uri = self.bases.load().get(&api)?.url.parse().ok()?;
+        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        Some((uri.host()?.to_owned(), uri.port_u16().unwrap_or(default)))
+    }
+
+    /// Starts a request: the client's path and query below the configured base, with the headers given.
+    pub fn request(
+        &self,
+        api: Api,
+        method: Method,
+        path_and_query: &str,
+        mut headers: HeaderMap,
+    ) -> reqwest::RequestBuilder {
+        let restricted = self.is_restricted(api);
+        let bases = self.bases.load();
+        let base = &bases[&api];
+        if let Some(key) = &base.key {
+            replace_key(api, &mut headers, key);
+        }
+        let path = if restricted {
+            operator_key::strip(&mut headers);
+            join_path(&base.url, &operator_key::strip_query(path_and_query))
+        } else {
+            join_path(&base.url, path_and_query)
+        };
+        self.client.request(method, path).headers(headers)
+    }
+
+    /// A request with a JSON body, to be sent.
+    pub fn post(&self, api: Api, path_and_query: &str, headers: HeaderMap, body: Bytes) -> reqwest::RequestBuilder {
+        self.request(api, Method::POST, path_and_query, headers).body(body)
+    }
+}
+
+/// A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second one.
+fn join_path(base: &str, path_and_query: &str) -> String {
+    let base = base.trim_end_matches('/');
+    let path = if base.ends_with("/v1") {
+        path_and_query.strip_prefix("/v1").unwrap_or(path_and_query)
+    } else {
+        path_and_query
+    };
+    format!("{base}{path}")
+}
+
+fn replace_key(api: Api, headers: &mut HeaderMap, key: &HeaderValue) {
+    for name in CREDENTIAL_HEADERS {
+        headers.remove(name);
+    }
+    let name = match api {
+        Api::OpenAi => http::header::AUTHORIZATION,
+        Api::Anthropic => HeaderName::from_static("x-api-key"),
+        Api::Gemini => HeaderName::from_static("x-goog-api-key"),
+    };
+    let value = if api == Api::OpenAi {
+        HeaderValue::from_bytes(&[b"Bearer ", key.as_bytes()].concat()).unwrap_or_else(|_| key.clone())
+    } else {
+        key.clone()
+    };
+    headers.insert(name, value);
+}
+
+/// Headers that carry a credential: hashed for identity, never logged.
+pub const CREDENTIAL_HEADERS: [&str; 3] = ["authorization", "x-api-key", "x-goog-api-key"];
+
+/// Hop-by-hop headers (RFC 9110 section 7.6.1), and those that describe a body which the gateway may change.
+const NOT_FORWARDED: [&str; 12] = [
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "proxy-connection",
+    "host",
+    "content-length",
+    "accept-encoding",
+];
+
+/// The client's headers as they go upstream. Bodies are requested uncompressed: the gateway reads them.
+pub fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut out = HeaderMap::with_capacity(headers.len() + 1);
+    let listed = connection_options(headers);
+    for (name, value) in headers {
+        let dropped = NOT_FORWARDED.contains(&name.as_str())
+            || name.as_str().starts_with("x-knack")
+            || listed.iter().any(|option| option == name.as_str());
+        if !dropped {
+            out.append(name, value.clone());
+        }
+    }
+    out.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    out
+}
+
+/// The provider's headers as they go to the client.
+pub fn forward_response_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut out = HeaderMap::with_capacity(headers.len() + 2);
+    let listed = connection_options(headers);
+    for (name, value) in headers {
+        if !NOT_FORWARDED.contains(&name.as_str()) && !listed.iter().any(|option| option == name.as_str()) {
+            out.append(name, value.clone());
+        }
+    }
+    out
+}
+
+/// Names that `Connection` lists are hop-by-hop too.
+fn connection_options(headers: &HeaderMap) -> Vec<String> {
+    headers
+        .get_all(http::header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|option| option.trim().to_ascii_lowercase())
+        .filter(|option| !option.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_replaced_where_there_is_one_and_only_there() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let base = |key: Option<&'static str>| Base {
+            url: "http://a".to_owned(),
+            key: key.map(HeaderValue::from_static),
+        };
+        let upstreams = Upstreams::new(&[(Api::OpenAi, base(Some("old"))), (Api::Gemini, base(None))].into()).unwrap();
+        let keys = |key: &'static str| -> BTreeMap<Api, HeaderValue> {
+            Api::ALL.map(|api| (api, HeaderValue::from_static(key))).into()
+        };
+        assert_eq!(upstreams.rekey(&keys("new")), [Api::OpenAi]);
+        assert_eq!(upstreams.rekey(&keys("new")), []);
+        assert_eq!(
+            upstreams.rekey(&BTreeMap::new()),
+            [],
+            "a file that is gone leaves the last key"
+        );
+        let bases = upstreams.bases.load();
+        let found: Vec<_> = bases.values().map(|base| base.key.clone()).collect();
+        assert_eq!(found, [Some(HeaderValue::from_static("new")), None, None]);
+    }
+
+    #[test]
+    fn bases_with_and_without_v1_give_one_path() {
+        for (base, path, expected) in [
+            ("http://a", "/v1/messages", "http://a/v1/messages"),
+            (
+                "http://a/v1",
+                "/v1/chat/completions?x=1",
+                "http://a/v1/chat/completions?x=1",
+            ),
+            ("http://a/v1/", "/chat/completions", "http://a/v1/chat/completions"),
+            ("http://a/gw", "/v1/messages", "http://a/gw/v1/messages"),
+        ] {
+            assert_eq!(join_path(base, path), expected);
+        }
+    }
+
+    #[test]
+    fn hop_by_hop_and_knack_headers_stay_behind() {
+        let headers: HeaderMap = [
+            ("host", "x"),
+            ("connection", "close, x-private"),
+            ("x-private", "1"),
+            ("content-length", "3"),
+            ("x-knack-skills", "a"),
+            ("anthropic-version", "2023-06-01"),
+            ("authorization", "Bearer k"),
+            ("accept-encoding", "gzip"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
+        let out = forward_request_headers(&headers);
+        let mut names: Vec<_> = out.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept-encoding", "anthropic-version", "authorization"]);
+        assert_eq!(out["accept-encoding"], "identity");
+    }
+
+    #[test]
+    fn a_runtime_names_addresses_only_where_none_is_configured_and_never_gets_a_key() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let own = Base {
+            url: "http://own".to_owned(),
+            key: Some(HeaderValue::from_static("key")),
+        };
+        let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, own.clone())])).unwrap();
+        let named = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(api, url)| ((*api).to_owned(), (*url).to_owned()))
+                .collect()
+        };
+        let refused = upstreams.follow(&named(&[
+            ("openai", "http://evil"),
+            ("anthropic", "http://mine/x"),
+            ("gemini", "file:///etc"),
+        ]));
+        assert_eq!(refused.len(), 1);
+        let bases = upstreams.bases.load_full();
+        assert_eq!(bases[&Api::OpenAi], own);
+        assert_eq!(bases[&Api::Anthropic].url, "http://mine/x");
+        assert_eq!(bases[&Api::Anthropic].key, None);
+        assert_eq!(bases[&Api::Gemini], Base::public(Api::Gemini));
+        upstreams.follow(&named(&[]));
+        assert_eq!(upstreams.bases.load()[&Api::Anthropic], Base::public(Api::Anthropic));
+    }
+
+    #[test]
+    fn telemetry_gets_host_and_port_and_no_more() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for (url, expected) in [
+            ("http://127.0.0.1:4000/v1", Some(("127.0.0.1", 4000))),
+            ("https://name:secret@gw.example/x", Some(("gw.example", 443))),
+            ("http://[::1]", Some(("[::1]", 80))),
+        ] {
+            let base = Base {
+                url: url.to_owned(),
+                key: None,
+            };
+            let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, base)])).unwrap();
+            let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
+            assert_eq!(upstreams.server(Api::OpenAi), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_operators_key_replaces_the_clients() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static("Bearer client"));
+        replace_key(Api::OpenAi, &mut headers, &HeaderValue::from_static("own"));
+        assert_eq!(headers["authorization"], "Bearer own");
+        replace_key(Api::Anthropic, &mut headers, &HeaderValue::from_static("own"));
+        assert!(!headers.contains_key("authorization"));
+        assert_eq!(headers["x-api-key"], "own");
+    }
+}

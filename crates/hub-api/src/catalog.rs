@@ -1,0 +1,294 @@
+//! The catalog stream: an index, then changes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One line of `GET /v1/catalog`.
+///
+/// Order: `hello`, `runtime`, one `skill` for each skill served, `synced`; with `watch=true` then, without end, changes
+/// (`runtime`, `skill`, `removed`) each batch of which ends with `synced`, and `ping` when nothing happens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum CatalogLine {
+    /// Opens the stream.
+    Hello(Hello),
+    /// Settings of the runtime; a later one replaces an earlier one.
+    Runtime(Box<RuntimeLine>),
+    /// A skill that is served, as it is now.
+    Skill(Box<SkillLine>),
+    /// A skill that is no longer served.
+    Removed(Removed),
+    /// Everything up to here belongs together: now is the time to make a snapshot.
+    Synced(Synced),
+    /// The stream lives.
+    Ping,
+    /// A line of a newer hub.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`super::PROTOCOL`]: the newest that the hub speaks.
+    pub protocol: u32,
+    /// The oldest that it speaks; absent: only that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_min: Option<u32>,
+    /// Version of the hub's program.
+    pub version: String,
+    /// Highest resourceVersion of any Skill that this replica has seen: absence from the index proves a deletion only
+    /// of what is not newer than this.
+    pub resource_version: String,
+    /// The namespace of the client that the catalog is for, as requested by [`knack_vocabulary::HEADER_FOR`]. A hub
+    /// that does not support the header leaves this out; its catalog is not restricted to the namespace.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub client_namespace: Option<String>,
+    /// The namespaces whose Skills this replica reads; absent: all. A Skill elsewhere is not served, however new it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched_namespaces: Option<Vec<String>>,
+}
+
+/// A complete state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Synced {
+    /// As in [`Hello`], now.
+    pub resource_version: String,
+}
+
+/// A skill that is no longer served here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removed {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid of the object.
+    pub uid: String,
+    /// resourceVersion at which the replica knew it to be gone from this view.
+    pub resource_version: String,
+}
+
+/// A skill: identity, content by digest, and what its spec sets over the frontmatter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SkillLine {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid of the object.
+    pub uid: String,
+    /// resourceVersion of the object.
+    pub resource_version: String,
+    /// Digest of the tree that is served.
+    pub digest: String,
+    /// When the object was made, seconds since the Unix epoch; 0 if the hub does not say.
+    #[serde(default)]
+    pub created: i64,
+    /// What the spec sets.
+    #[serde(default)]
+    pub overrides: Overrides,
+}
+
+/// What a Skill's spec sets; absent members are left to the frontmatter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Overrides {
+    /// Semantic version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Activation mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<ActivationName>,
+    /// Tags of AUTO scoring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Declared tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<ToolLine>>,
+    /// Template inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Vec<InputLine>>,
+    /// Ids of other systems.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    /// Sandbox requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxLine>,
+}
+
+/// Activation words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ActivationName {
+    /// Only when named.
+    OnRequest,
+    /// One line.
+    Listed,
+    /// Scored.
+    Auto,
+    /// In every request.
+    Always,
+    /// Never injected, never executed. Also how a reader decodes a value of a newer hub: a mode that it does not
+    /// support is left out.
+    #[serde(other)]
+    Never,
+}
+
+/// A declared tool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolLine {
+    /// Name.
+    pub name: String,
+    /// For the model.
+    pub description: String,
+    /// Argv.
+    pub command: Vec<String>,
+    /// JSON Schema of the arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Value>,
+    /// Arguments in declared order.
+    pub parameters: Vec<ParameterLine>,
+    /// Environment names asked for.
+    pub env: Vec<String>,
+    /// Callable through `run_skill_tool` only.
+    pub hidden: bool,
+}
+
+/// A parameter of a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ParameterLine {
+    /// Name.
+    pub name: String,
+    /// For the model.
+    pub description: String,
+    /// Whether it must be given.
+    pub required: bool,
+}
+
+/// A template input.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InputLine {
+    /// Name.
+    pub name: String,
+    /// Shown name.
+    pub label: String,
+    /// Several lines; else one.
+    pub textarea: bool,
+    /// Whether a value must be given.
+    pub required: bool,
+    /// Default value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Help text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// What a skill asks of its sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxLine {
+    /// Container image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Bytes of stdout and stderr each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+/// The settings of a runtime that a gateway acts on. Keys, environment values and upstream credentials never are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuntimeLine {
+    /// uid of the object.
+    pub uid: String,
+    /// resourceVersion of the object: an older one of the same uid is ignored.
+    pub resource_version: String,
+    /// The master switch.
+    #[serde(default)]
+    pub suspend: bool,
+    /// Cap of activation.
+    pub max_activation: ActivationName,
+    /// Whether the model may run code of its own.
+    pub model_code: bool,
+    /// Whether the sandbox image has node.
+    #[serde(default)]
+    pub node: bool,
+    /// Default limit of a run, seconds.
+    pub timeout_seconds: u64,
+    /// Highest limit of a run, seconds.
+    pub max_timeout_seconds: u64,
+    /// Memory limit of a run, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Rounds of skill execution in one request.
+    pub max_tool_rounds: u32,
+    /// Deadline of a whole loop, seconds.
+    pub deadline_seconds: u64,
+    /// Budget of the listing, tokens.
+    pub max_listing_tokens: u64,
+    /// Models that get skills; empty: all.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Requests with fewer output tokens get none.
+    pub min_max_tokens: u64,
+    /// A gateway that receives nothing from any hub for longer than this drops its snapshot.
+    pub max_snapshot_age_seconds: u64,
+    /// Pinned skills.
+    #[serde(default)]
+    pub pins: Vec<PinLine>,
+    /// Provider addresses by API word, for gateways that were given none.
+    #[serde(default)]
+    pub upstreams: BTreeMap<String, String>,
+}
+
+/// One pinned skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinLine {
+    /// Namespace of the skill.
+    pub namespace: String,
+    /// Name of the skill.
+    pub name: String,
+    /// Mode, which may be above the cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ActivationName>,
+    /// Values of template inputs.
+    #[serde(default)]
+    pub inputs: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_members_of_a_newer_hub_are_ignored() {
+        let line: CatalogLine = serde_json::from_str(r#"{"type":"weather","sun":true}"#).unwrap();
+        assert_eq!(line, CatalogLine::Unknown);
+        let line: CatalogLine = serde_json::from_str(
+            r#"{"type":"skill","namespace":"a","name":"b","uid":"u","resource_version":"7","digest":"d","shine":1,
+                "overrides":{"activation":"Telepathic","tools":[{"name":"t","command":["x"],"colour":"red"}]}}"#,
+        )
+        .unwrap();
+        let CatalogLine::Skill(skill) = line else {
+            panic!("{line:?}")
+        };
+        assert_eq!(skill.overrides.activation, Some(ActivationName::Never));
+        assert_eq!(skill.overrides.tools.unwrap()[0].command, ["x"]);
+    }
+
+    #[test]
+    fn a_ping_is_one_short_line() {
+        assert_eq!(serde_json::to_string(&CatalogLine::Ping).unwrap(), r#"{"type":"ping"}"#);
+    }
+}

@@ -1,0 +1,389 @@
+//! The client itself.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use knack_telemetry::{TRACEPARENT, TraceContext};
+use knack_vocabulary::HEADER_FOR;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::{HubError, cause};
+use super::lines::Lines;
+use super::resolver::HubResolver;
+use super::route::Route;
+use super::sources::{Authorities, CachedFile, Token};
+use crate::{HEADER_PROTOCOL, PROTOCOL, Problem, ProblemCode};
+
+/// Time to connect, TLS included: the hub is in the same cluster.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a whole answer that is not a stream: a file of at most 8 MiB.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time until the head of a stream: the hub answers at once or within its own short wait.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest body of a refusal.
+const PROBLEM_MAX_BYTES: usize = 64 << 10;
+
+/// What a client is made from.
+#[derive(Debug, Clone)]
+pub struct HubClientSettings {
+    /// `https://host:port`, nothing behind it.
+    pub url: String,
+    /// Whom to trust.
+    pub authorities: Authorities,
+    /// The caller.
+    pub token: Token,
+    /// Resolve every name to this address: a forwarded port.
+    pub address: Option<IpAddr>,
+}
+
+/// A client of one hub. Clones share connections.
+#[derive(Debug, Clone)]
+pub struct HubClient {
+    inner: Arc<Inner>,
+    /// The namespace that its requests are for; absent: the caller's own.
+    client_namespace: Option<Arc<str>>,
+    /// Leads to the replicas; absent: their own addresses are reached.
+    route: Option<Arc<dyn Route>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    url: String,
+    authorities: Source,
+    token: Source,
+    address: Option<IpAddr>,
+    /// The client for the authorities that it was made with.
+    current: ArcSwapOption<(String, reqwest::Client)>,
+}
+
+enum Source {
+    File(CachedFile),
+    Fixed(String),
+}
+
+impl std::fmt::Debug for Source {
+    /// The text may be a token.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(file) => write!(formatter, "{:?}", std::ptr::from_ref(file)),
+            Self::Fixed(_) => formatter.write_str("Fixed"),
+        }
+    }
+}
+
+impl Source {
+    async fn text(&self) -> Result<String, HubError> {
+        match self {
+            Self::File(file) => file.text().await.map_err(HubError::Configuration),
+            Self::Fixed(text) => Ok(text.clone()),
+        }
+    }
+}
+
+impl HubClient {
+    /// Makes a client; nothing is read or connected yet.
+    ///
+    /// Errors: [`HubError::Configuration`] for a URL that is not `https://host[:port]`.
+    pub fn new(settings: HubClientSettings) -> Result<Self, HubError> {
+        let url = settings.url.trim_end_matches('/').to_owned();
+        let parsed: http::Uri = url
+            .parse()
+            .map_err(|_| HubError::Configuration(format!("{url:?} is not a URL")))?;
+        if parsed.scheme_str() != Some("https") || parsed.host().is_none() || parsed.path() != "/" {
+            return Err(HubError::Configuration(format!(
+                "{url:?} is not the address of a hub; write https://host:port"
+            )));
+        }
+        let authorities = match settings.authorities {
+            Authorities::File(path) => Source::File(CachedFile::new(path)),
+            Authorities::Pem(text) => Source::Fixed(text),
+        };
+        let token = match settings.token {
+            Token::File(path) => Source::File(CachedFile::new(path)),
+            Token::Fixed(text) => Source::Fixed(text),
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                url,
+                authorities,
+                token,
+                address: settings.address,
+                current: ArcSwapOption::empty(),
+            }),
+            client_namespace: None,
+            route: None,
+        })
+    }
+
+    /// The same, led to the replicas by `route`.
+    #[must_use]
+    pub fn routed(self, route: Arc<dyn Route>) -> Self {
+        Self {
+            route: Some(route),
+            ..self
+        }
+    }
+
+    /// The same, asking for a client of another namespace: it is shown, and may run, what that namespace sees.
+    #[must_use]
+    pub fn for_namespace(&self, namespace: &str) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            client_namespace: Some(Arc::from(namespace)),
+            route: self.route.clone(),
+        }
+    }
+
+    /// The namespace that its requests are for, if not the caller's own.
+    pub fn client_namespace(&self) -> Option<&str> {
+        self.client_namespace.as_deref()
+    }
+
+    /// The address that it was made with.
+    pub fn url(&self) -> &str {
+        &self.inner.url
+    }
+
+    /// `GET` of a JSON value.
+    pub async fn get<T: DeserializeOwned>(&self, path_and_query: &str) -> Result<T, HubError> {
+        let request = self.request(Method::GET, None, path_and_query).await?;
+        read_value(request).await
+    }
+
+    /// `GET` of bytes, at most `max_bytes` of them.
+    pub async fn get_bytes(&self, path_and_query: &str, max_bytes: usize) -> Result<Bytes, HubError> {
+        self.get_bytes_at(None, path_and_query, max_bytes).await
+    }
+
+    /// [`HubClient::get_bytes`], at `at` or at this hub.
+    pub async fn get_bytes_at(
+        &self,
+        at: Option<&str>,
+        path_and_query: &str,
+        max_bytes: usize,
+    ) -> Result<Bytes, HubError> {
+        let request = self.request(Method::GET, at, path_and_query).await?;
+        let answer = async {
+            let response = check(send(request).await?).await?;
+            read_bounded(response, max_bytes).await
+        };
+        timed(answer).await
+    }
+
+    /// `GET` of a stream.
+    pub async fn watch(&self, path_and_query: &str) -> Result<Lines, HubError> {
+        self.watch_at(None, path_and_query).await
+    }
+
+    /// [`HubClient::watch`], at `at` or at this hub.
+    pub async fn watch_at(&self, at: Option<&str>, path_and_query: &str) -> Result<Lines, HubError> {
+        let request = self.request(Method::GET, at, path_and_query).await?;
+        open_stream(request).await
+    }
+
+    /// `POST` of a JSON value for a JSON value.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, HubError> {
+        let request = self.request(Method::POST, None, path).await?.body(to_json(body)?);
+        read_value(request).await
+    }
+
+    /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
+    pub async fn post_stream(&self, at: Option<&str>, path: &str, body: Bytes) -> Result<Lines, HubError> {
+        self.post_traced(at, path, body, None).await
+    }
+
+    /// [`HubClient::post_stream`] as part of a trace.
+    pub async fn post_traced(
+        &self,
+        at: Option<&str>,
+        path: &str,
+        body: Bytes,
+        trace: Option<TraceContext>,
+    ) -> Result<Lines, HubError> {
+        let mut request = self.request(Method::POST, at, path).await?.body(body);
+        if let Some(trace) = trace {
+            request = request.header(TRACEPARENT, trace.text());
+        }
+        open_stream(request).await
+    }
+
+    /// `PUT` of bytes, at `at` or at this hub.
+    pub async fn put_bytes_at(&self, at: Option<&str>, path_and_query: &str, body: Bytes) -> Result<(), HubError> {
+        let request = self.request(Method::PUT, at, path_and_query).await?;
+        let octets = HeaderValue::from_static("application/octet-stream");
+        let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
+        timed(async { check(send(request.body(body)).await?).await.map(drop) }).await
+    }
+
+    /// `DELETE`, at `at` or at this hub.
+    pub async fn delete(&self, at: Option<&str>, path_and_query: &str) -> Result<(), HubError> {
+        let request = self.request(Method::DELETE, at, path_and_query).await?;
+        timed(async { check(send(request).await?).await.map(drop) }).await
+    }
+
+    /// `GET` of a JSON value at `at` or at this hub.
+    pub async fn get_at<T: DeserializeOwned>(&self, at: Option<&str>, path_and_query: &str) -> Result<T, HubError> {
+        let request = self.request(Method::GET, at, path_and_query).await?;
+        read_value(request).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        at: Option<&str>,
+        path_and_query: &str,
+    ) -> Result<reqwest::RequestBuilder, HubError> {
+        let client = self.client().await?;
+        let token = self.inner.token.text().await?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+            .map_err(|_| HubError::Configuration("the token for the hub is not a token".to_owned()))?;
+        bearer.set_sensitive(true);
+        let base = match at {
+            // TLS authenticates the server; a plain address would not.
+            Some(at) if !at.starts_with("https://") => {
+                return Err(HubError::Protocol("an owner's address that is not https".to_owned()));
+            }
+            at => match &self.route {
+                Some(route) => route.base(at).await?,
+                None => at.unwrap_or(&self.inner.url).trim_end_matches('/').to_owned(),
+            },
+        };
+        let request = client
+            .request(method, format!("{base}{path_and_query}"))
+            .header(header::AUTHORIZATION, bearer)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(HEADER_PROTOCOL, PROTOCOL);
+        Ok(match &self.client_namespace {
+            Some(namespace) => request.header(HEADER_FOR, &**namespace),
+            None => request,
+        })
+    }
+
+    async fn client(&self) -> Result<reqwest::Client, HubError> {
+        let pem = self.inner.authorities.text().await?;
+        if let Some(current) = &*self.inner.current.load()
+            && current.0 == pem
+        {
+            return Ok(current.1.clone());
+        }
+        let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+            .map_err(|error| HubError::Configuration(format!("the hub's authorities: {error}")))?;
+        if roots.is_empty() {
+            return Err(HubError::Configuration(
+                "the hub's authorities: no certificate in them".to_owned(),
+            ));
+        }
+        let client = reqwest::Client::builder()
+            // Exactly these: a public authority has no say about a name inside a cluster.
+            .tls_certs_only(roots)
+            // One connection for each stream, so that a slow reader delays no other.
+            .http1_only()
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(HubResolver {
+                fixed: self.inner.address,
+            })
+            .build()
+            .map_err(|error| HubError::Configuration(cause(error)))?;
+        self.inner.current.store(Some(Arc::new((pem, client.clone()))));
+        Ok(client)
+    }
+}
+
+fn to_json(body: &impl Serialize) -> Result<Vec<u8>, HubError> {
+    serde_json::to_vec(body).map_err(|error| HubError::Configuration(format!("the request cannot be written: {error}")))
+}
+
+async fn send(request: reqwest::RequestBuilder) -> Result<reqwest::Response, HubError> {
+    request.send().await.map_err(|error| {
+        if error.is_connect() {
+            HubError::Unreachable(cause(error))
+        } else {
+            HubError::broken(error)
+        }
+    })
+}
+
+async fn open_stream(request: reqwest::RequestBuilder) -> Result<Lines, HubError> {
+    let head = async { check(send(request).await?).await };
+    match tokio::time::timeout(HEAD_TIMEOUT, head).await {
+        Ok(response) => Ok(Lines::new(response?)),
+        Err(_) => Err(no_answer(HEAD_TIMEOUT)),
+    }
+}
+
+async fn read_value<T: DeserializeOwned>(request: reqwest::RequestBuilder) -> Result<T, HubError> {
+    let answer = async {
+        let response = check(send(request).await?).await?;
+        let bytes = response.bytes().await.map_err(HubError::broken)?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| HubError::Protocol(format!("a body that cannot be read: {error}")))
+    };
+    timed(answer).await
+}
+
+async fn timed<T>(answer: impl Future<Output = Result<T, HubError>>) -> Result<T, HubError> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(result) => result,
+        Err(_) => Err(no_answer(ANSWER_TIMEOUT)),
+    }
+}
+
+fn no_answer(after: Duration) -> HubError {
+    HubError::Broken(format!("no answer within {} s", after.as_secs()))
+}
+
+/// A success unchanged; a refusal as the problem in its body.
+async fn check(response: reqwest::Response) -> Result<reqwest::Response, HubError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let retry_after = response
+        .headers()
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse().ok());
+    let protocol = response
+        .headers()
+        .get(HEADER_PROTOCOL)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse().ok());
+    let bytes = read_bounded(response, PROBLEM_MAX_BYTES).await.unwrap_or_default();
+    let mut problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| by_status(status));
+    problem.retry_after_seconds = problem.retry_after_seconds.or(retry_after);
+    problem.protocol = protocol;
+    Err(HubError::Refused(problem))
+}
+
+/// A refusal by something that is not a hub (a proxy, a mesh).
+fn by_status(status: StatusCode) -> Problem {
+    let code = match status.as_u16() {
+        401 => ProblemCode::Unauthenticated,
+        403 => ProblemCode::Forbidden,
+        404 => ProblemCode::NotFound,
+        413 => ProblemCode::TooLarge,
+        429 => ProblemCode::TooManyRequests,
+        502..=504 => ProblemCode::Unavailable,
+        _ => ProblemCode::Unknown,
+    };
+    Problem::new(code, format!("the hub answered {status}"))
+}
+
+async fn read_bounded(mut response: reqwest::Response, max_bytes: usize) -> Result<Bytes, HubError> {
+    let mut bytes = bytes::BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(HubError::broken)? {
+        if bytes.len() + chunk.len() > max_bytes {
+            return Err(HubError::Protocol(format!("a body of more than {max_bytes} bytes")));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}

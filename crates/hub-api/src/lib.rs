@@ -1,0 +1,68 @@
+//! What a hub and its clients say to each other: values only, versioned, read leniently.
+//!
+//! ```text
+//! GET    /v1/version                             Version
+//! GET    /v1/catalog?runtime=ns/name&watch=true  NDJSON of CatalogLine: hello, runtime, skills, synced, then changes
+//! GET    /v1/content/{digest}?runtime=ns/name    ContentIndex
+//! GET    /v1/content/{digest}/{path}?runtime=..  the file's bytes
+//! POST   /v1/executions                          ExecutionPost in, NDJSON of ExecutionFrame out
+//! GET    /v1/executions/{id}?runtime=ns/name     ExecutionView
+//! DELETE /v1/executions/{id}?runtime=ns/name     204
+//! POST   /v1/clients                             ClientCheck in, ClientVerdict out
+//! GET    /v1/kept?runtime=ns/name                NDJSON of KeptLine, for ever
+//! PUT    /v1/kept/{client}/{key},..?runtime=..   bytes in, 204
+//! GET    /v1/kept/{client}/{key}?runtime=..      the bytes
+//! ```
+//!
+//! Every request carries `Authorization: Bearer <token>` with the audience [`knack_vocabulary::TOKEN_AUDIENCE`].
+//! Refusals are [`Problem`] bodies. Rules of evolution: unknown members and unknown `type` words are ignored, members
+//! are only ever added, and [`PROTOCOL`] changes when a reader of the last two minor versions could misunderstand.
+//!
+//! Nothing here depends on Kubernetes, HTTP or the executor.
+
+mod catalog;
+#[cfg(feature = "client")]
+pub mod client;
+mod content;
+pub mod convert;
+mod data;
+mod execution;
+mod identity;
+mod kept;
+mod names;
+mod problem;
+mod protocol;
+
+pub use catalog::{
+    ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RuntimeLine,
+    SandboxLine, SkillLine, Synced, ToolLine,
+};
+pub use content::{ContentFile, ContentIndex};
+pub use data::Data;
+pub use execution::{
+    AcceptedFrame, EndWord, ExecutionFrame, ExecutionPost, ExecutionView, FileErrorLine, FileFrame, InputLineFile,
+    LimitsLine, LocksLine, MountLine, OutputFrame, ProgramLine, ResultFrame, StreamName, TimingsLine,
+    WorkingDirectoryLine,
+};
+pub use identity::{ClientCheck, ClientVerdict, ReadRuntimeNameError, RuntimeName, Version, is_label};
+pub use kept::{
+    KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
+};
+pub use names::name_owner;
+pub use problem::{FailureLine, Problem, ProblemCode};
+pub use protocol::ProtocolRange;
+
+/// Version of this protocol: the first line of every stream and `GET /v1/version` carry it.
+///
+/// 2: `POST /v1/executions` names a declared tool and its arguments; a command line never gets environment grants.
+pub const PROTOCOL: u32 = 2;
+/// Oldest version that is still understood: that of the last two minor releases.
+pub const PROTOCOL_MIN: u32 = 1;
+/// What this build understands of its peers, whether they are older or newer.
+pub const PROTOCOLS: ProtocolRange = ProtocolRange::new(PROTOCOL_MIN, PROTOCOL);
+/// Header of a response or request that says which [`PROTOCOL`] its sender speaks.
+pub const HEADER_PROTOCOL: &str = "x-knack-protocol";
+/// Port of the hub's TLS listener.
+pub const DEFAULT_PORT: u16 = 8443;
+/// Media type of the streams.
+pub const NDJSON: &str = "application/x-ndjson";

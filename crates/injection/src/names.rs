@@ -1,0 +1,32 @@
+//! Names that the pod of an application, the policy and the webhook share.
+
+pub use knack_vocabulary::{ANNOTATION_INJECTION, ANNOTATION_RUNTIME, LABEL_INJECT};
+
+/// Value of [`LABEL_INJECT`] on a pod that goes without, whatever its namespace says.
+pub const DISABLED: &str = "disabled";
+/// Kubernetes' mark of a mirror pod, which represents a static pod of a kubelet. Such a pod must not be changed.
+pub const ANNOTATION_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Variable of the gateway that [`ANNOTATION_RUNTIME`] sets.
+pub const VARIABLE_RUNTIME: &str = "KNACK_RUNTIME";
+
+/// Variables by which programs find their proxies.
+pub const PROXIES: [&str; 8] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+];
+/// Those of [`PROXIES`] that list what is reached without a proxy.
+pub const NO_PROXIES: [&str; 2] = ["NO_PROXY", "no_proxy"];
+/// What is added to them: where the sidecar listens.
+pub const LOOPBACK: &str = "127.0.0.1,localhost";
+
+/// A base URL that the gateway takes as an upstream: scheme, host, port, path, and nothing else. A value with credentials, a
+/// query or `$(VAR)` does not match. In the form that RE2 reads too, since the policy uses the same.
+pub const BASE_URL: &str = r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[A-Za-z0-9._~/-]*)?$";
+/// `namespace/name` of a SkillRuntime: two DNS labels.
+pub const RUNTIME: &str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";

@@ -1,0 +1,134 @@
+//! Which APIs are redirected to the sidecar, and the original addresses that it gets.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::env::{self, entry, is_referred, name, value};
+use super::names::{BASE_URL, LOOPBACK, NO_PROXIES, PROXIES};
+use super::parameters::{Api, Parameters};
+
+#[expect(clippy::unwrap_used, reason = "a constant, which every test compiles")]
+static PLAIN_URL: LazyLock<Regex> = LazyLock::new(|| Regex::new(BASE_URL).unwrap());
+
+/// What becomes of each API, and what the sidecar gets.
+#[derive(Debug)]
+pub(crate) struct Redirect<'a> {
+    /// APIs whose calls go through the sidecar.
+    apis: Vec<&'a Api>,
+    /// APIs that stay as they are, and why.
+    pub(crate) kept: Vec<(&'a str, &'static str)>,
+    /// Variables for the sidecar: upstreams, then proxies.
+    pub(crate) variables: Vec<Value>,
+}
+
+impl<'a> Redirect<'a> {
+    /// Decides for a pod.
+    pub(crate) fn of(spec: &Value, parameters: &'a Parameters) -> Self {
+        let set: Vec<&Value> = env::containers(spec)
+            .flat_map(|container| env::items(container, "env"))
+            .filter(|entry| is_referred(entry) || !value(entry).is_empty())
+            .collect();
+        let proxies_move = proxies_move(&set);
+        let mut redirect = Self {
+            apis: Vec::new(),
+            kept: Vec::new(),
+            variables: Vec::new(),
+        };
+        for api in &parameters.apis {
+            let had: Vec<&Value> = set
+                .iter()
+                .copied()
+                .filter(|entry| api.variables.iter().any(|one| one == name(entry)))
+                .filter(|entry| is_referred(entry) || value(entry) != api.url)
+                .collect();
+            if let Some(why) = why_kept(&had, proxies_move) {
+                redirect.kept.push((&api.name, why));
+                continue;
+            }
+            redirect.apis.push(api);
+            let had = had.first().map(|had| entry(&api.upstream, value(had)));
+            redirect.variables.extend(had);
+        }
+        if proxies_move {
+            let first = |proxy: &&str| set.iter().find(|entry| name(entry) == *proxy);
+            let proxies = PROXIES.iter().filter_map(first);
+            redirect
+                .variables
+                .extend(proxies.map(|proxy| entry(name(proxy), value(proxy))));
+        }
+        redirect
+    }
+
+    /// The variables of a container of the application.
+    pub(crate) fn env_of(&self, container: &Value) -> Vec<Value> {
+        if self.apis.is_empty() {
+            return env::items(container, "env").to_vec();
+        }
+        let ours = || {
+            self.apis.iter().flat_map(|api| {
+                api.variables
+                    .iter()
+                    .map(|variable| (variable.as_str(), api.url.as_str()))
+            })
+        };
+        let set = env::items(container, "env");
+        let has = |wanted: &str| set.iter().any(|entry| name(entry) == wanted);
+        let changed = set.iter().map(|variable| {
+            let own = name(variable);
+            match ours().find(|(ours, _)| *ours == own) {
+                Some((_, url)) => entry(own, url),
+                None if NO_PROXIES.contains(&own) && !value(variable).is_empty() => with_loopback(variable),
+                None => variable.clone(),
+            }
+        });
+        let mut env: Vec<Value> = changed.collect();
+        env.extend(
+            ours()
+                .filter(|(ours, _)| !has(ours))
+                .map(|(ours, url)| entry(ours, url)),
+        );
+        if PROXIES.iter().any(|proxy| has(proxy)) && !NO_PROXIES.iter().any(|proxy| has(proxy)) {
+            env.extend(NO_PROXIES.iter().map(|proxy| entry(proxy, LOOPBACK)));
+        }
+        env
+    }
+}
+
+/// Why an API is not led to the sidecar, by what containers had set for it.
+fn why_kept(had: &[&Value], proxies_move: bool) -> Option<&'static str> {
+    if !proxies_move {
+        Some("proxy variables differ or are not plain values")
+    } else if had.iter().any(|entry| is_referred(entry)) {
+        Some("base URL from valueFrom")
+    } else if had.iter().any(|entry| !PLAIN_URL.is_match(value(entry))) {
+        Some("base URL is not a plain http or https URL")
+    } else if had.iter().any(|entry| value(entry) != value(had[0])) {
+        Some("base URLs differ")
+    } else {
+        None
+    }
+}
+
+/// Whether the sidecar can have the application's proxies: plain values, the same in every container that has them.
+fn proxies_move(set: &[&Value]) -> bool {
+    PROXIES.iter().all(|proxy| {
+        let mut found = set.iter().filter(|entry| name(entry) == *proxy);
+        let first = found.clone().next();
+        found.all(|entry| {
+            !is_referred(entry)
+                && !value(entry).contains("$(")
+                && first.is_some_and(|first| value(first) == value(entry))
+        })
+    })
+}
+
+fn with_loopback(variable: &Value) -> Value {
+    let text = value(variable);
+    if text.contains("127.0.0.1") || text == "*" {
+        variable.clone()
+    } else {
+        entry(name(variable), &format!("{text},{LOOPBACK}"))
+    }
+}

@@ -1,0 +1,156 @@
+//! The sidecar's resources in a pod, which keeps its class of quality of service.
+
+use serde_json::{Map, Value, json};
+
+use super::env;
+use super::parameters::Resources;
+
+/// What a class of quality of service is made from.
+const COUNTED: [&str; 2] = ["cpu", "memory"];
+
+/// Resources of the sidecar in a pod of these containers:
+/// - the pod has resources of its own: none, since they bound all containers together;
+/// - every container is guaranteed what it may take: requests equal to limits;
+/// - every container has limits of CPU and memory (a quota may ask for that): both limits;
+/// - else no limit of CPU.
+pub(crate) fn of_sidecar(spec: &Value, resources: &Resources) -> Option<Value> {
+    if spec.get("resources").is_some_and(|own| !own.is_null()) {
+        return None;
+    }
+    let limited = env::containers(spec).all(is_limited);
+    Some(if limited && env::containers(spec).all(is_guaranteed) {
+        json!({"requests": resources.limits, "limits": resources.limits})
+    } else if limited {
+        json!({"requests": resources.requests, "limits": resources.limits})
+    } else {
+        let limits: Map<String, Value> = resources
+            .limits
+            .clone()
+            .into_iter()
+            .filter(|(key, _)| key != "cpu")
+            .collect();
+        json!({"requests": resources.requests, "limits": limits})
+    })
+}
+
+fn part<'a>(container: &'a Value, kind: &str, resource: &str) -> Option<&'a Value> {
+    container.get("resources")?.get(kind)?.get(resource)
+}
+
+fn is_limited(container: &Value) -> bool {
+    COUNTED
+        .iter()
+        .all(|resource| part(container, "limits", resource).is_some())
+}
+
+/// What is not requested is requested as it is limited.
+fn is_guaranteed(container: &Value) -> bool {
+    COUNTED.iter().all(|resource| {
+        let limit = part(container, "limits", resource).and_then(quantity);
+        part(container, "requests", resource).is_none_or(|request| {
+            let request = quantity(request);
+            request.is_some() && request == limit
+        })
+    })
+}
+
+/// Units of [`quantity`] in one: the smallest that Kubernetes knows is n.
+const NANO: i128 = 1_000_000_000;
+
+/// A quantity of Kubernetes, in billionths; `None` for what is none, or too large to compare.
+fn quantity(value: &Value) -> Option<i128> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(split);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // Kubernetes rounds up more digits than billionths; they do not occur in practice.
+    if fraction.len() > 9
+        || !fraction.bytes().all(|byte| byte.is_ascii_digit())
+        || !number.bytes().any(|byte| byte.is_ascii_digit())
+    {
+        return None;
+    }
+    let whole = match whole {
+        "" | "+" | "-" => 0,
+        digits => digits.parse::<i128>().ok()?,
+    };
+    let fraction = format!("{fraction:0<9}").parse::<i128>().ok()?;
+    let sign = if number.starts_with('-') { -1 } else { 1 };
+    let nanos = whole.checked_mul(NANO)?.checked_add(sign * fraction)?;
+    scaled(nanos, suffix)
+}
+
+fn scaled(nanos: i128, suffix: &str) -> Option<i128> {
+    let decimal = |exponent: i32| -> Option<i128> {
+        let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+        if exponent < 0 {
+            Some(nanos / power)
+        } else {
+            nanos.checked_mul(power)
+        }
+    };
+    let binary = |exponent: u32| nanos.checked_mul(1024_i128.checked_pow(exponent)?);
+    match suffix {
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => Some(nanos),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        other => {
+            let exponent = other.strip_prefix(['e', 'E'])?;
+            decimal(exponent.parse().ok()?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_compared_by_value() {
+        for (one, other, equal) in [
+            (json!("1"), json!("1000m"), true),
+            (json!(1), json!("1"), true),
+            (json!("1Gi"), json!("1024Mi"), true),
+            (json!("1Gi"), json!("1073741824"), true),
+            (json!("1G"), json!("1Gi"), false),
+            (json!("0.5"), json!("500m"), true),
+            (json!(".5"), json!("500m"), true),
+            (json!("1e3"), json!("1k"), true),
+            (json!("100m"), json!("100M"), false),
+            (json!("-1"), json!("1"), false),
+        ] {
+            let (a, b) = (quantity(&one), quantity(&other));
+            assert!(a.is_some() && b.is_some(), "{one} {other}");
+            assert_eq!(a == b, equal, "{one} {other}");
+        }
+        for none in [
+            json!(""),
+            json!("m"),
+            json!("1x"),
+            json!("1.2.3"),
+            json!(null),
+            json!("9".repeat(60)),
+        ] {
+            assert_eq!(quantity(&none), None, "{none}");
+        }
+    }
+}

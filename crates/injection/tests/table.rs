@@ -1,0 +1,202 @@
+//! The table of pods.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
+
+use knack_injection::{Outcome, Parameters, inject, inject_manifest};
+use serde_json::{Value, json};
+
+/// A row as a pod.
+fn pod(row: &Value) -> Value {
+    let mut metadata = row["metadata"].clone();
+    if metadata["labels"].is_null() {
+        metadata["labels"] = json!({"knack.dev/inject": "enabled"});
+    }
+    let mut spec = row["spec"].clone();
+    if let Some(copies) = row["copies"].as_u64() {
+        let first = spec["containers"][0].clone();
+        let all = (0..copies).map(|number| {
+            let mut copy = first.clone();
+            copy["name"] = json!(format!("app-{number}"));
+            copy
+        });
+        spec["containers"] = all.collect();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+fn rows() -> Vec<Value> {
+    serde_saphyr::from_str(include_str!("pods.yaml")).unwrap()
+}
+
+#[test]
+fn every_row_is_what_it_says() {
+    let parameters = Parameters::defaults().unwrap();
+    assert!(rows().len() >= 30);
+    for row in rows() {
+        let title = row["title"].as_str().unwrap();
+        let before = pod(&row);
+        let injection = inject(&before, &parameters);
+        assert_eq!(injection.outcome.to_string(), row["says"].as_str().unwrap(), "{title}");
+        let said = injection.pod.pointer("/metadata/annotations/knack.dev~1injection");
+        match &injection.outcome {
+            Outcome::Unchanged(_) => assert_eq!(injection.pod, before, "{title}"),
+            Outcome::Injected(text) | Outcome::Refused(text) => assert_eq!(said, Some(&json!(text)), "{title}"),
+        }
+        for (pointer, value) in row["want"].as_object().into_iter().flatten() {
+            let found = injection.pod.pointer(pointer).unwrap_or(&Value::Null);
+            assert_eq!(found, value, "{title}: {pointer}");
+        }
+        untouched(title, &before, &injection.pod, &injection.outcome);
+        let again = inject(&injection.pod, &parameters);
+        if matches!(injection.outcome, Outcome::Injected(_)) {
+            assert!(matches!(again.outcome, Outcome::Unchanged(_)), "{title}: twice");
+        }
+        assert_eq!(again.pod, injection.pod, "{title}: twice");
+    }
+}
+
+/// Nothing of the application changes but variables; what is refused has an annotation more.
+fn untouched(title: &str, before: &Value, after: &Value, outcome: &Outcome) {
+    let mut after = after.clone();
+    if let Some(annotations) = after
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.remove("knack.dev/injection");
+        if before["metadata"]["annotations"].is_null() {
+            assert!(annotations.is_empty(), "{title}");
+            after["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+    }
+    if matches!(outcome, Outcome::Injected(_)) {
+        after["spec"]["initContainers"].as_array_mut().unwrap().remove(0);
+        after["spec"]["volumes"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|volume| !volume["name"].as_str().unwrap().starts_with("knack-"));
+    }
+    let mut before = before.clone();
+    for pod in [&mut before, &mut after] {
+        let spec = pod["spec"].as_object_mut().unwrap();
+        for kind in ["containers", "initContainers"] {
+            for container in spec.get_mut(kind).and_then(Value::as_array_mut).into_iter().flatten() {
+                if matches!(outcome, Outcome::Injected(_)) {
+                    container.as_object_mut().unwrap().remove("env");
+                }
+            }
+        }
+        spec.retain(|_, value| value != &json!([]));
+    }
+    assert_eq!(after, before, "{title}");
+}
+
+#[test]
+fn mirrors_of_static_pods_and_what_is_no_pod_stay() {
+    let parameters = Parameters::defaults().unwrap();
+    let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {"containers": [{"name": "a"}]}});
+    for pod in [
+        mirror,
+        json!({}),
+        json!(null),
+        json!([]),
+        json!({"spec": "x"}),
+        json!({"spec": {"containers": ["x"]}}),
+        json!({"spec": {"containers": [{"name": "a"}], "volumes": {}}}),
+        json!({"spec": {"containers": [{"name": "a"}], "initContainers": [7]}}),
+        json!({"metadata": "x", "spec": {"containers": [{"name": "a"}]}}),
+        json!({"metadata": {"annotations": []}, "spec": {"containers": [{"name": "a"}]}}),
+        json!({"spec": {"containers": [{"name": "a", "env": ["x"]}]}}),
+    ] {
+        let injection = inject(&pod, &parameters);
+        assert!(
+            matches!(injection.outcome, Outcome::Unchanged(_)),
+            "{pod}: {}",
+            injection.outcome
+        );
+        assert_eq!(injection.pod, pod);
+    }
+}
+
+#[test]
+fn pull_secrets_are_added_once() {
+    let mut parameters = Parameters::defaults().unwrap();
+    parameters.image_pull_secrets = vec!["own".to_owned(), "registry".to_owned()];
+    let pod = json!({"spec": {"containers": [{"name": "a"}], "imagePullSecrets": [{"name": "own"}]}});
+    let secrets = inject(&pod, &parameters).pod["spec"]["imagePullSecrets"].clone();
+    assert_eq!(secrets, json!([{"name": "own"}, {"name": "registry"}]));
+}
+
+#[test]
+fn pods_are_found_in_the_objects_that_hold_them() {
+    let parameters = Parameters::defaults().unwrap();
+    let pod = |label: &str| json!({"metadata": {"labels": {"knack.dev/inject": label}}, "spec": {"containers": [{"name": "a"}]}});
+    let job = |pod: Value| json!({"spec": {"template": pod}});
+    let object = |kind: &str, rest: Value| {
+        let mut object = json!({"kind": kind, "metadata": {"name": "web"}});
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(rest.as_object().unwrap().clone());
+        object
+    };
+    for (mut manifest, place) in [
+        (object("Deployment", job(pod("x"))), Some("/spec/template")),
+        (object("StatefulSet", job(pod("x"))), Some("/spec/template")),
+        (object("DaemonSet", job(pod("x"))), Some("/spec/template")),
+        (object("Job", job(pod("x"))), Some("/spec/template")),
+        (
+            object("CronJob", json!({"spec": {"jobTemplate": job(pod("x"))}})),
+            Some("/spec/jobTemplate/spec/template"),
+        ),
+        (
+            json!({"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}]}}),
+            Some(""),
+        ),
+        (object("Service", json!({"spec": {}})), None),
+        (json!({"kind": "Deployment"}), None),
+        (json!("text"), None),
+    ] {
+        let before = manifest.clone();
+        let told = inject_manifest(&mut manifest, &parameters);
+        let Some(place) = place else {
+            assert_eq!((told.len(), manifest), (0, before));
+            continue;
+        };
+        assert_eq!(told[0].object, format!("{} web", before["kind"].as_str().unwrap()));
+        let changed = manifest.pointer(place).unwrap();
+        assert_eq!(changed["spec"]["initContainers"][0]["name"], "knack-gateway", "{place}");
+        assert_eq!(
+            manifest.get("metadata").and_then(|metadata| metadata.get("name")),
+            before["metadata"].get("name")
+        );
+    }
+    let mut list =
+        json!({"kind": "List", "items": [object("Job", job(pod("x"))), object("Job", job(pod("disabled")))]});
+    let told = inject_manifest(&mut list, &parameters);
+    assert_eq!(told[1].outcome, Outcome::Unchanged("its label says disabled"));
+    assert_eq!(list["items"][1], object("Job", job(pod("disabled"))));
+    assert!(matches!(told[0].outcome, Outcome::Injected(_)));
+}
+
+#[test]
+fn parameters_are_refused_by_name() {
+    for (text, word) in [
+        ("container: {}", "missing field"),
+        (
+            "container: {}\nresources: {requests: {}, limits: {}}\nvolumes: []\nports: []\napis: []",
+            "container",
+        ),
+        (
+            "container: {name: a}\nresources: {requests: {}, limits: {}}\nvolumes: [{}]\nports: []\napis: []",
+            "volumes",
+        ),
+        (
+            "container: {name: a}\nresources: {requests: {}, limits: {}}\nvolumes: []\nports: []\napis: []\nmore: 1",
+            "more",
+        ),
+        ("[", "not the parameters"),
+    ] {
+        let error = Parameters::parse(text).unwrap_err().to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Gemini: fields, tools and their configuration.
+
+use serde_json::Value;
+
+use super::super::received::{field, snake};
+use super::chat_tools::is_object_schema;
+use super::values::{first_double, is_given, items};
+use super::{Refusal, Rule, Subject};
+
+/// Longest function name in bytes (wire reference 0.7).
+const MAX_NAME_BYTES: usize = 128;
+/// The members of a request. Unknown ones are refused.
+const MEMBERS: [&str; 10] = [
+    "contents",
+    "systemInstruction",
+    "tools",
+    "toolConfig",
+    "generationConfig",
+    "safetySettings",
+    "cachedContent",
+    "labels",
+    "serviceTier",
+    "store",
+];
+/// The members of one entry of `tools`.
+const TOOLS: [&str; 9] = [
+    "functionDeclarations",
+    "googleSearch",
+    "googleSearchRetrieval",
+    "codeExecution",
+    "urlContext",
+    "googleMaps",
+    "fileSearch",
+    "computerUse",
+    "enterpriseWebSearch",
+];
+const MODES: [&str; 5] = ["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "known_fields",
+        check: known_fields,
+    },
+    Rule {
+        name: "system_instruction",
+        check: system_instruction,
+    },
+    Rule {
+        name: "cached_content",
+        check: cached_content,
+    },
+    Rule {
+        name: "tools_known",
+        check: tools_known,
+    },
+    Rule {
+        name: "tools_not_mixed",
+        check: tools_not_mixed,
+    },
+    Rule {
+        name: "function_name",
+        check: function_name,
+    },
+    Rule {
+        name: "function_once",
+        check: function_once,
+    },
+    Rule {
+        name: "function_schema",
+        check: function_schema,
+    },
+    Rule {
+        name: "calling_mode",
+        check: calling_mode,
+    },
+    Rule {
+        name: "allowed_names",
+        check: allowed_names,
+    },
+];
+
+/// The request that a token count holds: the body's own `contents`, or a whole request with its model.
+///
+/// Errors: another member than these two, both, or a request without the model's full name.
+pub(in super::super) fn counted(body: &Value) -> Result<Value, Refusal> {
+    let whole = field(body, "generateContentRequest");
+    for key in body.as_object().into_iter().flat_map(serde_json::Map::keys) {
+        if !["contents", "generateContentRequest", "generate_content_request"].contains(&key.as_str()) {
+            return Err(unknown(key));
+        }
+    }
+    if !is_given(whole) {
+        return Ok(body.clone());
+    }
+    if is_given(&body["contents"]) {
+        return Err(Refusal::invalid(
+            "Only one of contents and generateContentRequest can be set.",
+        ));
+    }
+    let mut whole = whole.clone();
+    let model = whole.as_object_mut().and_then(|members| members.shift_remove("model"));
+    if !model
+        .as_ref()
+        .and_then(Value::as_str)
+        .is_some_and(|name| name.starts_with("models/"))
+    {
+        return Err(Refusal::invalid(
+            "* GenerateContentRequest.model: unexpected model name format",
+        ));
+    }
+    Ok(whole)
+}
+
+fn unknown(key: &str) -> Refusal {
+    Refusal::invalid(format!(
+        "Invalid JSON payload received. Unknown name \"{key}\": Cannot find field."
+    ))
+}
+
+/// True for a member in either spelling.
+fn is_one_of(known: &[&str], key: &str) -> bool {
+    known.iter().any(|name| *name == key || snake(name) == key)
+}
+
+fn known_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let members = subject.body.as_object().into_iter().flatten();
+    members
+        .map(|(key, _)| key)
+        .find(|key| !is_one_of(&MEMBERS, key))
+        .map_or(Ok(()), |key| Err(unknown(key)))
+}
+
+/// A content with at least one text, if there is one.
+fn system_instruction(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let system = field(subject.body, "systemInstruction");
+    if !is_given(system) {
+        return Ok(());
+    }
+    let parts = system["parts"].as_array();
+    if parts.is_some_and(|parts| !parts.is_empty() && parts.iter().all(|part| part["text"].is_string())) {
+        return Ok(());
+    }
+    Err(Refusal::invalid(
+        "Invalid value at 'system_instruction': a content with text parts is expected.",
+    ))
+}
+
+fn cached_content(subject: &Subject<'_>) -> Result<(), Refusal> {
+    if !is_given(field(subject.body, "cachedContent")) {
+        return Ok(());
+    }
+    let refused = ["systemInstruction", "tools", "toolConfig"];
+    if refused.iter().all(|name| !is_given(field(subject.body, name))) {
+        return Ok(());
+    }
+    Err(Refusal::invalid(
+        "CachedContent can not be used with GenerateContent request setting system_instruction, tools or tool_config.",
+    ))
+}
+
+/// Known members; compatible servers have no code execution.
+fn tools_known(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let tools = &subject.body["tools"];
+    let lacks = |key: &str| !subject.provider.code_tools && is_one_of(&["codeExecution"], key);
+    let is_tool = |key: &str| is_one_of(&TOOLS, key) && !lacks(key);
+    if is_given(tools) && !tools.is_array() {
+        return Err(Refusal::invalid("Invalid value at 'tools': a list is expected."));
+    }
+    for (at, tool) in items(tools).enumerate() {
+        let members = tool.as_object().into_iter().flatten();
+        if let Some((key, _)) = members.into_iter().find(|(key, _)| !is_tool(key)) {
+            return Err(Refusal::invalid(format!(
+                "Invalid JSON payload received. Unknown name \"{key}\" at 'tools[{at}]': Cannot find field."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn functions<'a>(subject: &Subject<'a>) -> Vec<&'a Value> {
+    let tools = items(&subject.body["tools"]);
+    tools
+        .flat_map(|tool| items(field(tool, "functionDeclarations")))
+        .collect()
+}
+
+/// Functions beside built-in tools: refused unless the request says that both may be called.
+fn tools_not_mixed(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let config = field(subject.body, "toolConfig");
+    if field(config, "includeServerSideToolInvocations") == true || functions(subject).is_empty() {
+        return Ok(());
+    }
+    let built_in = items(&subject.body["tools"])
+        .filter_map(Value::as_object)
+        .flatten()
+        .find(|(key, value)| is_given(value) && !is_one_of(&["functionDeclarations"], key));
+    built_in.map_or(Ok(()), |(key, _)| {
+        Err(Refusal::invalid(format!(
+            "Built-in tools ({{{key}}}) and Function Calling cannot be combined in the same request."
+        )))
+    })
+}
+
+fn function_name(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, function) in functions(subject).into_iter().enumerate() {
+        let name = function["name"].as_str().unwrap_or_default();
+        let starts = name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+        if !starts || !name.bytes().all(inner) || name.len() > MAX_NAME_BYTES {
+            return Err(Refusal::invalid(format!(
+                "* GenerateContentRequest.tools[0].function_declarations[{at}].name: Invalid function name. Must start with a letter or an underscore. Must be alphameric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of {MAX_NAME_BYTES}."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn function_once(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let functions = functions(subject);
+    let names = functions.iter().filter_map(|function| function["name"].as_str());
+    first_double(names).map_or(Ok(()), |name| {
+        Err(Refusal::invalid(format!(
+            "Duplicate function declaration found: {name}"
+        )))
+    })
+}
+
+fn function_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for function in functions(subject) {
+        let name = function["name"].as_str().unwrap_or_default();
+        let (own, json) = (field(function, "parameters"), field(function, "parametersJsonSchema"));
+        if is_given(own) && is_given(json) {
+            return Err(Refusal::invalid(format!(
+                "Function {name}: only one of parameters and parameters_json_schema can be set."
+            )));
+        }
+        // The words of types are upper case in the description of the API, and lower case in its own examples.
+        let is_object = |kind: &str| kind.eq_ignore_ascii_case("OBJECT");
+        let own_holds = !is_given(own) || own["type"].as_str().is_some_and(is_object);
+        if !own_holds || (is_given(json) && !is_object_schema(json)) {
+            return Err(Refusal::invalid(format!(
+                "Function {name}: parameters schema should be of type OBJECT."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn calling<'a>(subject: &Subject<'a>) -> &'a Value {
+    field(field(subject.body, "toolConfig"), "functionCallingConfig")
+}
+
+fn calling_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let mode = &calling(subject)["mode"];
+    let known = mode.is_null() || mode.as_str().is_some_and(|mode| MODES.contains(&mode));
+    if !known {
+        return Err(Refusal::invalid(format!(
+            "Invalid value at 'tool_config.function_calling_config.mode': {mode}"
+        )));
+    }
+    if mode == "ANY" && functions(subject).is_empty() {
+        return Err(Refusal::invalid(
+            "Function calling config is set without function_declarations.",
+        ));
+    }
+    Ok(())
+}
+
+fn allowed_names(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let config = calling(subject);
+    let allowed = field(config, "allowedFunctionNames");
+    if items(allowed).next().is_none() {
+        return Ok(());
+    }
+    let offered = functions(subject);
+    let known = |name: &Value| offered.iter().any(|function| function["name"] == *name);
+    if matches!(config["mode"].as_str(), Some("ANY" | "VALIDATED")) && items(allowed).all(known) {
+        return Ok(());
+    }
+    Err(Refusal::invalid(
+        "allowed_function_names: only names of declared functions, and only in mode ANY or VALIDATED.",
+    ))
+}

@@ -1,0 +1,221 @@
+//! Messages: headers and members of the request beside blocks and tools.
+
+use serde_json::Value;
+
+use super::values::{is_given, items};
+use super::{Refusal, Rule, Subject};
+
+/// Versions of the API that the provider accepts.
+const VERSIONS: [&str; 3] = ["2023-01-01", "2023-06-01", "2026-10-21"];
+/// The version that ended sampling parameters, documents of the assistant and citations of users.
+pub(super) const NEW_VERSION: &str = "2026-10-21";
+/// Smallest thinking budget in tokens.
+const MIN_THINKING_BUDGET: u64 = 1024;
+/// Most skills of a container (wire reference 3.6).
+const MAX_CONTAINER_SKILLS: usize = 8;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "version",
+        check: version,
+    },
+    Rule {
+        name: "model",
+        check: model,
+    },
+    Rule {
+        name: "max_tokens",
+        check: max_tokens,
+    },
+    Rule {
+        name: "stream_flag",
+        check: stream_flag,
+    },
+    Rule {
+        name: "chat_members",
+        check: chat_members,
+    },
+    Rule {
+        name: "system_shape",
+        check: system_shape,
+    },
+    Rule {
+        name: "sampling",
+        check: sampling,
+    },
+    Rule {
+        name: "thinking_budget",
+        check: thinking_budget,
+    },
+    Rule {
+        name: "container",
+        check: container,
+    },
+];
+
+fn version(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match subject.header("anthropic-version") {
+        None => Err(Refusal::invalid("anthropic-version: header is required")),
+        Some(version) if VERSIONS.contains(&version) => Ok(()),
+        Some(version) => Err(Refusal::invalid(format!(
+            "anthropic-version: \"{version}\" is not a valid version"
+        ))),
+    }
+}
+
+fn model(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match &subject.body["model"] {
+        Value::String(model) if !model.is_empty() => Ok(()),
+        Value::Null => Err(Refusal::invalid("model: Field required")),
+        _ => Err(Refusal::invalid("model: Input should be a valid string")),
+    }
+}
+
+fn max_tokens(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match &subject.body["max_tokens"] {
+        Value::Null if subject.counting => Ok(()),
+        Value::Null => Err(Refusal::invalid("max_tokens: Field required")),
+        limit if limit.as_u64().is_some_and(|limit| limit > 0) => Ok(()),
+        _ => Err(Refusal::invalid(
+            "max_tokens: Input should be an integer greater than or equal to 1",
+        )),
+    }
+}
+
+fn stream_flag(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match &subject.body["stream"] {
+        Value::Null | Value::Bool(_) => Ok(()),
+        _ => Err(Refusal::invalid("stream: Input should be a valid boolean")),
+    }
+}
+
+/// Members of the Chat format.
+fn chat_members(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for field in [
+        "n",
+        "functions",
+        "function_call",
+        "stream_options",
+        "parallel_tool_calls",
+        "max_completion_tokens",
+    ] {
+        if is_given(&subject.body[field]) {
+            return Err(Refusal::invalid(format!("{field}: Extra inputs are not permitted")));
+        }
+    }
+    Ok(())
+}
+
+/// `system` is a string or a list of text blocks that say something.
+fn system_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match &subject.body["system"] {
+        Value::Null | Value::String(_) => Ok(()),
+        Value::Array(blocks) => {
+            for (index, block) in blocks.iter().enumerate() {
+                if block["type"] != "text" {
+                    return Err(Refusal::invalid(format!("system.{index}.type: Input should be 'text'")));
+                }
+                match block["text"].as_str() {
+                    None => {
+                        return Err(Refusal::invalid(format!(
+                            "system.{index}.text: Input should be a valid string"
+                        )));
+                    }
+                    Some("") => return Err(Refusal::invalid("system: text content blocks must be non-empty")),
+                    Some(_) => {}
+                }
+            }
+            Ok(())
+        }
+        _ => Err(Refusal::invalid("system: Input should be a valid string or list")),
+    }
+}
+
+fn sampling(subject: &Subject<'_>) -> Result<(), Refusal> {
+    if subject.header("anthropic-version") != Some(NEW_VERSION) {
+        return Ok(());
+    }
+    match ["temperature", "top_p", "top_k"]
+        .into_iter()
+        .find(|field| is_given(&subject.body[*field]))
+    {
+        Some(field) => Err(Refusal::invalid(format!(
+            "{field}: not supported under version {NEW_VERSION}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn thinking_budget(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let thinking = &subject.body["thinking"];
+    match thinking["type"].as_str() {
+        None if !is_given(thinking) => Ok(()),
+        Some("disabled" | "adaptive") => Ok(()),
+        Some("enabled") => {
+            let budget = thinking["budget_tokens"].as_u64().unwrap_or_default();
+            if budget < MIN_THINKING_BUDGET {
+                return Err(Refusal::invalid(format!(
+                    "thinking.enabled.budget_tokens: Input should be greater than or equal to {MIN_THINKING_BUDGET}"
+                )));
+            }
+            if subject.body["max_tokens"].as_u64().is_some_and(|limit| limit <= budget) {
+                return Err(Refusal::invalid(
+                    "`max_tokens` must be greater than `thinking.budget_tokens`",
+                ));
+            }
+            Ok(())
+        }
+        _ => Err(Refusal::invalid(
+            "thinking.type: Input should be 'enabled', 'disabled' or 'adaptive'",
+        )),
+    }
+}
+
+/// Containers and skills are the vendor's own: ids of a gateway or of a local store are not found here.
+fn container(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let container = &subject.body["container"];
+    let id = container
+        .as_str()
+        .or_else(|| container["id"].as_str())
+        .unwrap_or_default();
+    if id.starts_with("container_knack_") {
+        return Err(Refusal {
+            status: 404,
+            kind: "not_found_error",
+            ..Refusal::invalid(format!("container {id} not found"))
+        });
+    }
+    let skills = items(&container["skills"]);
+    for (index, skill) in skills.enumerate() {
+        if index >= MAX_CONTAINER_SKILLS {
+            return Err(Refusal::invalid(format!(
+                "container.skills: at most {MAX_CONTAINER_SKILLS} skills"
+            )));
+        }
+        let kind = skill["type"].as_str().unwrap_or_default();
+        let skill_id = skill["skill_id"].as_str().unwrap_or_default();
+        if !["anthropic", "custom"].contains(&kind) || skill_id.is_empty() {
+            return Err(Refusal::invalid(format!(
+                "container.skills.{index}: needs a type 'anthropic' or 'custom' and a skill_id"
+            )));
+        }
+        if kind == "custom" && !skill_id.starts_with("skill_") {
+            return Err(Refusal {
+                status: 404,
+                kind: "not_found_error",
+                ..Refusal::invalid(format!("Skill {skill_id} not found"))
+            });
+        }
+    }
+    let runs_code = items(&subject.body["tools"]).any(|tool| {
+        tool["type"]
+            .as_str()
+            .is_some_and(|kind| kind.starts_with("code_execution_"))
+    });
+    if items(&container["skills"]).next().is_some() && !runs_code {
+        return Err(Refusal::invalid(
+            "container: skills can only be used when a code execution tool is enabled",
+        ));
+    }
+    Ok(())
+}

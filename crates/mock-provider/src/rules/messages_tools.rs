@@ -1,0 +1,140 @@
+//! Messages: tools and tool choice.
+
+use serde_json::Value;
+
+use super::chat_tools::is_object_schema;
+use super::values::{first_double, is_given, is_tool_name, tools};
+use super::{Refusal, Rule, Subject};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "tools_list",
+        check: tools_list,
+    },
+    Rule {
+        name: "tool_name",
+        check: tool_name,
+    },
+    Rule {
+        name: "tool_name_once",
+        check: tool_name_once,
+    },
+    Rule {
+        name: "tool_schema",
+        check: tool_schema,
+    },
+    Rule {
+        name: "tool_choice",
+        check: tool_choice,
+    },
+];
+
+fn tools_list(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match &subject.body["tools"] {
+        Value::Null => Ok(()),
+        Value::Array(list) => match list.iter().position(|tool| !tool.is_object()) {
+            Some(index) => Err(Refusal::invalid(format!("tools.{index}: Input should be an object"))),
+            None => Ok(()),
+        },
+        _ => Err(Refusal::invalid("tools: Input should be a valid list")),
+    }
+}
+
+fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let limit = subject.provider.messages_tool_name_bytes;
+    for (index, tool) in tools(subject) {
+        match tool["name"].as_str() {
+            // A toolset has no name.
+            None if is_server_tool(tool) => {}
+            None => return Err(Refusal::invalid(format!("tools.{index}.custom.name: Field required"))),
+            Some(name) if is_tool_name(name, limit) => {}
+            Some(_) => {
+                return Err(Refusal::invalid(format!(
+                    "tools.{index}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,{limit}}}$'"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match first_double(tools(subject).filter_map(|(_, tool)| tool["name"].as_str())) {
+        Some(name) => Err(Refusal::invalid(format!(
+            "tools: Tool names must be unique. Found {name} twice."
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Own tools have a JSON Schema of an object; a tool in the Chat shape is not known.
+fn tool_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(subject) {
+        let kind = tool["type"].as_str().unwrap_or_default();
+        let lacks = kind.starts_with("code_execution_") && !subject.provider.code_tools;
+        if is_server_tool(tool) && !lacks {
+            continue;
+        }
+        if lacks || kind == "function" {
+            return Err(Refusal::invalid(format!(
+                "tools.{index}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
+            )));
+        }
+        if !is_given(&tool["input_schema"]) {
+            return Err(Refusal::invalid(format!(
+                "tools.{index}.custom.input_schema: Field required"
+            )));
+        }
+        let has_type = tool["input_schema"]["type"] == "object";
+        if !has_type || !is_object_schema(&tool["input_schema"]) {
+            return Err(Refusal::invalid(format!(
+                "tools.{index}.custom.input_schema.type: Input should be 'object'"
+            )));
+        }
+        if is_given(&tool["description"]) && !tool["description"].is_string() {
+            return Err(Refusal::invalid(format!(
+                "tools.{index}.custom.description: Input should be a valid string"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let choice = &subject.body["tool_choice"];
+    if !is_given(choice) {
+        return Ok(());
+    }
+    let kind = choice["type"].as_str().unwrap_or_default();
+    if !["auto", "any", "tool", "none"].contains(&kind) {
+        return Err(Refusal::invalid(
+            "tool_choice: Input should be an object with a type 'auto', 'any', 'tool' or 'none'",
+        ));
+    }
+    if kind != "none" && tools(subject).next().is_none() {
+        return Err(Refusal::invalid(
+            "tool_choice may only be specified while providing tools.",
+        ));
+    }
+    let named = |name: &str| tools(subject).any(|(_, tool)| tool["name"] == name);
+    if kind == "tool" && !choice["name"].as_str().is_some_and(named) {
+        return Err(Refusal::invalid(format!(
+            "Tool {} not found in provided tools",
+            choice["name"]
+        )));
+    }
+    let thinks = matches!(subject.body["thinking"]["type"].as_str(), Some("enabled" | "adaptive"));
+    if thinks && matches!(kind, "any" | "tool") {
+        return Err(Refusal::invalid(
+            "Thinking may not be enabled when tool_choice forces tool use.",
+        ));
+    }
+    Ok(())
+}
+
+/// Server tools have a versioned type of their own.
+fn is_server_tool(tool: &Value) -> bool {
+    tool["type"]
+        .as_str()
+        .is_some_and(|kind| kind != "custom" && kind != "function")
+}

@@ -1,0 +1,307 @@
+//! Responses: fields, tools and tool choice.
+
+use serde_json::Value;
+
+use super::chat_tools::is_object_schema;
+use super::values::{first_double, is_given, is_tool_name, items, tools};
+use super::{Refusal, Rule, Subject};
+
+/// Longest tool name in bytes (wire reference 0.7).
+const MAX_NAME_BYTES: usize = 128;
+/// The members of a request. Unknown ones are refused.
+const MEMBERS: [&str; 32] = [
+    "background",
+    "context_management",
+    "conversation",
+    "include",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "model",
+    "moderation",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream",
+    "stream_options",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+    "verbosity",
+];
+/// Members that only an answer needs: a count refuses them.
+const NOT_COUNTED: [&str; 6] = [
+    "background",
+    "include",
+    "max_output_tokens",
+    "metadata",
+    "store",
+    "stream",
+];
+/// What may be included.
+const INCLUDES: [&str; 8] = [
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
+/// Types of tools that have no name of their own, or are not checked further.
+const HOSTED: [&str; 17] = [
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "namespace",
+    "programmatic_tool_calling",
+    "shell",
+    "tool_search",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+    "custom",
+];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "known_fields",
+        check: known_fields,
+    },
+    Rule {
+        name: "model_given",
+        check: model_given,
+    },
+    Rule {
+        name: "instructions_text",
+        check: instructions_text,
+    },
+    Rule {
+        name: "one_state",
+        check: one_state,
+    },
+    Rule {
+        name: "flags",
+        check: flags,
+    },
+    Rule {
+        name: "include_known",
+        check: include_known,
+    },
+    Rule {
+        name: "tool_type",
+        check: tool_type,
+    },
+    Rule {
+        name: "tool_name",
+        check: tool_name,
+    },
+    Rule {
+        name: "tool_name_once",
+        check: tool_name_once,
+    },
+    Rule {
+        name: "tool_parameters",
+        check: tool_parameters,
+    },
+    Rule {
+        name: "tool_choice",
+        check: tool_choice,
+    },
+];
+
+fn known_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let members = subject.body.as_object().into_iter().flatten();
+    for (key, _) in members {
+        if !MEMBERS.contains(&key.as_str()) || (subject.counting && NOT_COUNTED.contains(&key.as_str())) {
+            return Err(Refusal::at(
+                key.clone(),
+                "unknown_parameter",
+                format!("Unknown parameter: '{key}'."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn model_given(subject: &Subject<'_>) -> Result<(), Refusal> {
+    if subject.body["model"].as_str().is_some_and(|model| !model.is_empty()) {
+        return Ok(());
+    }
+    Err(Refusal::at(
+        "model",
+        "missing_required_parameter",
+        "Missing required parameter: 'model'.",
+    ))
+}
+
+fn instructions_text(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let instructions = &subject.body["instructions"];
+    if instructions.is_null() || instructions.is_string() {
+        return Ok(());
+    }
+    Err(Refusal::at(
+        "instructions",
+        "invalid_type",
+        "Invalid type for 'instructions': expected a string.",
+    ))
+}
+
+fn one_state(subject: &Subject<'_>) -> Result<(), Refusal> {
+    if is_given(&subject.body["previous_response_id"]) && is_given(&subject.body["conversation"]) {
+        return Err(Refusal::at(
+            "previous_response_id",
+            "mutually_exclusive_parameters",
+            "Mutually exclusive parameters: 'previous_response_id' and 'conversation'.",
+        ));
+    }
+    Ok(())
+}
+
+fn flags(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for key in ["background", "parallel_tool_calls", "store", "stream"] {
+        let flag = &subject.body[key];
+        if is_given(flag) && !flag.is_boolean() {
+            return Err(Refusal::at(
+                key,
+                "invalid_type",
+                format!("Invalid type for '{key}': expected a boolean."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn include_known(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let include = &subject.body["include"];
+    let known = |one: &Value| one.as_str().is_some_and(|name| INCLUDES.contains(&name));
+    if include.is_null() || include.as_array().is_some_and(|all| all.iter().all(known)) {
+        return Ok(());
+    }
+    Err(Refusal::at(
+        "include",
+        "invalid_value",
+        format!("Invalid value: {include}. Supported values are: {INCLUDES:?}."),
+    ))
+}
+
+fn tool_type(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(subject) {
+        let kind = tool["type"].as_str().unwrap_or_default();
+        let has_tool = kind != "shell" || subject.provider.code_tools;
+        if kind != "function" && !(HOSTED.contains(&kind) && has_tool) {
+            return Err(Refusal::at(
+                format!("tools[{index}].type"),
+                "invalid_value",
+                format!("Invalid value: '{kind}'. A type of tool is expected."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn named<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    tools(subject).filter(|(_, tool)| ["function", "custom"].contains(&tool["type"].as_str().unwrap_or_default()))
+}
+
+fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (index, tool) in named(subject) {
+        if !is_tool_name(tool["name"].as_str().unwrap_or_default(), MAX_NAME_BYTES) {
+            return Err(Refusal::at(
+                format!("tools[{index}].name"),
+                "invalid_value",
+                format!(
+                    "Invalid 'tools[{index}].name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$', at most {MAX_NAME_BYTES} long."
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match first_double(named(subject).filter_map(|(_, tool)| tool["name"].as_str())) {
+        Some(name) => Err(Refusal::at(
+            "tools",
+            "invalid_value",
+            format!("Duplicate tool name: '{name}'. Tool names must be unique."),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A schema of an object; a strict one names all of its properties as required and allows no others.
+fn tool_parameters(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(subject).filter(|(_, tool)| tool["type"] == "function") {
+        let (parameters, name) = (&tool["parameters"], tool["name"].as_str().unwrap_or_default());
+        let refuse = |text: &str| {
+            Err(Refusal::at(
+                format!("tools[{index}].parameters"),
+                "invalid_function_parameters",
+                format!("Invalid schema for function '{name}': {text}"),
+            ))
+        };
+        if is_given(parameters) && !is_object_schema(parameters) {
+            return refuse("schema must be a JSON Schema of 'type: \"object\"'.");
+        }
+        let required = items(&parameters["required"]).count();
+        let properties = parameters["properties"].as_object().map_or(0, serde_json::Map::len);
+        if tool["strict"] == true && (parameters["additionalProperties"] != false || required != properties) {
+            return refuse(
+                "'additionalProperties' is required to be supplied and to be false, and 'required' to include every key in properties.",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let choice = &subject.body["tool_choice"];
+    if !is_given(choice) {
+        return Ok(());
+    }
+    let offered = |one: &Value| {
+        tools(subject)
+            .any(|(_, tool)| tool["type"] == one["type"] && (one["name"].is_null() || tool["name"] == one["name"]))
+    };
+    let holds = match (choice.as_str(), choice["type"].as_str()) {
+        (Some("required"), _) => tools(subject).next().is_some(),
+        (Some(word), _) => ["none", "auto"].contains(&word),
+        (None, Some("allowed_tools")) => {
+            ["auto", "required"].contains(&choice["mode"].as_str().unwrap_or_default())
+                && items(&choice["tools"]).all(offered)
+        }
+        (None, Some("function" | "custom")) => choice["name"].is_string() && offered(choice),
+        (None, Some(_)) => offered(choice),
+        _ => false,
+    };
+    if holds {
+        return Ok(());
+    }
+    Err(Refusal::at(
+        "tool_choice",
+        "invalid_value",
+        format!("Tool choice {choice} not found in 'tools' parameter or not a valid choice."),
+    ))
+}

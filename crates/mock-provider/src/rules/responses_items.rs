@@ -1,0 +1,293 @@
+//! Responses: input items, calls and their outputs, reasoning. The items of a stored response stand before the request's
+//! own.
+
+use serde_json::Value;
+
+use super::super::signature;
+use super::values::{is_given, is_tool_name, items};
+use super::{Refusal, Rule, Subject};
+
+/// Longest call id in bytes (wire reference 0.7).
+const MAX_CALL_ID_BYTES: usize = 64;
+/// Item types by the prefix that their ids must have.
+const PREFIXES: [(&str, &str); 4] = [
+    ("message", "msg"),
+    ("function_call", "fc"),
+    ("reasoning", "rs"),
+    ("custom_tool_call", "ctc"),
+];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "input_given",
+        check: input_given,
+    },
+    Rule {
+        name: "message_role",
+        check: message_role,
+    },
+    Rule {
+        name: "message_content",
+        check: message_content,
+    },
+    Rule {
+        name: "item_id",
+        check: item_id,
+    },
+    Rule {
+        name: "call_fields",
+        check: call_fields,
+    },
+    Rule {
+        name: "call_id_once",
+        check: call_id_once,
+    },
+    Rule {
+        name: "output_fields",
+        check: output_fields,
+    },
+    Rule {
+        name: "output_of_call",
+        check: output_of_call,
+    },
+    Rule {
+        name: "call_output",
+        check: call_output,
+    },
+    Rule {
+        name: "reasoning_pair",
+        check: reasoning_pair,
+    },
+    Rule {
+        name: "reasoning_kept",
+        check: reasoning_kept,
+    },
+];
+
+fn input<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    items(&subject.body["input"]).enumerate()
+}
+
+fn kind(item: &Value) -> &str {
+    item["type"].as_str().unwrap_or("message")
+}
+
+fn input_given(subject: &Subject<'_>) -> Result<(), Refusal> {
+    match &subject.body["input"] {
+        Value::String(_) => Ok(()),
+        Value::Array(list) if !list.is_empty() => Ok(()),
+        _ => Err(Refusal::at(
+            "input",
+            "missing_required_parameter",
+            "One of 'input' or 'previous_response_id' or 'prompt' or 'conversation' must be provided, and 'input' must be a string or a list of items.",
+        )),
+    }
+}
+
+fn message_role(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "message") {
+        let role = item["role"].as_str().unwrap_or_default();
+        if !["user", "assistant", "system", "developer"].contains(&role) {
+            return Err(Refusal::at(
+                format!("input[{at}].role"),
+                "invalid_value",
+                format!(
+                    "Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'."
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A string, or parts of the kinds that the role may have.
+fn message_content(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "message") {
+        let allowed: &[&str] = if item["role"] == "assistant" {
+            &["output_text", "refusal"]
+        } else {
+            &["input_text", "input_image", "input_file", "input_audio"]
+        };
+        let content = &item["content"];
+        let holds = |part: &Value| allowed.contains(&part["type"].as_str().unwrap_or_default());
+        if !(content.is_string() || content.as_array().is_some_and(|parts| parts.iter().all(holds))) {
+            return Err(Refusal::at(
+                format!("input[{at}].content"),
+                "invalid_value",
+                format!("Invalid value in 'input[{at}].content'. Supported values are: {allowed:?}."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn item_id(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(subject) {
+        let Some((id, (_, prefix))) = item["id"]
+            .as_str()
+            .and_then(|id| Some((id, PREFIXES.iter().find(|(name, _)| *name == kind(item))?)))
+        else {
+            continue;
+        };
+        if !id.starts_with(prefix) || id.len() > MAX_CALL_ID_BYTES {
+            return Err(Refusal::at(
+                format!("input[{at}].id"),
+                "invalid_value",
+                format!("Invalid 'input[{at}].id': '{id}'. Expected an ID that begins with '{prefix}'."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_call_id(value: &Value) -> bool {
+    value
+        .as_str()
+        .is_some_and(|id| (1..=MAX_CALL_ID_BYTES).contains(&id.len()))
+}
+
+fn call_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "function_call") {
+        let named = is_tool_name(item["name"].as_str().unwrap_or_default(), 128);
+        if !named || !item["arguments"].is_string() || !is_call_id(&item["call_id"]) {
+            return Err(Refusal::at(
+                format!("input[{at}]"),
+                "invalid_value",
+                format!(
+                    "Invalid 'input[{at}]': a function_call has 'name', 'arguments' as a string and 'call_id' of 1 to {MAX_CALL_ID_BYTES} characters."
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn calls<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    input(subject).filter(|(_, item)| ["function_call", "custom_tool_call"].contains(&kind(item)))
+}
+
+fn outputs<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    input(subject).filter(|(_, item)| ["function_call_output", "custom_tool_call_output"].contains(&kind(item)))
+}
+
+fn call_id_once(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let double = super::values::first_double(calls(subject).filter_map(|(_, item)| item["call_id"].as_str()));
+    double.map_or(Ok(()), |id| {
+        Err(Refusal::at(
+            "input",
+            "invalid_value",
+            format!("Duplicate function call with call_id {id}."),
+        ))
+    })
+}
+
+fn output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in outputs(subject) {
+        let output = &item["output"];
+        let listed = output.as_array().is_some_and(|parts| {
+            parts
+                .iter()
+                .all(|part| part["type"].as_str().is_some_and(|kind| kind.starts_with("input_")))
+        });
+        if !is_call_id(&item["call_id"]) || !(output.is_string() || listed) {
+            return Err(Refusal::at(
+                format!("input[{at}].output"),
+                "invalid_type",
+                format!(
+                    "Invalid 'input[{at}]': an output has 'call_id' and 'output', a string or a list of input parts."
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn output_of_call(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in outputs(subject) {
+        let earlier = calls(subject).any(|(place, call)| place < at && call["call_id"] == item["call_id"]);
+        let double = outputs(subject).any(|(place, other)| place < at && other["call_id"] == item["call_id"]);
+        if !earlier || double {
+            return Err(Refusal::at(
+                "input",
+                "invalid_value",
+                format!(
+                    "No tool call found for function call output with call_id {}.",
+                    text(&item["call_id"])
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Each call is answered.
+fn call_output(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (_, call) in calls(subject) {
+        if !outputs(subject).any(|(_, output)| output["call_id"] == call["call_id"]) {
+            return Err(Refusal::at(
+                "input",
+                "invalid_value",
+                format!("No tool output found for function call {}.", text(&call["call_id"])),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Reasoning and the item behind it belong together: its id carries the mark of the reasoning.
+fn reasoning_pair(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let all: Vec<&Value> = items(&subject.body["input"]).collect();
+    for (at, item) in all.iter().enumerate() {
+        let id = text(&item["id"]);
+        let mark = |item: &Value| signature::mark(&[text(&item["id"]).to_owned()]);
+        let before = at
+            .checked_sub(1)
+            .map(|before| all[before])
+            .filter(|item| kind(item) == "reasoning");
+        if kind(item) == "reasoning" && is_given(&item["id"]) {
+            let next = all.get(at + 1).and_then(|next| next["id"].as_str());
+            if next.and_then(signature::mark_of) != Some(mark(item).as_str()) {
+                return Err(Refusal::invalid(format!(
+                    "Item '{id}' of type 'reasoning' was provided without its required following item."
+                )));
+            }
+        } else if let Some(own) = signature::mark_of(id)
+            && before.is_none_or(|reasoning| mark(reasoning) != own)
+        {
+            return Err(Refusal::invalid(format!(
+                "Item '{id}' of type '{}' was provided without its required 'reasoning' item.",
+                kind(item)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Where nothing is stored, reasoning comes back with its encrypted content, as it was said.
+fn reasoning_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "reasoning") {
+        let encrypted = &item["encrypted_content"];
+        if is_given(encrypted) && !signature::verify_sealed(text(encrypted)) {
+            return Err(Refusal::at(
+                format!("input[{at}].encrypted_content"),
+                "invalid_encrypted_content",
+                "The encrypted content could not be verified.",
+            ));
+        }
+        if subject.body["store"] == false && !is_given(encrypted) {
+            return Err(Refusal::at(
+                "input",
+                "item_not_found",
+                format!(
+                    "Item with id '{}' not found. Items are not persisted when `store` is set to false.",
+                    text(&item["id"])
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Responses that the mock keeps, so that a client can go on from them by id, as with a real provider.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::rules::Refusal;
+
+/// Most states that are kept; a mock that is asked for more forgets all of them.
+const MAX_STATES: usize = 1_000;
+
+/// One state: all items up to the end of an answer, and the answer.
+#[derive(Debug, Clone, Default)]
+struct State {
+    items: Vec<Value>,
+    /// Items of the last request, without what was stored before.
+    asked: Vec<Value>,
+    response: Value,
+}
+
+/// States by the id of a response or of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    states: Mutex<HashMap<String, State>>,
+}
+
+/// The conversation that a request names.
+fn conversation(body: &Value) -> Option<&str> {
+    body["conversation"]
+        .as_str()
+        .or_else(|| body["conversation"]["id"].as_str())
+}
+
+/// The items of a request; a bare string is one message of the user.
+fn own_items(body: &Value) -> Vec<Value> {
+    match &body["input"] {
+        Value::String(text) => vec![json!({"role": "user", "content": text})],
+        other => other.as_array().cloned().unwrap_or_default(),
+    }
+}
+
+impl Stored {
+    /// The request with the items that it goes on from before its own.
+    ///
+    /// Errors: the response is not known. A conversation that is not known begins.
+    pub(super) fn whole(&self, body: &Value) -> Result<Value, Refusal> {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match (body["previous_response_id"].as_str(), conversation(body)) {
+            (Some(id), _) => states.get(id).map(|state| state.items.clone()).ok_or_else(|| Refusal {
+                ..Refusal::at(
+                    "previous_response_id",
+                    "previous_response_not_found",
+                    format!("Previous response with id '{id}' not found."),
+                )
+            })?,
+            (None, Some(id)) => states.get(id).map(|state| state.items.clone()).unwrap_or_default(),
+            (None, None) => return Ok(body.clone()),
+        };
+        let mut whole = body.clone();
+        whole["input"] = before.into_iter().chain(own_items(body)).collect();
+        Ok(whole)
+    }
+
+    /// Keeps an answer, unless the request says otherwise. `whole` is what [`Stored::whole`] gave.
+    pub(super) fn keep(&self, body: &Value, whole: &Value, response: &Value) {
+        if body["store"] == false {
+            return;
+        }
+        let output = response["output"].as_array().cloned().unwrap_or_default();
+        let state = State {
+            items: own_items(whole).into_iter().chain(output).collect(),
+            asked: own_items(body),
+            response: response.clone(),
+        };
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        if states.len() >= MAX_STATES {
+            states.clear();
+        }
+        if let Some(id) = conversation(body) {
+            states.insert(id.to_owned(), state.clone());
+        }
+        if let Some(id) = response["id"].as_str() {
+            states.insert(id.to_owned(), state);
+        }
+    }
+
+    /// Answers `GET`, `DELETE` and `POST …/cancel` of a stored response.
+    ///
+    /// Errors: the response is not known, or the call is not one of these.
+    pub(super) fn serve(&self, method: &str, path: &str) -> Result<Value, Refusal> {
+        let rest = path.rsplit_once("/responses/").map_or("", |(_, rest)| rest);
+        let (id, verb) = rest.split_once('/').unwrap_or((rest, ""));
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = states.get(id) else {
+            return Err(Refusal {
+                status: 404,
+                ..Refusal::invalid(format!("Response with id '{id}' not found."))
+            });
+        };
+        match (method, verb) {
+            ("GET", "") => Ok(state.response.clone()),
+            ("GET", "input_items") => Ok(json!({"object": "list", "data": state.asked, "has_more": false})),
+            ("POST", "cancel") => Err(Refusal::invalid("Cannot cancel a synchronous response.")),
+            ("DELETE", "") => {
+                states.remove(id);
+                Ok(json!({"id": id, "object": "response", "deleted": true}))
+            }
+            _ => Err(Refusal {
+                status: 405,
+                ..Refusal::invalid("Method not allowed")
+            }),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! What a skill declares, in the order in which declarations count.
+//!
+//! ```text
+//! requirements.lock ─ wins over the versions of what is declared
+//! `spec.packages` ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
+//! ```
+//!
+//! The first of them that is there counts alone: who declares gets exactly that.
+
+use std::collections::BTreeMap;
+
+use knack_skill::frontmatter::{Delimiters, Split, YAML_LINE_OFFSET, split};
+use knack_skill::model::SkillFile;
+use knack_skill::{tree, yaml};
+use serde_json::Value;
+
+use crate::finding::{Finding, FindingKind};
+use crate::imports::{self, Import, MAX_SCRIPTS};
+use crate::lock::{LOCK_FILE, Lock};
+use crate::marker::allows;
+use crate::requirement::Requirement;
+use crate::requirements_txt::{self, help_of};
+use crate::rules::Versions;
+use crate::{MAX_PACKAGES, package_json, script, standard};
+
+/// Where requirements of pip are looked for.
+const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
+
+/// Locks of other tools, which are not read.
+const OTHER_LOCKS: [&str; 3] = ["pylock.toml", "uv.lock", "poetry.lock"];
+
+/// The field of a Skill manifest.
+const SPEC_FIELD: &str = "spec.packages.python";
+
+/// The file of Node's dependencies.
+const PACKAGE_JSON: &str = "package.json";
+
+/// Which declaration counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `spec.packages` of the manifest.
+    Spec,
+    /// `packages` in the frontmatter.
+    Frontmatter,
+    /// A file of requirements.
+    Requirements(String),
+    /// Blocks of these scripts.
+    Scripts(Vec<String>),
+    /// A lock alone.
+    Lock,
+    /// The standard environment, for the imports of the scripts.
+    Inferred,
+    /// Nothing.
+    Nothing,
+}
+
+impl Source {
+    /// As people read it.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Spec => SPEC_FIELD.to_owned(),
+            Self::Frontmatter => "packages in SKILL.md".to_owned(),
+            Self::Requirements(file) => file.clone(),
+            Self::Scripts(files) => format!("script blocks of {}", files.join(", ")),
+            Self::Lock => LOCK_FILE.to_owned(),
+            Self::Inferred => "inferred from imports: the standard environment".to_owned(),
+            Self::Nothing => "nothing declared".to_owned(),
+        }
+    }
+}
+
+/// What a skill declares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declaration {
+    /// Which declaration counts.
+    pub source: Source,
+    /// Requirements of Python packages; empty where only a lock or nothing is there.
+    pub python: Vec<Requirement>,
+    /// The skill's own lock, or that of the standard environment.
+    pub lock: Option<Lock>,
+    /// Versions of Python that scripts ask for, by file: operator and version.
+    pub requires_python: Vec<(String, Vec<(String, String)>)>,
+    /// Imports of the skill's scripts, by file.
+    pub imports: BTreeMap<String, Vec<Import>>,
+    /// What is refused or has no effect.
+    pub findings: Vec<Finding>,
+}
+
+impl Declaration {
+    /// Whether an environment belongs to the skill.
+    pub fn wants_environment(&self) -> bool {
+        self.source != Source::Nothing
+    }
+
+    /// Whether the author wrote it: what is inferred may be missing, what is declared may not.
+    pub fn is_declared(&self) -> bool {
+        !matches!(self.source, Source::Nothing | Source::Inferred)
+    }
+
+    /// Why a Python of a version (`3.11.2`) cannot run the scripts; `None` if it can.
+    pub fn python_refused(&self, version: &str) -> Option<String> {
+        let (file, clauses) = self
+            .requires_python
+            .iter()
+            .find(|(_, clauses)| !allows(clauses, version))?;
+        let wanted: Vec<String> = clauses
+            .iter()
+            .map(|(operator, wanted)| format!("{operator}{wanted}"))
+            .collect();
+        Some(format!(
+            "{file} requires Python {}, and {version} is here",
+            wanted.join(",")
+        ))
+    }
+
+    /// Whether nothing is built because something is refused.
+    pub fn is_refused(&self) -> bool {
+        self.findings.iter().any(Finding::is_error)
+    }
+
+    /// What rules look at. `None`: nothing is declared, or it is refused anyway.
+    pub fn versions(&self) -> Option<Versions<'_>> {
+        match &self.lock {
+            _ if self.is_refused() => None,
+            Some(lock) => Some(Versions::Locked(lock.packages())),
+            None if self.python.is_empty() => None,
+            None => Some(Versions::Open(&self.python)),
+        }
+    }
+
+    /// Names for people and models: those that are required, else those of the lock, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = match (&self.source, &self.lock) {
+            (Source::Inferred, _) => standard::names().map(str::to_owned).collect(),
+            (Source::Lock, Some(lock)) => lock.packages().iter().map(|(name, _)| name.clone()).collect(),
+            _ => self.python.iter().map(|requirement| requirement.name.clone()).collect(),
+        };
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The requirements as a file, in one form: equal declarations have equal texts.
+    pub fn requirements_text(&self) -> String {
+        let mut lines: Vec<String> = self.python.iter().map(ToString::to_string).collect();
+        lines.sort();
+        lines.dedup();
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+}
+
+/// Reads what a skill declares: in its files, or in a manifest, whose list counts alone. No input panics.
+pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+    let mut declared = stated(files, spec);
+    declared.imports = imports_of(files);
+    if declared.source == Source::Nothing && !declared.is_refused() {
+        infer(&mut declared);
+    }
+    declared
+}
+
+/// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
+pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+    let mut findings = Vec::new();
+    let blocks = scripts(files);
+    let requires_python = blocks.iter().filter_map(|(file, block)| {
+        let clauses = block.as_ref().ok()?.requires_python.clone();
+        (!clauses.is_empty()).then(|| ((*file).to_owned(), clauses))
+    });
+    let requires_python = requires_python.collect();
+    let (source, python) = match spec {
+        Some(listed) => (Source::Spec, of_spec(listed, &mut findings)),
+        None => requirements(files, blocks, &mut findings),
+    };
+    let mut declared = Declaration {
+        source,
+        python,
+        lock: None,
+        requires_python,
+        imports: BTreeMap::new(),
+        findings,
+    };
+    if declared.python.len() > MAX_PACKAGES {
+        let text = format!("{} requirements, more than {MAX_PACKAGES}", declared.python.len());
+        let place = declared.source.shown();
+        declared.findings.push(Finding::new(
+            FindingKind::TooMany,
+            &place,
+            0,
+            text,
+            "declare what the scripts import",
+        ));
+        declared.python.clear();
+    }
+    add_lock(files, &mut declared);
+    tell_not_installed(files, &mut declared.findings);
+    declared
+}
+
+fn requirements(
+    files: &BTreeMap<String, SkillFile>,
+    blocks: Vec<Block<'_>>,
+    findings: &mut Vec<Finding>,
+) -> (Source, Vec<Requirement>) {
+    if let Some(listed) = frontmatter(files, findings) {
+        return (Source::Frontmatter, listed);
+    }
+    let is_there = |file: &&str| files.contains_key(*file);
+    if let Some(file) = REQUIREMENTS.into_iter().find(is_there) {
+        let read = requirements_txt::read(file, &files[file].bytes);
+        findings.extend(read.findings);
+        let listed: Vec<Requirement> = read.lines.into_iter().map(|line| line.requirement).collect();
+        // A file of comments declares nothing, and is a way to say so.
+        return (Source::Requirements(file.to_owned()), listed);
+    }
+    union(blocks, findings)
+}
+
+/// The list of a manifest.
+fn of_spec(listed: &[String], findings: &mut Vec<Finding>) -> Vec<Requirement> {
+    let mut read = Vec::new();
+    for (index, text) in listed.iter().enumerate() {
+        match Requirement::parse(text) {
+            Ok(requirement) => read.push(requirement),
+            Err((kind, why)) => {
+                let field = format!("{SPEC_FIELD}[{index}]");
+                findings.push(Finding::new(kind, &field, 0, why, help_of(kind)));
+            }
+        }
+    }
+    read
+}
+
+/// `packages: {python: [...], node: [...]}`; `None` if there is no such key.
+fn frontmatter(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<Vec<Requirement>> {
+    let name = tree::find_document(files.keys().map(String::as_str))?;
+    let text = std::str::from_utf8(&files[name].bytes).ok()?;
+    let Split::Found { yaml, .. } = split(text, Delimiters::Lenient) else {
+        return None;
+    };
+    let node = yaml::parse(yaml).ok()?;
+    let value = node.get("packages")?.to_json();
+    let line = |field: &str| (node.line_of(field).saturating_add(YAML_LINE_OFFSET)) as usize;
+    let mut wrong = |field: &str, text: &str| {
+        findings.push(Finding::new(
+            FindingKind::Metadata,
+            name,
+            line(field),
+            format!("{field}: {text}"),
+            "write packages: {python: [\"pillow>=10\"]}",
+        ));
+    };
+    let mut listed = Vec::new();
+    let members = match &value {
+        Value::Null => return None,
+        Value::Object(members) => members,
+        _ => {
+            wrong("packages", "it is not a mapping");
+            return Some(listed);
+        }
+    };
+    for key in members.keys().filter(|key| !["python", "node"].contains(&key.as_str())) {
+        wrong("packages", &format!("unknown key {}", crate::finding::shown(key)));
+    }
+    let texts = match members.get("python") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items.clone(),
+        Some(_) => {
+            wrong("packages.python", "it is not a list");
+            Vec::new()
+        }
+    };
+    if members.get("node").is_some_and(|node| !node.is_null()) {
+        findings.push(not_installed(name, line("packages.node"), "packages.node"));
+    }
+    for (index, item) in texts.iter().enumerate() {
+        let field = format!("packages.python[{index}]");
+        let read = item
+            .as_str()
+            .ok_or((FindingKind::Metadata, "it is not text".to_owned()))
+            .and_then(Requirement::parse);
+        match read {
+            Ok(requirement) => listed.push(requirement),
+            Err((kind, text)) => findings.push(Finding::new(
+                kind,
+                name,
+                line(&field),
+                format!("{field}: {text}"),
+                help_of(kind),
+            )),
+        }
+    }
+    Some(listed)
+}
+
+/// The block of a script, with the name of its file.
+type Block<'a> = (&'a str, Result<script::Metadata, Vec<Finding>>);
+
+fn scripts(files: &BTreeMap<String, SkillFile>) -> Vec<Block<'_>> {
+    let blocks = python_files(files).map(|(file, text)| Some((file, script::read(file, text)?)));
+    blocks.flatten().collect()
+}
+
+/// What the scripts' blocks ask for together.
+fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
+    let mut from: Vec<String> = Vec::new();
+    let mut union: Vec<(Requirement, &str)> = Vec::new();
+    for (file, block) in blocks {
+        from.push(file.to_owned());
+        let metadata = match block {
+            Ok(metadata) => metadata,
+            Err(told) => {
+                findings.extend(told);
+                continue;
+            }
+        };
+        for requirement in metadata.dependencies {
+            if let Some((other, elsewhere)) = union.iter().find(|(other, _)| exclude_each_other(other, &requirement)) {
+                let text = format!(
+                    "{requirement} here and {other} in {elsewhere} exclude each other; a skill has one environment"
+                );
+                findings.push(Finding::new(FindingKind::Conflict, file, 0, text, "make the two equal"));
+            } else if !union.iter().any(|(other, _)| *other == requirement) {
+                union.push((requirement, file));
+            }
+        }
+    }
+    if from.is_empty() {
+        return (Source::Nothing, Vec::new());
+    }
+    (
+        Source::Scripts(from),
+        union.into_iter().map(|(requirement, _)| requirement).collect(),
+    )
+}
+
+/// Two exact versions of one package. Other conflicts show when versions are chosen.
+fn exclude_each_other(one: &Requirement, other: &Requirement) -> bool {
+    let versions = one.pinned().zip(other.pinned());
+    one.name == other.name && one.marker == other.marker && versions.is_some_and(|(one, other)| one != other)
+}
+
+fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
+    let Some(file) = files.get(LOCK_FILE) else { return };
+    match Lock::read(LOCK_FILE, &file.bytes) {
+        Err(told) => declared.findings.extend(told),
+        Ok(lock) => {
+            for requirement in declared
+                .python
+                .iter()
+                .filter(|requirement| !lock.has(&requirement.name))
+            {
+                let text = format!("{} is declared and not in the lock", requirement.name);
+                let help = "make the lock again with knack skill lock";
+                declared
+                    .findings
+                    .push(Finding::new(FindingKind::Lock, LOCK_FILE, 0, text, help));
+            }
+            if declared.source == Source::Nothing {
+                declared.source = Source::Lock;
+            }
+            declared.lock = Some(lock);
+        }
+    }
+}
+
+/// The standard environment, if a script imports something of it.
+fn infer(declared: &mut Declaration) {
+    let Some(lock) = standard::lock() else { return };
+    let foreign = declared
+        .imports
+        .values()
+        .flatten()
+        .filter(|import| !import.is_standard());
+    if foreign.into_iter().any(|import| lock.has(&import.package())) {
+        declared.source = Source::Inferred;
+        declared.lock = Some(lock.clone());
+    }
+}
+
+/// Python files that are read, in the order of their names.
+pub(crate) fn python_files(files: &BTreeMap<String, SkillFile>) -> impl Iterator<Item = (&str, &str)> {
+    let scripts = files.iter().filter(|(path, _)| is_python(path));
+    let texts = scripts.filter_map(|(path, file)| Some((path.as_str(), std::str::from_utf8(&file.bytes).ok()?)));
+    texts.take(MAX_SCRIPTS)
+}
+
+/// As Python itself sees it: the case counts.
+pub(crate) fn is_python(path: &str) -> bool {
+    path.strip_suffix(".py").is_some_and(|stem| !stem.is_empty())
+}
+
+fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Import>> {
+    let all = python_files(files).map(|(file, text)| (file.to_owned(), imports::of_source(text)));
+    all.filter(|(_, found)| !found.is_empty()).collect()
+}
+
+fn tell_not_installed(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
+    for file in OTHER_LOCKS.into_iter().filter(|file| files.contains_key(*file)) {
+        let text = "this lock is not read";
+        let help = "write requirements.lock with knack skill lock";
+        findings.push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
+    }
+    if let Some(file) = files.get(PACKAGE_JSON) {
+        match package_json::read(PACKAGE_JSON, &file.bytes) {
+            Ok(names) if names.is_empty() => {}
+            Ok(_) => findings.push(not_installed(PACKAGE_JSON, 0, "dependencies")),
+            // It declares nothing that would be installed, so the rest is built all the same.
+            Err(finding) => findings.push(Finding {
+                kind: FindingKind::NotInstalled,
+                ..finding
+            }),
+        }
+    }
+}
+
+fn not_installed(file: &str, line: usize, field: &str) -> Finding {
+    Finding::new(
+        FindingKind::NotInstalled,
+        file,
+        line,
+        format!("{field}: packages of Node are not installed yet; they have no effect"),
+        "keep what the scripts need in the skill's folder",
+    )
+}
+
+#[cfg(test)]
+#[path = "declare_tests.rs"]
+mod tests;

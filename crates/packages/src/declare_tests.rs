@@ -1,0 +1,228 @@
+use super::*;
+use crate::fixture::files;
+
+const FRONTMATTER: &str = "---\nname: x\ndescription: d\npackages:\n  python: [\"pillow>=10\", numpy]\n---\nBody\n";
+const BLOCK: &str = "# /// script\n# dependencies = [\"rich==1\"]\n# ///\n";
+
+fn hashed(lines: &[&str]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{line} --hash=sha256:{}\n", "a".repeat(64)))
+        .collect()
+}
+
+#[test]
+fn the_first_declaration_counts_alone() {
+    let lock = hashed(&["pillow==10.1", "numpy==2", "six==1"]);
+    let plain = "---\nname: x\n---\n";
+    for (list, source, names) in [
+        (
+            &[
+                ("SKILL.md", FRONTMATTER),
+                ("requirements.txt", "six"),
+                ("scripts/a.py", BLOCK),
+            ][..],
+            Source::Frontmatter,
+            &["numpy", "pillow"][..],
+        ),
+        (
+            &[
+                ("SKILL.md", plain),
+                ("requirements.txt", "six"),
+                ("scripts/requirements.txt", "rich"),
+                ("a.py", BLOCK),
+            ],
+            Source::Requirements("requirements.txt".to_owned()),
+            &["six"],
+        ),
+        (
+            &[
+                ("SKILL.md", plain),
+                ("scripts/requirements.txt", "rich"),
+                ("a.py", BLOCK),
+            ],
+            Source::Requirements("scripts/requirements.txt".to_owned()),
+            &["rich"],
+        ),
+        (
+            &[("SKILL.md", plain), ("scripts/a.py", BLOCK)],
+            Source::Scripts(vec!["scripts/a.py".to_owned()]),
+            &["rich"],
+        ),
+        (
+            &[("SKILL.md", plain), ("requirements.lock", &lock)],
+            Source::Lock,
+            &["numpy", "pillow", "six"],
+        ),
+        (&[("SKILL.md", plain), ("a.py", "import os")], Source::Nothing, &[]),
+        // A file that names nothing says that nothing is wanted.
+        (
+            &[
+                ("SKILL.md", plain),
+                ("requirements.txt", "# none\n"),
+                ("a.py", "import numpy"),
+            ],
+            Source::Requirements("requirements.txt".to_owned()),
+            &[],
+        ),
+        (&[("docs/requirements.txt", "six")], Source::Nothing, &[]),
+    ] {
+        let declared = declare(&files(list), None);
+        assert_eq!(declared.source, source, "{list:?}");
+        assert_eq!(declared.names(), names, "{list:?}");
+        assert_eq!(declared.findings, [], "{list:?}");
+    }
+}
+
+#[test]
+fn a_lock_wins_over_versions_and_must_hold_what_is_declared() {
+    let lock = hashed(&["pillow==10.1", "numpy==2"]);
+    let declared = declare(&files(&[("SKILL.md", FRONTMATTER), ("requirements.lock", &lock)]), None);
+    assert_eq!(
+        (declared.source.clone(), declared.is_refused()),
+        (Source::Frontmatter, false)
+    );
+    assert_eq!(declared.lock.unwrap().packages().len(), 2);
+    let declared = declare(
+        &files(&[("requirements.txt", "six"), ("requirements.lock", &lock)]),
+        None,
+    );
+    assert!(declared.is_refused());
+    assert!(
+        declared.findings[0]
+            .text
+            .contains("six is declared and not in the lock"),
+        "{:?}",
+        declared.findings
+    );
+    let declared = declare(&files(&[("requirements.lock", "six")]), None);
+    assert!(declared.is_refused() && declared.lock.is_none());
+}
+
+#[test]
+fn imports_choose_the_standard_environment() {
+    for (text, inferred) in [
+        ("import yaml", true),
+        ("from PIL import Image", true),
+        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None", true),
+        ("import json, mcp", false),
+        ("import requests", false),
+    ] {
+        let declared = declare(&files(&[("SKILL.md", "x"), ("scripts/a.py", text)]), None);
+        assert_eq!(declared.source == Source::Inferred, inferred, "{text}");
+        assert_eq!(declared.lock.is_some(), inferred, "{text}");
+        assert!(!declared.is_declared() || !inferred);
+    }
+}
+
+#[test]
+fn two_scripts_that_exclude_each_other_are_both_named() {
+    let other = "# /// script\n# dependencies = [\"rich==2\", \"six\"]\n# ///\n";
+    let declared = declare(&files(&[("a.py", BLOCK), ("b.py", other)]), None);
+    let [finding] = declared.findings.as_slice() else {
+        panic!("{:?}", declared.findings)
+    };
+    assert_eq!((finding.kind, finding.file.as_str()), (FindingKind::Conflict, "b.py"));
+    assert!(
+        finding.text.contains("a.py") && finding.text.contains("rich==1") && finding.text.contains("rich==2"),
+        "{finding}"
+    );
+    let same = declare(&files(&[("a.py", BLOCK), ("b.py", BLOCK)]), None);
+    assert_eq!((same.names(), same.findings), (vec!["rich".to_owned()], Vec::new()));
+}
+
+#[test]
+fn a_frontmatter_that_cannot_be_used_is_told_with_its_line() {
+    for (packages, line, part) in [
+        ("packages: 3", 3, "not a mapping"),
+        ("packages: {python: x}", 3, "packages.python: it is not a list"),
+        ("packages: {pip: [x]}", 3, "unknown key \"pip\""),
+        (
+            "packages:\n  python:\n    - six\n    - git+https://x/y",
+            6,
+            "packages.python[1]: ",
+        ),
+        ("packages: {python: [3]}", 3, "packages.python[0]: it is not text"),
+    ] {
+        let declared = declare(
+            &files(&[("SKILL.md", &format!("---\nname: x\n{packages}\n---\nB"))]),
+            None,
+        );
+        let [finding] = declared.findings.as_slice() else {
+            panic!("{packages}: {:?}", declared.findings)
+        };
+        assert!(finding.is_error() && finding.text.contains(part), "{finding}");
+        assert_eq!(finding.line, line, "{finding}");
+        assert!(declared.is_declared() && declared.is_refused());
+    }
+}
+
+#[test]
+fn what_is_not_installed_is_a_warning() {
+    let node = "---\nname: x\npackages: {node: [docx]}\n---\nB";
+    for list in [
+        &[("SKILL.md", node)][..],
+        &[("package.json", "{\"dependencies\": {\"docx\": \"^9\"}}")],
+        &[("package.json", "{")],
+        &[("uv.lock", "")],
+    ] {
+        let declared = declare(&files(list), None);
+        assert_eq!(declared.findings.len(), 1, "{list:?}");
+        assert_eq!(declared.findings[0].kind, FindingKind::NotInstalled);
+        assert!(!declared.is_refused());
+    }
+    assert!(declare(&files(&[("package.json", "{}")]), None).findings.is_empty());
+}
+
+#[test]
+fn equal_declarations_have_one_text() {
+    let one = declare(&files(&[("requirements.txt", "Six\npillow>=10 # x\n")]), None);
+    let two = declare(&files(&[("requirements.txt", "pillow >= 10\nsix\nsix")]), None);
+    assert_eq!(one.requirements_text(), "pillow>=10\nsix\n");
+    assert_eq!(one.requirements_text(), two.requirements_text());
+}
+
+#[test]
+fn a_script_says_which_python_it_requires() {
+    let script = "# /// script\n# requires-python = \">=3.12,<4\"\n# ///\n";
+    let declared = declare(&files(&[("scripts/a.py", script)]), None);
+    assert_eq!(declared.python_refused("3.12.1"), None);
+    assert_eq!(
+        declared.python_refused("3.11.2").unwrap(),
+        "scripts/a.py requires Python >=3.12,<4, and 3.11.2 is here"
+    );
+}
+
+#[test]
+fn the_list_of_a_manifest_counts_alone_and_a_lock_fixes_it() {
+    let lock = format!("six==1.16 --hash=sha256:{}\n", "a".repeat(64));
+    let list = [
+        ("SKILL.md", FRONTMATTER),
+        ("requirements.txt", "absent"),
+        ("requirements.lock", lock.as_str()),
+    ];
+    let spec = ["Six>=1".to_owned()];
+    let declared = declare(&files(&list), Some(&spec));
+    assert_eq!(
+        (&declared.source, declared.names()),
+        (&Source::Spec, vec!["six".to_owned()])
+    );
+    assert!(declared.lock.is_some() && declared.findings.is_empty(), "{declared:?}");
+    // An empty list asks for nothing, and says so.
+    let none = declare(&files(&list[..2]), Some(&[]));
+    assert!(none.wants_environment() && none.names().is_empty() && none.versions().is_none());
+    let wrong = declare(
+        &files(&[("SKILL.md", "x")]),
+        Some(&["six".to_owned(), "git+https://x/y".to_owned()]),
+    );
+    let told: Vec<String> = wrong.findings.iter().map(ToString::to_string).collect();
+    assert!(told[0].starts_with("spec.packages.python[1]: "), "{told:?}");
+}
+
+#[test]
+fn what_is_stated_is_read_without_parsing_python() {
+    let imports = [("SKILL.md", "x"), ("a.py", "import numpy")];
+    assert_eq!(declare(&files(&imports), None).source, Source::Inferred);
+    let stated = stated(&files(&imports), None);
+    assert_eq!((stated.source, stated.imports.len()), (Source::Nothing, 0));
+}

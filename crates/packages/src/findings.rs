@@ -1,0 +1,192 @@
+//! What an author should know before a model meets it: imports that nothing gives, installations in prose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use knack_skill::model::SkillFile;
+use knack_skill::tree;
+
+use crate::declare::{Declaration, Source, is_python};
+use crate::finding::{Finding, FindingKind, shown};
+use crate::imports::Import;
+
+/// Most missing imports that are told of one skill.
+const MAX_TOLD: usize = 30;
+
+/// Commands that would install something.
+const INSTALLERS: [&str; 9] = [
+    "pip install",
+    "pip3 install",
+    "uv add",
+    "uv pip install",
+    "conda install",
+    "npm install",
+    "npm i ",
+    "apt-get install",
+    "apt install",
+];
+
+/// Everything to tell about a skill's packages: what is refused, imports that are missing, prose that installs nothing.
+pub fn findings(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
+    let mut all = declared.findings.clone();
+    all.extend(missing_imports(files, declared));
+    all.extend(installs_in_prose(files));
+    all
+}
+
+/// An import that is neither in the standard library, nor in the skill, nor declared. Optional ones are the script's own
+/// business.
+fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
+    // What is declared is not known.
+    if declared.is_refused() {
+        return Vec::new();
+    }
+    let own = own_modules(files);
+    let given = |import: &Import| {
+        let package = import.package();
+        let is_declared = declared.python.iter().any(|requirement| requirement.name == package);
+        is_declared || declared.lock.as_ref().is_some_and(|lock| lock.has(&package))
+    };
+    let is_missing =
+        |import: &&Import| !import.optional && !import.is_standard() && !own.contains(import.top()) && !given(import);
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (file, imports) in &declared.imports {
+        for import in imports.iter().filter(is_missing) {
+            let package = import.package();
+            if findings.len() < MAX_TOLD && told.insert(package.clone()) {
+                let text = format!("{} is imported and no declared package gives it", import.top());
+                findings.push(Finding::new(
+                    FindingKind::MissingImport,
+                    file,
+                    import.line,
+                    text,
+                    help(declared, &package),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// The line to add, at the place that counts.
+fn help(declared: &Declaration, package: &str) -> String {
+    match &declared.source {
+        Source::Spec => format!("add \"{package}\" to spec.packages.python"),
+        Source::Frontmatter => format!("add \"{package}\" to packages.python in SKILL.md"),
+        Source::Requirements(file) => format!("add the line {package} to {file}"),
+        Source::Scripts(files) => format!(
+            "add \"{package}\" to dependencies in the script block of {}",
+            files.first().map_or("the script", String::as_str)
+        ),
+        Source::Lock => {
+            format!("make requirements.txt with {package} in it, then the lock again with knack skill lock")
+        }
+        Source::Nothing => format!("make requirements.txt with the line {package}"),
+        // Who declares gets exactly that, so what is inferred has to be written down too.
+        Source::Inferred => {
+            let lock = declared.lock.as_ref();
+            let used: BTreeSet<String> = declared
+                .imports
+                .values()
+                .flatten()
+                .map(Import::package)
+                .filter(|name| lock.is_some_and(|lock| lock.has(name)))
+                .collect();
+            let used: Vec<String> = used.into_iter().collect();
+            format!("make requirements.txt with the lines {}, {package}", used.join(", "))
+        }
+    }
+}
+
+/// Modules of the skill itself: its Python files, and the folders that hold some.
+fn own_modules(files: &BTreeMap<String, SkillFile>) -> BTreeSet<&str> {
+    let mut own = BTreeSet::new();
+    for path in files.keys().filter(|path| is_python(path)) {
+        let mut parts = path.split('/').rev();
+        own.extend(parts.next().and_then(|file| file.strip_suffix(".py")));
+        own.extend(parts);
+    }
+    own
+}
+
+/// Lines of SKILL.md that tell a model to install something, which it cannot.
+fn installs_in_prose(files: &BTreeMap<String, SkillFile>) -> Vec<Finding> {
+    let Some(name) = tree::find_document(files.keys().map(String::as_str)) else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&files[name].bytes);
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| INSTALLERS.iter().any(|words| line.contains(words)));
+    lines
+        .take(MAX_TOLD)
+        .map(|(index, line)| {
+            let text = format!("{} installs nothing: a run has no network", shown(line.trim()));
+            let help = "declare what it names in requirements.txt or under packages in the frontmatter";
+            Finding::new(FindingKind::InstallInProse, name, index + 1, text, help)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::declare;
+    use crate::fixture::files;
+
+    fn told(list: &[(&str, &str)]) -> Vec<String> {
+        let files = files(list);
+        findings(&files, &declare(&files, None))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn a_missing_import_is_told_with_the_line_to_add() {
+        let script = "import os\nimport sys, own, package.deep\nfrom PIL import Image\nimport mcp\ntry:\n    import rich\nexcept ImportError:\n    pass\n";
+        let own = [("scripts/own.py", "x = 1"), ("package/deep.py", "x = 1")];
+        let with =
+            |more: &[(&'static str, &'static str)]| told(&[&own[..], &[("scripts/a.py", script)], more].concat());
+        for (more, line) in [
+            (
+                &[("requirements.txt", "pillow")][..],
+                "scripts/a.py:4: mcp is imported and no declared package gives it (add the line mcp to requirements.txt)",
+            ),
+            (
+                &[("SKILL.md", "---\npackages: {python: [pillow]}\n---\n")],
+                "scripts/a.py:4: mcp is imported and no declared package gives it (add \"mcp\" to packages.python in SKILL.md)",
+            ),
+            (
+                &[],
+                "scripts/a.py:4: mcp is imported and no declared package gives it (make requirements.txt with the lines pillow, mcp)",
+            ),
+        ] {
+            assert_eq!(with(more), [line]);
+        }
+        assert_eq!(
+            told(&[("a.py", "import mcp")]),
+            ["a.py:1: mcp is imported and no declared package gives it (make requirements.txt with the line mcp)"]
+        );
+        assert_eq!(with(&[("requirements.txt", "pillow\nmcp")]), [""; 0]);
+        // One line for one package.
+        assert_eq!(
+            told(&[("a.py", "import mcp\nimport mcp.x"), ("b.py", "import mcp")]).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn prose_that_installs_is_told_with_its_line() {
+        let told = told(&[(
+            "SKILL.md",
+            "---\nname: x\n---\nFirst:\n```\npip install pillow\n```\nThe pip of an apple.\n",
+        )]);
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].starts_with("SKILL.md:6: \"pip install pillow\" installs nothing"),
+            "{told:?}"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! What Python files import, read from their syntax; nothing is executed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use tree_sitter::{Node, Parser};
+
+use crate::name::normalized;
+
+/// Largest script that is read; generated files are no scripts of skills.
+pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
+
+/// Scripts that are read of one skill: a vendored library is not what a skill imports.
+pub const MAX_SCRIPTS: usize = 500;
+
+const STDLIB: &str = include_str!("data/stdlib.txt");
+const TABLE: &str = include_str!("data/imports.txt");
+
+static STANDARD: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| STDLIB.lines().collect());
+static PACKAGES: LazyLock<BTreeMap<&'static str, &'static str>> = LazyLock::new(|| {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(' ')).collect()
+});
+
+/// One import.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Import {
+    /// Dotted name, as written.
+    pub module: String,
+    /// Line from 1.
+    pub line: usize,
+    /// It stands in a `try` or below a condition: the script may do without.
+    pub optional: bool,
+}
+
+impl Import {
+    /// The first part of the name.
+    pub fn top(&self) -> &str {
+        self.module.split('.').next().unwrap_or_default()
+    }
+
+    /// Whether the standard library has it (3.10 to 3.14).
+    pub fn is_standard(&self) -> bool {
+        STANDARD.contains(self.top())
+    }
+
+    /// The package that gives it: by the table of names that differ, else of the same name.
+    pub fn package(&self) -> String {
+        let mut name = self.module.as_str();
+        loop {
+            if let Some(package) = PACKAGES.get(name) {
+                return (*package).to_owned();
+            }
+            match name.rsplit_once('.') {
+                Some((parent, _)) => name = parent,
+                None => return normalized(name),
+            }
+        }
+    }
+}
+
+/// Absolute imports of a file, in its order. A file that is too large or cannot be read has none.
+pub fn of_source(text: &str) -> Vec<Import> {
+    let mut parser = Parser::new();
+    let is_loaded = parser.set_language(&tree_sitter_python::LANGUAGE.into()).is_ok();
+    if !is_loaded || text.len() > MAX_SCRIPT_BYTES {
+        return Vec::new();
+    }
+    let Some(tree) = parser.parse(text, None) else {
+        return Vec::new();
+    };
+    let mut imports = Vec::new();
+    // A stack of its own, since a file may nest deeper than a thread's stack allows.
+    let mut open = vec![(tree.root_node(), false)];
+    while let Some((node, optional)) = open.pop() {
+        match node.kind() {
+            "import_statement" => add_names(node, text, optional, &mut imports),
+            "import_from_statement" => {
+                let module = node.child_by_field_name("module_name");
+                if let Some(module) = module.filter(|module| module.kind() == "dotted_name") {
+                    push(module, text, optional, &mut imports);
+                }
+            }
+            kind => {
+                let optional = optional || matches!(kind, "try_statement" | "if_statement");
+                let mut cursor = node.walk();
+                open.extend(node.named_children(&mut cursor).map(|child| (child, optional)));
+            }
+        }
+    }
+    imports.sort_by_key(|import| import.line);
+    imports
+}
+
+fn add_names(node: Node<'_>, text: &str, optional: bool, imports: &mut Vec<Import>) {
+    let mut cursor = node.walk();
+    for child in node.named_children(&mut cursor) {
+        match child.kind() {
+            "dotted_name" => push(child, text, optional, imports),
+            "aliased_import" => {
+                if let Some(name) = child.child_by_field_name("name") {
+                    push(name, text, optional, imports);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn push(node: Node<'_>, text: &str, optional: bool, imports: &mut Vec<Import>) {
+    let module: String = text
+        .get(node.byte_range())
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    if !module.is_empty() {
+        imports.push(Import {
+            module,
+            line: node.start_position().row + 1,
+            optional,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absolute_imports_are_found_wherever_they_stand() {
+        let text = "import os, numpy as np\nfrom PIL import Image\nfrom . import own\nfrom .own import x\n\
+                    def f():\n    import yaml\ntry:\n    import lxml.etree\nexcept ImportError:\n    pass\n\
+                    text = 'import nothing'\n# import comment\nif True:\n    from google.protobuf import message\n";
+        let found: Vec<_> = of_source(text)
+            .into_iter()
+            .map(|import| (import.line, import.package(), import.is_standard(), import.optional))
+            .collect();
+        let expect = |line, package: &str, standard, optional| (line, package.to_owned(), standard, optional);
+        assert_eq!(
+            found,
+            [
+                expect(1, "os", true, false),
+                expect(1, "numpy", false, false),
+                expect(2, "pillow", false, false),
+                expect(6, "pyyaml", false, false),
+                expect(8, "lxml", false, true),
+                expect(14, "protobuf", false, true),
+            ]
+        );
+    }
+
+    #[test]
+    fn broken_and_deep_files_end() {
+        assert_eq!(
+            of_source("import a\ndef (\nimport b\n")
+                .first()
+                .map(|import| import.module.clone())
+                .as_deref(),
+            Some("a")
+        );
+        let _ = of_source(&"(".repeat(100_000));
+        let _ = of_source(&"if x:\n".repeat(5000));
+        assert!(of_source(&"import a\n".repeat(200_000)).is_empty(), "too large");
+    }
+}

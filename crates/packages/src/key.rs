@@ -1,0 +1,93 @@
+//! What an environment is known by.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::lock::Lock;
+
+/// Version of the layout that builders make; a change makes every environment anew.
+pub const FORMAT: u32 = 1;
+
+/// Where an environment runs. Two machines with equal values can use one environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Platform {
+    /// ABI of the interpreter, such as `cpython-311-x86_64-linux-gnu`.
+    pub abi: String,
+    /// `glibc 2.36`, `musl 1.2`.
+    pub libc: String,
+    /// `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// The base that it stands on: the interpreter's path on a laptop, the image's digest on a cluster.
+    pub base: String,
+}
+
+/// SHA-256 over lock, platform and format, in hex: two skills with one lock share one environment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(String);
+
+impl Key {
+    /// The key of a lock on a platform.
+    pub fn of(lock: &Lock, platform: &Platform) -> Self {
+        let mut hash = Sha256::new();
+        let format = FORMAT.to_string();
+        for part in [
+            &format,
+            &platform.abi,
+            &platform.libc,
+            &platform.architecture,
+            &platform.base,
+            lock.text(),
+        ] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// 64 hex digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first 12 digits, for people.
+    pub fn short(&self) -> &str {
+        &self.0[..12]
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_counts_and_the_writing_of_a_lock_does_not() {
+        let platform = Platform {
+            abi: "cpython-311".to_owned(),
+            libc: "glibc 2.36".to_owned(),
+            architecture: "x86_64".to_owned(),
+            base: "/usr/bin/python3.11".to_owned(),
+        };
+        let lock = |text: &str| Lock::read("l", format!("{text} --hash=sha256:{}", "a".repeat(64)).as_bytes()).unwrap();
+        let key = Key::of(&lock("pillow==1"), &platform);
+        assert_eq!(key, Key::of(&lock("Pillow == 1"), &platform));
+        assert_eq!((key.as_str().len(), key.short().len()), (64, 12));
+        assert_ne!(key, Key::of(&lock("pillow==2"), &platform));
+        for change in [
+            |platform: &mut Platform| platform.abi.push('x'),
+            |platform: &mut Platform| platform.libc.push('x'),
+            |platform: &mut Platform| platform.architecture.push('x'),
+            |platform: &mut Platform| platform.base.push('x'),
+        ] {
+            let mut other = platform.clone();
+            change(&mut other);
+            assert_ne!(key, Key::of(&lock("pillow==1"), &other));
+        }
+    }
+}

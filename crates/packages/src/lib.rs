@@ -1,0 +1,43 @@
+//! Packages of skills, as values: what a skill declares, what its scripts import, and what an environment is known by.
+//!
+//! ```text
+//! files of a skill ─▶ declare ─▶ Declaration (source, requirements, lock) ─▶ a builder: lock, install, key
+//!                        └─▶ refusals: what cannot be declared, with file and line
+//! scripts ─▶ imports ─▶ findings: imported, but neither standard, nor of the skill, nor declared
+//! ```
+//!
+//! Nothing here reads a clock, a file or a network; nothing of a package or of a skill is executed.
+
+pub mod declare;
+pub mod environment;
+pub mod finding;
+pub mod findings;
+#[cfg(test)]
+mod fixture;
+pub mod imports;
+pub mod key;
+pub mod lock;
+pub mod marker;
+pub mod name;
+pub mod package_json;
+pub mod programs;
+
+pub mod requirement;
+pub mod requirements_txt;
+pub mod rules;
+pub mod script;
+pub mod standard;
+pub mod state;
+
+pub use declare::{Declaration, Source, declare, stated};
+pub use environment::{EnvironmentRecord, Records, Request};
+pub use finding::{Finding, FindingKind};
+pub use findings::findings;
+pub use lock::Lock;
+pub use requirement::Requirement;
+pub use rules::Rules;
+pub use state::State;
+
+/// Requirements of one skill, packages of one environment. Both are limits of what a person reviews; the largest public
+/// skill declares ten and resolves to forty.
+pub const MAX_PACKAGES: usize = 200;

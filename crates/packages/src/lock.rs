@@ -1,0 +1,144 @@
+//! Locks in pip's format: every package with one version and its hashes.
+
+use std::collections::BTreeMap;
+
+use crate::finding::{Finding, FindingKind};
+use crate::requirements_txt::{self, Line};
+
+/// The file that `knack skill lock` writes and that wins over everything else that is declared.
+pub const LOCK_FILE: &str = "requirements.lock";
+
+/// A lock that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// In its one form: sorted, no comments.
+    text: String,
+    /// Name and version of each line, sorted; a name stands twice where versions differ by marker.
+    packages: Vec<(String, String)>,
+}
+
+impl Lock {
+    /// Reads a lock. Errors: lines that are no exact version with a hash.
+    pub fn read(file: &str, bytes: &[u8]) -> Result<Self, Vec<Finding>> {
+        let read = requirements_txt::read(file, bytes);
+        let mut findings = read.findings;
+        for line in &read.lines {
+            let why = if line.requirement.pinned().is_none() {
+                "has no exact version"
+            } else if line.hashes.is_empty() {
+                "has no hash"
+            } else {
+                continue;
+            };
+            let text = format!("{} {why}", line.requirement.name);
+            findings.push(Finding::new(
+                FindingKind::Lock,
+                file,
+                line.number,
+                text,
+                "make the lock again with knack skill lock",
+            ));
+        }
+        if read.lines.is_empty() && findings.is_empty() {
+            findings.push(Finding::new(
+                FindingKind::Lock,
+                file,
+                0,
+                "the lock is empty",
+                "make the lock again with knack skill lock",
+            ));
+        }
+        if findings.is_empty() {
+            Ok(Self::of(&read.lines))
+        } else {
+            findings.truncate(crate::MAX_PACKAGES);
+            Err(findings)
+        }
+    }
+
+    /// The lock of nothing.
+    pub const fn empty() -> Self {
+        Self {
+            text: String::new(),
+            packages: Vec::new(),
+        }
+    }
+
+    fn of(lines: &[Line]) -> Self {
+        let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut packages = Vec::new();
+        for line in lines {
+            let version = line.requirement.pinned().unwrap_or_default();
+            packages.push((line.requirement.name.clone(), version.to_owned()));
+            let hashes = by_text.entry(line.requirement.to_string()).or_default();
+            hashes.extend(line.hashes.iter().map(|hash| hash.to_ascii_lowercase()));
+        }
+        packages.sort();
+        packages.dedup();
+        let mut text = String::new();
+        for (requirement, mut hashes) in by_text {
+            hashes.sort();
+            hashes.dedup();
+            text.push_str(&requirement);
+            for hash in hashes {
+                text.push_str(" \\\n    --hash=");
+                text.push_str(&hash);
+            }
+            text.push('\n');
+        }
+        Self { text, packages }
+    }
+
+    /// The lock as an installer reads it; equal locks have equal texts.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Name and version of every package, sorted.
+    pub fn packages(&self) -> &[(String, String)] {
+        &self.packages
+    }
+
+    /// Whether a normalized name is in it.
+    pub fn has(&self, name: &str) -> bool {
+        self.packages
+            .binary_search_by(|(own, _)| own.as_str().cmp(name))
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_locks_have_one_text() {
+        let (one, two) = ("a".repeat(64), "B".repeat(64));
+        let first = format!(
+            "# by hand\nzlib-ng==1.0 --hash=sha256:{one}\nPillow==10.1 \\\n  --hash=sha256:{two} \\\n  --hash=sha256:{one}\n"
+        );
+        let second = format!(
+            "pillow==10.1 --hash=sha256:{one} --hash=sha256:{}\nzlib_ng==1.0 --hash=sha256:{one}",
+            two.to_lowercase()
+        );
+        let first = Lock::read("requirements.lock", first.as_bytes()).unwrap();
+        let second = Lock::read("requirements.lock", second.as_bytes()).unwrap();
+        assert_eq!(first, second);
+        assert_eq!(Lock::read("again", first.text().as_bytes()).unwrap(), first);
+        assert_eq!(first.packages()[0], ("pillow".to_owned(), "10.1".to_owned()));
+        assert!(first.has("zlib-ng") && !first.has("zlib"));
+    }
+
+    #[test]
+    fn a_lock_without_versions_or_hashes_is_none() {
+        for (text, why) in [
+            ("pillow>=10", "no exact version"),
+            ("pillow==10", "no hash"),
+            ("", "empty"),
+            ("-e .", "builds a folder"),
+        ] {
+            let findings = Lock::read("requirements.lock", text.as_bytes()).unwrap_err();
+            assert!(findings[0].text.contains(why), "{text}: {findings:?}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Environment markers (PEP 508): `python_version < "3.11" and sys_platform == "linux"`.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// Variables that a marker may name.
+const VARIABLES: [&str; 12] = [
+    "python_version",
+    "python_full_version",
+    "os_name",
+    "sys_platform",
+    "platform_release",
+    "platform_system",
+    "platform_version",
+    "platform_machine",
+    "platform_python_implementation",
+    "implementation_name",
+    "implementation_version",
+    "extra",
+];
+
+/// Deepest nesting of brackets: markers in use nest once or twice.
+const MAX_DEPTH: usize = 32;
+
+/// A marker that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marker {
+    /// All hold.
+    And(Vec<Self>),
+    /// At least one holds.
+    Or(Vec<Self>),
+    /// A comparison.
+    Compare(Operand, &'static str, Operand),
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operand {
+    /// A variable of the environment.
+    Variable(&'static str),
+    /// A text.
+    Text(String),
+}
+
+impl Marker {
+    /// Reads a marker. The error is one clause.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut reader = Reader {
+            rest: text.trim_start(),
+        };
+        let marker = reader.any(0)?;
+        if reader.rest.is_empty() {
+            Ok(marker)
+        } else {
+            Err("something stands after it".to_owned())
+        }
+    }
+}
+
+/// Whether a Python of a version (`3.11.2`) is among those that clauses such as `>=3.10,<4` allow.
+pub fn allows(clauses: &[(String, String)], version: &str) -> bool {
+    clauses
+        .iter()
+        .all(|(operator, wanted)| compare(version, operator, wanted))
+}
+
+fn compare(left: &str, operator: &str, right: &str) -> bool {
+    if let Some(prefix) = right.strip_suffix('*').filter(|_| matches!(operator, "==" | "!=")) {
+        return format!("{left}.").starts_with(prefix) == (operator == "==");
+    }
+    let order = by_release(left, right);
+    match operator {
+        "===" => left == right,
+        "==" => order == Ordering::Equal,
+        "!=" => order != Ordering::Equal,
+        "<" => order == Ordering::Less,
+        "<=" => order != Ordering::Greater,
+        ">" => order == Ordering::Greater,
+        // Compatible release: the same up to the last number.
+        "~=" => {
+            let prefix = right.rsplit_once('.').map_or("", |(prefix, _)| prefix);
+            order != Ordering::Less && format!("{left}.").starts_with(&format!("{prefix}."))
+        }
+        _ => order != Ordering::Less,
+    }
+}
+
+/// Numbers between dots; what follows the digits of one (`rc1`) does not count, and missing ones are zero.
+fn by_release(left: &str, right: &str) -> Ordering {
+    let numbers = |text: &str| -> Vec<u64> {
+        text.split('.')
+            .map(|part| {
+                let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+                digits.parse().unwrap_or(0)
+            })
+            .collect()
+    };
+    let (mut left, mut right) = (numbers(left), numbers(right));
+    let length = left.len().max(right.len());
+    left.resize(length, 0);
+    right.resize(length, 0);
+    left.cmp(&right)
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl Reader<'_> {
+    fn any(&mut self, depth: usize) -> Result<Marker, String> {
+        let mut parts = vec![self.all(depth)?];
+        while self.word("or") {
+            parts.push(self.all(depth)?);
+        }
+        Ok(one_or(parts, Marker::Or))
+    }
+
+    fn all(&mut self, depth: usize) -> Result<Marker, String> {
+        let mut parts = vec![self.one(depth)?];
+        while self.word("and") {
+            parts.push(self.one(depth)?);
+        }
+        Ok(one_or(parts, Marker::And))
+    }
+
+    fn one(&mut self, depth: usize) -> Result<Marker, String> {
+        if depth > MAX_DEPTH {
+            return Err("its brackets nest too deep".to_owned());
+        }
+        if self.token("(") {
+            let inner = self.any(depth + 1)?;
+            return if self.token(")") {
+                Ok(inner)
+            } else {
+                Err("a bracket is not closed".to_owned())
+            };
+        }
+        let left = self.operand()?;
+        let operator = self.operator()?;
+        let right = self.operand()?;
+        Ok(Marker::Compare(left, operator, right))
+    }
+
+    fn operand(&mut self) -> Result<Operand, String> {
+        for quote in ['"', '\''] {
+            if let Some(rest) = self.rest.strip_prefix(quote) {
+                let (text, rest) = rest.split_once(quote).ok_or("a text is not closed by its quote")?;
+                self.rest = rest.trim_start();
+                return Ok(Operand::Text(text.to_owned()));
+            }
+        }
+        let end = self
+            .rest
+            .find(|letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.')))
+            .unwrap_or(self.rest.len());
+        // Older files write `os.name`.
+        let word = self.rest[..end].replace('.', "_");
+        let name = VARIABLES
+            .into_iter()
+            .find(|name| *name == word)
+            .ok_or("it compares something that is neither a variable nor a quoted text")?;
+        self.rest = self.rest[end..].trim_start();
+        Ok(Operand::Variable(name))
+    }
+
+    fn operator(&mut self) -> Result<&'static str, String> {
+        if let Some(operator) = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"]
+            .into_iter()
+            .find(|operator| self.token(operator))
+        {
+            return Ok(operator);
+        }
+        if self.word("in") {
+            return Ok("in");
+        }
+        if self.word("not") && self.word("in") {
+            return Ok("not in");
+        }
+        Err("an operator is missing".to_owned())
+    }
+
+    fn token(&mut self, token: &str) -> bool {
+        let Some(rest) = self.rest.strip_prefix(token) else {
+            return false;
+        };
+        self.rest = rest.trim_start();
+        true
+    }
+
+    fn word(&mut self, word: &str) -> bool {
+        let rest = self.rest.strip_prefix(word);
+        let Some(rest) =
+            rest.filter(|rest| !rest.starts_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_'))
+        else {
+            return false;
+        };
+        self.rest = rest.trim_start();
+        true
+    }
+}
+
+fn one_or(mut parts: Vec<Marker>, join: fn(Vec<Marker>) -> Marker) -> Marker {
+    if parts.len() == 1 { parts.remove(0) } else { join(parts) }
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compare(left, operator, right) => write!(formatter, "{left} {operator} {right}"),
+            Self::And(parts) => joined(formatter, parts, " and "),
+            Self::Or(parts) => joined(formatter, parts, " or "),
+        }
+    }
+}
+
+/// Parts that join others stand in brackets: the text reads back to the same value.
+fn joined(formatter: &mut fmt::Formatter<'_>, parts: &[Marker], word: &str) -> fmt::Result {
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            formatter.write_str(word)?;
+        }
+        match part {
+            Marker::Compare(..) => write!(formatter, "{part}")?,
+            _ => write!(formatter, "({part})")?,
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => formatter.write_str(name),
+            Self::Text(text) if text.contains('"') => write!(formatter, "'{text}'"),
+            Self::Text(text) => write!(formatter, "\"{text}\""),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_read_and_written_in_one_form() {
+        for (text, written) in [
+            ("python_version<'3.11'", "python_version < \"3.11\""),
+            ("os.name == \"posix\"", "os_name == \"posix\""),
+            ("'linux' in sys_platform", "\"linux\" in sys_platform"),
+            ("platform_machine not in 'arm64'", "platform_machine not in \"arm64\""),
+            (
+                "(extra == 'x' and os_name=='a') or python_version ~= '3.8'",
+                "(extra == \"x\" and os_name == \"a\") or python_version ~= \"3.8\"",
+            ),
+        ] {
+            let marker = Marker::parse(text).unwrap();
+            assert_eq!(marker.to_string(), written);
+            assert_eq!(Marker::parse(written).unwrap(), marker);
+        }
+    }
+
+    #[test]
+    fn clauses_allow_versions() {
+        for (clauses, allowed) in [
+            (&[][..], true),
+            (&[(">=", "3.10")], true),
+            (&[(">=", "3.11.2"), ("<", "4")], true),
+            (&[(">", "3.11.2")], false),
+            (&[(">=", "3.12")], false),
+            (&[("==", "3.11.*")], true),
+            (&[("!=", "3.11.*")], false),
+            (&[("==", "3.1.*")], false),
+            (&[("~=", "3.8")], true),
+            (&[("~=", "2.7")], false),
+            (&[("<=", "3.11.2")], true),
+            (&[("===", "3.11.2")], true),
+            (&[("!=", "3.11.2")], false),
+        ] {
+            let clauses: Vec<(String, String)> = clauses
+                .iter()
+                .map(|(operator, version)| ((*operator).to_owned(), (*version).to_owned()))
+                .collect();
+            assert_eq!(allows(&clauses, "3.11.2"), allowed, "{clauses:?}");
+        }
+    }
+
+    #[test]
+    fn texts_that_are_none_say_why() {
+        for (text, why) in [
+            ("", "neither a variable"),
+            ("python_version", "operator"),
+            ("python_version < ", "neither a variable"),
+            ("python_version < '3", "quote"),
+            ("(os_name == 'a'", "bracket"),
+            ("os_name == 'a' os_name", "after it"),
+            ("shell == 'a'", "neither a variable"),
+            ("os_name not 'a'", "operator"),
+        ] {
+            assert!(Marker::parse(text).unwrap_err().contains(why), "{text}");
+        }
+        assert!(Marker::parse(&"(".repeat(10_000)).unwrap_err().contains("deep"));
+    }
+}

@@ -1,0 +1,44 @@
+//! The standard environment: what hosted sandboxes have, for skills that declare nothing.
+//!
+//! Source of the list: the imports of the public skills, and what their texts expect. No HTTP clients, and nothing that
+//! brings one: a run has no network.
+
+use std::sync::LazyLock;
+
+use crate::lock::Lock;
+
+/// What is asked for, one name a line.
+const NAMES: &str = include_str!("data/standard.in");
+
+/// Made from it: `uv pip compile --universal --python-version 3.10 --generate-hashes --only-binary :all:`.
+const LOCK: &[u8] = include_bytes!("data/standard.lock");
+
+static READ: LazyLock<Option<Lock>> = LazyLock::new(|| Lock::read("standard.lock", LOCK).ok());
+
+/// The lock of the standard environment. `None` never happens: a test reads it.
+pub fn lock() -> Option<&'static Lock> {
+    READ.as_ref()
+}
+
+/// The packages that are asked for by name, sorted.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.lines().map(str::trim).filter(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_has_what_is_asked_for_and_no_http_client() {
+        let lock = lock().unwrap();
+        for name in names() {
+            assert!(lock.has(name), "{name}");
+        }
+        for client in ["requests", "httpx", "aiohttp", "urllib3", "boto3"] {
+            assert!(!lock.has(client), "{client}");
+        }
+        assert!(lock.packages().len() <= crate::MAX_PACKAGES);
+        assert!(names().is_sorted());
+    }
+}

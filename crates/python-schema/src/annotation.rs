@@ -1,0 +1,151 @@
+//! Type annotations as values, read from their text, quoted ones too.
+
+use super::literal::unquote;
+
+/// Nesting of an annotation; a deeper one counts as unknown.
+const MAX_DEPTH: usize = 24;
+
+/// A type annotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Annotation {
+    /// `None`
+    None,
+    /// A name without its module: `str`, `Any`, `SkillContext`.
+    Name(String),
+    /// `list[int]`, `Dict[str, int]`: a name without its module, and its parameters.
+    Generic(String, Vec<Self>),
+    /// Alternatives, flat and without repetition, at least two.
+    Union(Vec<Self>),
+    /// `Literal[...]`: the texts of its values.
+    Literal(Vec<String>),
+    /// `...`
+    Ellipsis,
+    /// What is no type, or nested too deeply.
+    Unknown,
+}
+
+impl Annotation {
+    /// Reads an annotation; it never fails, what cannot be read is `Unknown`.
+    pub(super) fn parse(text: &str) -> Self {
+        Self::parse_at(text, 0)
+    }
+
+    fn parse_at(text: &str, depth: usize) -> Self {
+        if depth > MAX_DEPTH {
+            return Self::Unknown;
+        }
+        let text = text.trim();
+        let alternatives = split(text, '|');
+        if alternatives.len() > 1 {
+            return Self::union(alternatives.into_iter().map(|part| Self::parse_at(part, depth + 1)));
+        }
+        match text {
+            "" => Self::Unknown,
+            "None" | "NoneType" => Self::None,
+            "..." => Self::Ellipsis,
+            _ if text.ends_with(['"', '\'']) => {
+                unquote(text).map_or(Self::Unknown, |inner| Self::parse_at(&inner, depth + 1))
+            }
+            _ if text.starts_with('(') && text.ends_with(')') => Self::parse_at(&text[1..text.len() - 1], depth + 1),
+            _ => Self::parse_name(text, depth),
+        }
+    }
+
+    fn parse_name(text: &str, depth: usize) -> Self {
+        let Some(open) = text.find('[') else {
+            return last_name(text).map_or(Self::Unknown, Self::Name);
+        };
+        let (Some(name), Some(inner)) = (last_name(&text[..open]), text[open + 1..].strip_suffix(']')) else {
+            return Self::Unknown;
+        };
+        let arguments = split(inner, ',').into_iter().filter(|part| !part.trim().is_empty());
+        if name == "Literal" {
+            return Self::Literal(arguments.map(|part| part.trim().to_owned()).collect());
+        }
+        let mut parameters: Vec<Self> = arguments.map(|part| Self::parse_at(part, depth + 1)).collect();
+        match name.as_str() {
+            "Optional" => Self::union(parameters.into_iter().chain([Self::None])),
+            "Union" => Self::union(parameters.into_iter()),
+            // What follows the type is for others than the schema.
+            "Annotated" | "Required" | "NotRequired" | "Final" if !parameters.is_empty() => parameters.swap_remove(0),
+            _ => Self::Generic(name, parameters),
+        }
+    }
+
+    /// Flattens alternatives and drops repetitions, as Python does when it builds the union.
+    fn union(alternatives: impl Iterator<Item = Self>) -> Self {
+        let mut flat: Vec<Self> = Vec::new();
+        for alternative in alternatives {
+            let inner = match alternative {
+                Self::Union(inner) => inner,
+                other => vec![other],
+            };
+            for part in inner {
+                if !flat.contains(&part) {
+                    flat.push(part);
+                }
+            }
+        }
+        match (flat.len(), flat.pop()) {
+            (_, None) => Self::Unknown,
+            (1, Some(only)) => only,
+            (_, Some(last)) => {
+                flat.push(last);
+                Self::Union(flat)
+            }
+        }
+    }
+
+    /// The only alternative besides `None`, if there is exactly one: `X` of `Optional[X]`.
+    pub(super) fn optional(&self) -> Option<&Self> {
+        let Self::Union(alternatives) = self else { return None };
+        let mut real = alternatives.iter().filter(|part| **part != Self::None);
+        match (real.next(), real.next()) {
+            (Some(only), None) => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether this is a name or an optional name.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        matches!(self.optional().unwrap_or(self), Self::Name(own) if own == name)
+    }
+}
+
+/// `str` of `typing.str`, if every part is an identifier.
+fn last_name(text: &str) -> Option<String> {
+    let legal = |part: &str| {
+        let mut letters = part.chars();
+        letters
+            .next()
+            .is_some_and(|first| first == '_' || first.is_alphabetic())
+            && letters.all(|letter| letter == '_' || letter.is_alphanumeric())
+    };
+    let parts: Vec<&str> = text.split('.').map(str::trim).collect();
+    if parts.iter().all(|part| legal(part)) {
+        parts.last().map(|last| (*last).to_owned())
+    } else {
+        None
+    }
+}
+
+/// Splits at a separator that is outside of brackets and quotes.
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
+    let mut quote: Option<char> = None;
+    for (at, letter) in text.char_indices() {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (None, '"' | '\'') => quote = Some(letter),
+            (None, '[' | '(' | '{') => depth += 1,
+            (None, ']' | ')' | '}') => depth = depth.saturating_sub(1),
+            (None, _) if letter == separator && depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + letter.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}

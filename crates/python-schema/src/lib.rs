@@ -1,0 +1,36 @@
+//! `knack skill schema FILE.py`: tool declarations from decorated Python functions.
+//!
+//! ```text
+//! text ─▶ source (tree-sitter) ─▶ decorated functions ─▶ types + docstring + flags ─▶ ToolDeclaration ─▶ JSON
+//!                            └──▶ classes, constants ──┘
+//! ```
+//!
+//! The source is read, never executed or imported: what is not a literal is reported and left at its default. A syntax
+//! error is reported with its line, and the functions outside of it are still declared.
+//!
+//! Source of the rules: the `@skill` decorator of Tukuy (type table, required rule, docstring rule, risk rule) as its
+//! documentation states them; where its code does more, the vectors of `pyschema` define the behaviour.
+
+mod annotation;
+mod config;
+mod declaration;
+mod docstring;
+mod generate;
+mod literal;
+mod model;
+mod problem;
+mod result;
+mod risk;
+mod source;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{ConfigParam, ConfigScope};
+pub use declaration::ToolDeclaration;
+pub use docstring::parameter_descriptions;
+pub use generate::{SchemaReport, generate};
+pub use problem::{SchemaProblem, Severity};
+pub use result::{Shown, shown};
+pub use risk::{RiskLevel, SafetyFlags, display_name};

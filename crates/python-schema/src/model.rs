@@ -1,0 +1,461 @@
+//! Classes with fields (Pydantic models) and enumerations to JSON Schema, in the form that Pydantic 2 writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use tree_sitter::Node;
+
+use super::annotation::Annotation;
+use super::docstring::dedent;
+use super::literal::{Static, evaluate, string};
+use super::risk::title_case;
+use super::source::{Module, parts, text_of};
+
+/// Base class of models.
+const MODEL_BASE: &str = "BaseModel";
+
+/// Base classes of enumerations.
+const ENUM_BASES: [&str; 4] = ["Enum", "IntEnum", "StrEnum", "Flag"];
+
+/// Length of a chain of base classes; a longer one is a cycle.
+const MAX_BASES: usize = 16;
+
+/// Keywords of `Field(...)` and their members in the schema. The type decides which kind of length is meant.
+const CONSTRAINTS: [(&str, &str); 9] = [
+    ("description", "description"),
+    ("title", "title"),
+    ("examples", "examples"),
+    ("ge", "minimum"),
+    ("gt", "exclusiveMinimum"),
+    ("le", "maximum"),
+    ("lt", "exclusiveMaximum"),
+    ("multiple_of", "multipleOf"),
+    ("pattern", "pattern"),
+];
+
+/// Types besides the plain ones that have a format.
+const FORMATS: [(&str, &str); 9] = [
+    ("datetime", "date-time"),
+    ("date", "date"),
+    ("time", "time"),
+    ("timedelta", "duration"),
+    ("UUID", "uuid"),
+    ("Path", "path"),
+    ("bytes", "binary"),
+    ("EmailStr", "email"),
+    ("HttpUrl", "uri"),
+];
+
+#[derive(Debug, Clone)]
+struct Field {
+    name: String,
+    annotation: Annotation,
+    required: bool,
+    /// The default, if it is a value.
+    default: Option<Value>,
+    constraints: Vec<(String, Value)>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Class {
+    bases: Vec<String>,
+    description: Option<String>,
+    fields: Vec<Field>,
+    /// Values of `NAME = value`, for enumerations.
+    values: Vec<Value>,
+    /// A schema that the class states itself.
+    own_schema: Option<Value>,
+}
+
+/// The classes of one file.
+#[derive(Debug, Default)]
+pub(super) struct Models {
+    classes: BTreeMap<String, Class>,
+}
+
+impl Models {
+    /// Reads every class of a file.
+    pub(super) fn read(module: &Module<'_>) -> Self {
+        let classes = module
+            .classes
+            .iter()
+            .map(|(name, node)| ((*name).to_owned(), read_class(*node, module)))
+            .collect();
+        Self { classes }
+    }
+
+    /// The schema of a model; `None` if the name is no model of this file.
+    pub(super) fn schema(&self, name: &str) -> Option<Value> {
+        if let Some(own) = self.classes.get(name).and_then(|class| class.own_schema.clone()) {
+            return Some(own);
+        }
+        if !self.derives(name, &[MODEL_BASE]) {
+            return None;
+        }
+        let mut definitions = Definitions::default();
+        definitions.open.insert(name.to_owned());
+        let root = self.object(name, &mut definitions);
+        let recursive = definitions.referenced.contains(name);
+        if recursive {
+            definitions.done.insert(name.to_owned(), root.clone());
+        }
+        let mut schema = if recursive { Map::new() } else { root };
+        if !definitions.done.is_empty() {
+            let done = definitions
+                .done
+                .into_iter()
+                .map(|(name, schema)| (name, schema.into()))
+                .collect();
+            schema.insert("$defs".to_owned(), Value::Object(done));
+        }
+        if recursive {
+            schema.insert("$ref".to_owned(), reference_to(name).into());
+        }
+        Some(Value::Object(schema))
+    }
+
+    fn derives(&self, name: &str, roots: &[&str]) -> bool {
+        let (mut open, mut seen) = (vec![name.to_owned()], 0);
+        while let Some(class) = open.pop().and_then(|name| self.classes.get(&name)) {
+            if class.bases.iter().any(|base| roots.contains(&base.as_str())) {
+                return true;
+            }
+            seen += 1;
+            if seen > MAX_BASES {
+                return false;
+            }
+            open.extend(
+                class
+                    .bases
+                    .iter()
+                    .filter(|base| self.classes.contains_key(*base))
+                    .cloned(),
+            );
+        }
+        false
+    }
+
+    /// Fields of a class after those of its bases; a repeated field replaces the older one.
+    fn fields(&self, name: &str, depth: usize) -> Vec<Field> {
+        let Some(class) = self.classes.get(name).filter(|_| depth < MAX_BASES) else {
+            return Vec::new();
+        };
+        let mut fields: Vec<Field> = Vec::new();
+        let inherited = class.bases.iter().rev().flat_map(|base| self.fields(base, depth + 1));
+        for field in inherited.chain(class.fields.iter().cloned()) {
+            match fields.iter_mut().find(|known| known.name == field.name) {
+                Some(known) => *known = field,
+                None => fields.push(field),
+            }
+        }
+        fields
+    }
+
+    fn object(&self, name: &str, definitions: &mut Definitions) -> Map<String, Value> {
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for field in self.fields(name, 0) {
+            if field.required {
+                required.push(Value::from(field.name.as_str()));
+            }
+            let schema = self.field(&field, definitions);
+            properties.insert(field.name, schema.into());
+        }
+        let mut object = Map::new();
+        if let Some(description) = self.classes.get(name).and_then(|class| class.description.clone()) {
+            object.insert("description".to_owned(), description.into());
+        }
+        object.insert("properties".to_owned(), properties.into());
+        if !required.is_empty() {
+            object.insert("required".to_owned(), required.into());
+        }
+        object.insert("title".to_owned(), name.into());
+        object.insert("type".to_owned(), "object".into());
+        object
+    }
+
+    fn field(&self, field: &Field, definitions: &mut Definitions) -> Map<String, Value> {
+        let mut schema = self.value_schema(&field.annotation, definitions);
+        if let Some(default) = &field.default {
+            schema.insert("default".to_owned(), default.clone());
+        }
+        if !schema.contains_key("$ref") {
+            schema.insert("title".to_owned(), title_case(&field.name.replace('_', " ")).into());
+        }
+        let is_array = schema.get("type").and_then(Value::as_str) == Some("array");
+        for (keyword, value) in &field.constraints {
+            let member = match keyword.as_str() {
+                "min_length" if is_array => "minItems",
+                "max_length" if is_array => "maxItems",
+                "min_length" => "minLength",
+                "max_length" => "maxLength",
+                other => other,
+            };
+            schema.insert(member.to_owned(), value.clone());
+        }
+        schema
+    }
+
+    /// The schema of a field's type; unlike that of a parameter it keeps alternatives and `None`.
+    fn value_schema(&self, annotation: &Annotation, definitions: &mut Definitions) -> Map<String, Value> {
+        let schema = match annotation {
+            Annotation::Name(name) => return self.named_schema(name, definitions),
+            Annotation::None => json!({"type": "null"}),
+            Annotation::Union(alternatives) => {
+                let any: Vec<Value> = alternatives
+                    .iter()
+                    .map(|part| self.value_schema(part, definitions).into())
+                    .collect();
+                json!({"anyOf": any})
+            }
+            Annotation::Literal(texts) => literal_schema(texts),
+            Annotation::Generic(name, parameters) => {
+                let parameter = |place: usize, definitions: &mut Definitions| -> Value {
+                    parameters
+                        .get(place)
+                        .map(|part| self.value_schema(part, definitions))
+                        .unwrap_or_default()
+                        .into()
+                };
+                match name.as_str() {
+                    "list" | "List" | "Sequence" | "Iterable" => {
+                        json!({"type": "array", "items": parameter(0, definitions)})
+                    }
+                    "set" | "Set" | "frozenset" | "FrozenSet" => {
+                        json!({"type": "array", "items": parameter(0, definitions), "uniqueItems": true})
+                    }
+                    "tuple" | "Tuple" if parameters.get(1) == Some(&Annotation::Ellipsis) => {
+                        json!({"type": "array", "items": parameter(0, definitions)})
+                    }
+                    "tuple" | "Tuple" => {
+                        let items: Vec<Value> = (0..parameters.len()).map(|at| parameter(at, definitions)).collect();
+                        json!({"type": "array", "prefixItems": items,
+                               "minItems": parameters.len(), "maxItems": parameters.len()})
+                    }
+                    "dict" | "Dict" | "Mapping" => {
+                        let values = parameter(1, definitions);
+                        let any = values.as_object().is_some_and(Map::is_empty);
+                        json!({"type": "object", "additionalProperties": if any { true.into() } else { values }})
+                    }
+                    _ => json!({}),
+                }
+            }
+            Annotation::Ellipsis | Annotation::Unknown => json!({}),
+        };
+        schema.as_object().cloned().unwrap_or_default()
+    }
+
+    fn named_schema(&self, name: &str, definitions: &mut Definitions) -> Map<String, Value> {
+        let schema = match name {
+            "str" => json!({"type": "string"}),
+            "int" => json!({"type": "integer"}),
+            "float" => json!({"type": "number"}),
+            "bool" => json!({"type": "boolean"}),
+            "list" | "List" | "tuple" | "Tuple" => json!({"type": "array", "items": {}}),
+            "set" | "Set" | "frozenset" => json!({"type": "array", "items": {}, "uniqueItems": true}),
+            "dict" | "Dict" => json!({"type": "object", "additionalProperties": true}),
+            _ => match FORMATS.iter().find(|(known, _)| *known == name) {
+                Some((_, format)) => json!({"type": "string", "format": format}),
+                None if self.derives(name, &[MODEL_BASE]) || self.derives(name, &ENUM_BASES) => {
+                    self.define(name, definitions);
+                    json!({"$ref": reference_to(name)})
+                }
+                None => json!({}),
+            },
+        };
+        schema.as_object().cloned().unwrap_or_default()
+    }
+
+    /// Puts a class under the definitions, once; a class that is being written is only referred to.
+    fn define(&self, name: &str, definitions: &mut Definitions) {
+        definitions.referenced.insert(name.to_owned());
+        if !definitions.open.insert(name.to_owned()) {
+            return;
+        }
+        let schema = if self.derives(name, &[MODEL_BASE]) {
+            self.object(name, definitions)
+        } else {
+            self.enumeration(name)
+        };
+        definitions.done.insert(name.to_owned(), schema);
+    }
+
+    fn enumeration(&self, name: &str) -> Map<String, Value> {
+        let values = self
+            .classes
+            .get(name)
+            .map(|class| class.values.clone())
+            .unwrap_or_default();
+        let mut schema = Map::new();
+        schema.insert("enum".to_owned(), values.clone().into());
+        schema.insert("title".to_owned(), name.into());
+        if let Some(kind) = common_type(&values) {
+            schema.insert("type".to_owned(), kind.into());
+        }
+        schema
+    }
+}
+
+/// Classes that a schema refers to.
+#[derive(Debug, Default)]
+struct Definitions {
+    open: BTreeSet<String>,
+    referenced: BTreeSet<String>,
+    done: BTreeMap<String, Map<String, Value>>,
+}
+
+fn reference_to(name: &str) -> String {
+    format!("#/$defs/{name}")
+}
+
+fn literal_schema(texts: &[String]) -> Value {
+    let values: Vec<Value> = texts
+        .iter()
+        .map(|text| match super::literal::unquote(text) {
+            Some(words) => Value::String(words),
+            None => serde_json::from_str(&text.to_ascii_lowercase()).unwrap_or_else(|_| Value::from(text.as_str())),
+        })
+        .collect();
+    let mut schema = Map::new();
+    if let Some(kind) = common_type(&values) {
+        schema.insert("type".to_owned(), kind.into());
+    }
+    match <[Value; 1]>::try_from(values) {
+        Ok([only]) => schema.insert("const".to_owned(), only),
+        Err(several) => schema.insert("enum".to_owned(), several.into()),
+    };
+    Value::Object(schema)
+}
+
+fn common_type(values: &[Value]) -> Option<&'static str> {
+    let kind = |value: &Value| match value {
+        Value::String(_) => Some("string"),
+        Value::Bool(_) => Some("boolean"),
+        Value::Number(number) if number.is_f64() => Some("number"),
+        Value::Number(_) => Some("integer"),
+        _ => None,
+    };
+    let first = kind(values.first()?)?;
+    values.iter().all(|value| kind(value) == Some(first)).then_some(first)
+}
+
+fn read_class(node: Node<'_>, module: &Module<'_>) -> Class {
+    let mut class = Class::default();
+    if let Some(bases) = node.child_by_field_name("superclasses") {
+        class.bases = parts(bases)
+            .into_iter()
+            .filter(|base| matches!(base.kind(), "identifier" | "attribute"))
+            .filter_map(|base| {
+                text_of(base, module.text)
+                    .rsplit('.')
+                    .next()
+                    .map(|name| name.trim().to_owned())
+            })
+            .collect();
+    }
+    let statements = node.child_by_field_name("body").map(parts).unwrap_or_default();
+    for (place, statement) in statements.into_iter().enumerate() {
+        match statement.kind() {
+            "expression_statement" => {
+                for part in parts(statement) {
+                    if part.kind() == "assignment" {
+                        read_assignment(part, module, &mut class);
+                    } else if place == 0 {
+                        class.description = string(part, module.text).map(|text| dedent(&text));
+                    }
+                }
+            }
+            "function_definition" | "decorated_definition" => {
+                if let Some(schema) = stated_schema(statement, module) {
+                    class.own_schema = Some(schema);
+                }
+            }
+            _ => {}
+        }
+    }
+    class
+}
+
+fn read_assignment(node: Node<'_>, module: &Module<'_>, class: &mut Class) {
+    let Some(left) = node
+        .child_by_field_name("left")
+        .filter(|left| left.kind() == "identifier")
+    else {
+        return;
+    };
+    let name = text_of(left, module.text);
+    let right = node.child_by_field_name("right");
+    let Some(kind) = node.child_by_field_name("type") else {
+        if let Some(Static::Value(value)) = right.map(|right| evaluate(right, module))
+            && !name.starts_with('_')
+        {
+            class.values.push(value);
+        }
+        return;
+    };
+    let annotation = Annotation::parse(text_of(kind, module.text));
+    let is_class_variable =
+        matches!(&annotation, Annotation::Generic(name, _) | Annotation::Name(name) if name == "ClassVar");
+    if name.starts_with('_') || name == "model_config" || is_class_variable {
+        return;
+    }
+    let mut field = Field {
+        name: name.to_owned(),
+        annotation,
+        required: right.is_none(),
+        default: None,
+        constraints: Vec::new(),
+    };
+    match right.map(|right| evaluate(right, module)) {
+        Some(Static::Value(value)) => field.default = Some(value),
+        Some(Static::Ellipsis) => field.required = true,
+        Some(Static::Call {
+            function,
+            positional,
+            keywords,
+        }) if function.rsplit('.').next() == Some("Field") => read_field_call(&mut field, positional, keywords),
+        _ => {}
+    }
+    class.fields.push(field);
+}
+
+/// `Field(default, ge=1, description="...")`.
+fn read_field_call(field: &mut Field, positional: Vec<Static>, keywords: Vec<(String, Static)>) {
+    field.required = true;
+    let named_default = |(name, value): (String, Static)| (name == "default").then_some(value);
+    let default = positional
+        .into_iter()
+        .next()
+        .or_else(|| keywords.iter().cloned().find_map(named_default));
+    match default {
+        Some(Static::Value(value)) => (field.required, field.default) = (false, Some(value)),
+        Some(Static::Ellipsis) | None => {}
+        Some(_) => field.required = false,
+    }
+    for (keyword, value) in keywords {
+        match (keyword.as_str(), value) {
+            ("default_factory", _) => field.required = false,
+            ("alias", Static::Value(Value::String(alias))) => field.name = alias,
+            ("min_length" | "max_length", Static::Value(value)) => field.constraints.push((keyword, value)),
+            (_, Static::Value(value)) => {
+                if let Some((_, member)) = CONSTRAINTS.iter().find(|(known, _)| *known == keyword) {
+                    field.constraints.push(((*member).to_owned(), value));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The literal that a method `model_json_schema` or `schema` returns, if that is all it does.
+fn stated_schema(statement: Node<'_>, module: &Module<'_>) -> Option<Value> {
+    let function = statement.child_by_field_name("definition").unwrap_or(statement);
+    let name = text_of(function.child_by_field_name("name")?, module.text);
+    if function.kind() != "function_definition" || !matches!(name, "model_json_schema" | "schema") {
+        return None;
+    }
+    let body = parts(function.child_by_field_name("body")?);
+    let returned = body.last().filter(|last| last.kind() == "return_statement")?;
+    evaluate(*parts(*returned).first()?, module)
+        .value()
+        .filter(Value::is_object)
+}

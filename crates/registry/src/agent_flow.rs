@@ -1,0 +1,250 @@
+//! Agent Flow's `/api/v1/skills`: skills of one SKILL.md, by name.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Existing, Status};
+use knack_skill::model::{Input, InputKind, SkillFile};
+use knack_skill::problem::Profile;
+use knack_skill::tree::DOCUMENT_NAMES;
+use serde_json::{Value, json};
+
+use crate::Files;
+use crate::answer::{Kind, Refusal, rfc3339};
+use crate::check::check;
+use crate::draft::Draft;
+use crate::error::StoreError;
+use crate::model::{Owner, Record};
+use crate::page::Page;
+use crate::store::Store;
+
+/// Skills of a list, which has no pages here; `total` counts all.
+const LIST_MAX: usize = 1_000;
+/// Records that are read from the store at once.
+const PAGE: usize = 1_000;
+
+/// What is asked, with the name in the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the API")]
+pub enum AgentFlow {
+    Create,
+    List,
+    Get(String),
+    Update(String),
+    Delete(String),
+    /// A path or method that is not there.
+    Unknown,
+}
+
+impl AgentFlow {
+    /// Reads what follows `/api/v1/skills`.
+    pub(crate) fn of(method: &Method, rest: &[&str]) -> Self {
+        match (method.as_str(), rest) {
+            ("POST", []) => Self::Create,
+            ("GET", []) => Self::List,
+            ("GET", [name]) => Self::Get((*name).to_owned()),
+            ("PUT", [name]) => Self::Update((*name).to_owned()),
+            ("DELETE", [name]) => Self::Delete((*name).to_owned()),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Status and body of an answer.
+pub(crate) type Answer = (u16, Option<Value>);
+
+pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body: &[u8]) -> Result<Answer, Refusal> {
+    match call {
+        AgentFlow::Create => {
+            let body = parsed(body)?;
+            let (name, content) = agent_flow::parse_create_body(&body)?;
+            let taken = find(store, owner, &name.to_lowercase()).await?;
+            let existing: BTreeMap<String, Existing> =
+                taken.map(|record| (record.name, Existing::Skill)).into_iter().collect();
+            agent_flow::create(name, content, None, &existing)?;
+            let draft = draft(name, Files::new(), content)?;
+            let created = store.create(owner, None, draft).await;
+            let record = created.map_err(|error| Refusal::of(error, name))?;
+            Ok((201, Some(detail(&record, content)?)))
+        }
+        AgentFlow::List => Ok((200, Some(list(store, owner).await?))),
+        AgentFlow::Get(name) => {
+            let record = named(store, owner, &name).await?;
+            let content = document(store, owner, &record).await?;
+            Ok((200, Some(detail(&record, &content)?)))
+        }
+        AgentFlow::Update(name) => {
+            let body = parsed(body)?;
+            let content = body.get("content").and_then(Value::as_str);
+            let content = content.ok_or_else(|| Refusal::invalid("content", "content must be text"))?;
+            let record = find(store, owner, &name).await?;
+            agent_flow::update(&name, record.is_some(), content)?;
+            let record = record.ok_or_else(|| missing(&name))?;
+            // Scripts that came by another API stay.
+            let files = match record.default {
+                Some(number) => store
+                    .content(owner, &record.id, number)
+                    .await
+                    .map_err(|error| Refusal::of(error, &name))?,
+                None => Files::new(),
+            };
+            let record = replace(store, owner, &record, draft(&name, files, content)?).await?;
+            Ok((200, Some(detail(&record, content)?)))
+        }
+        AgentFlow::Delete(name) => {
+            let record = named(store, owner, &name).await?;
+            let deleted = store.delete(owner, &record.id).await;
+            deleted.map_err(|error| not_found(error, &name))?;
+            Ok((204, None))
+        }
+        AgentFlow::Unknown => Err(Refusal::new(
+            Kind::NotFound,
+            "path",
+            "There are GET and POST /api/v1/skills, and GET, PUT and DELETE /api/v1/skills/{name}; a skill runs in a \
+             model request that names it, for example by the header x-knack-skills.",
+        )),
+    }
+}
+
+fn parsed(body: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::invalid("body", format!("the body is not JSON: {error}")))
+}
+
+async fn find(store: &dyn Store, owner: &Owner, name: &str) -> Result<Option<Record>, Refusal> {
+    store.find(owner, name).await.map_err(|error| Refusal::of(error, name))
+}
+
+async fn named(store: &dyn Store, owner: &Owner, name: &str) -> Result<Record, Refusal> {
+    find(store, owner, name).await?.ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Refusal {
+    Refusal::new(Kind::NotFound, "name", format!("Skill '{name}' not found"))
+}
+
+fn not_found(error: StoreError, name: &str) -> Refusal {
+    match error {
+        StoreError::NotFound => missing(name),
+        other => Refusal::of(other, name),
+    }
+}
+
+fn draft(name: &str, mut files: Files, content: &str) -> Result<Draft, Refusal> {
+    for document in DOCUMENT_NAMES {
+        files.remove(document);
+    }
+    let file = SkillFile {
+        bytes: content.as_bytes().into(),
+        executable: false,
+    };
+    files.insert(DOCUMENT_NAMES[0].to_owned(), file);
+    // Its own rules were asked before.
+    check(name, files, Profile::Load)
+}
+
+/// Makes a version the default. There are no versions here, so the oldest makes room.
+async fn replace(store: &dyn Store, owner: &Owner, record: &Record, draft: Draft) -> Result<Record, Refusal> {
+    let refused = |error| not_found(error, &record.name);
+    match store.add_version(owner, &record.id, draft.clone(), true).await {
+        Err(StoreError::TooManyVersions { .. }) => {
+            let oldest = record
+                .versions
+                .iter()
+                .find(|version| record.default != Some(version.number));
+            let oldest = oldest.ok_or_else(|| missing(&record.name))?.number;
+            store.delete_version(owner, &record.id, oldest).await.map_err(refused)?;
+            store.add_version(owner, &record.id, draft, true).await.map_err(refused)
+        }
+        done => done.map_err(refused),
+    }
+}
+
+async fn document(store: &dyn Store, owner: &Owner, record: &Record) -> Result<String, Refusal> {
+    let number = record.default.ok_or_else(|| missing(&record.name))?;
+    let files = store.content(owner, &record.id, number).await;
+    let files = files.map_err(|error| not_found(error, &record.name))?;
+    let file = DOCUMENT_NAMES.iter().find_map(|name| files.get(*name));
+    let file = file.ok_or_else(|| missing(&record.name))?;
+    Ok(String::from_utf8_lossy(&file.bytes).into_owned())
+}
+
+/// The newest change first; what this API cannot read is left out.
+async fn list(store: &dyn Store, owner: &Owner) -> Result<Value, Refusal> {
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        let page = Page {
+            after: records.last().map(|record| record.id.clone()),
+            limit: PAGE,
+            newest_first: false,
+        };
+        let paged = store.list(owner, &page).await.map_err(|error| Refusal::of(error, ""))?;
+        records.extend(paged.items);
+        if !paged.more {
+            break;
+        }
+    }
+    records.sort_by_key(|record| std::cmp::Reverse(record.updated));
+    let total = records.len();
+    let mut skills = Vec::new();
+    for record in records.iter().take(LIST_MAX) {
+        let Ok(content) = document(store, owner, record).await else {
+            continue;
+        };
+        if let Ok(skill) = agent_flow::get(&record.name, Some(&content)) {
+            skills.push(summary(record, &skill));
+        }
+    }
+    let total = if total <= LIST_MAX { skills.len() } else { total };
+    Ok(json!({"skills": skills, "total": total}))
+}
+
+fn inputs(skill: &AgentFlowSkill) -> Option<Vec<Value>> {
+    let one = |input: &Input| {
+        let kind = match input.kind {
+            InputKind::Text => "text",
+            InputKind::Textarea => "textarea",
+        };
+        json!({
+            "name": input.name, "label": input.label, "type": kind, "required": input.required,
+            "default": input.default, "description": input.description,
+        })
+    };
+    skill.inputs.as_ref().map(|inputs| inputs.iter().map(one).collect())
+}
+
+fn summary(record: &Record, skill: &AgentFlowSkill) -> Value {
+    let inputs = inputs(skill);
+    json!({
+        "name": skill.name, "description": skill.description,
+        "has_inputs": inputs.as_ref().is_some_and(|inputs| !inputs.is_empty()), "inputs": inputs,
+        "has_knowledge_base": skill.knowledge_base.as_ref().is_some_and(|base| !base.is_empty()),
+        "updated_at": rfc3339(record.updated),
+    })
+}
+
+fn detail(record: &Record, content: &str) -> Result<Value, Refusal> {
+    let skill = agent_flow::get(&record.name, Some(content))?;
+    let model = skill.model.as_ref();
+    let model = model.map(|model| json!({"temperature": model.temperature, "max_tokens": model.max_tokens}));
+    Ok(json!({
+        "name": skill.name, "description": skill.description, "license": skill.license, "metadata": skill.metadata,
+        "inputs": inputs(&skill), "knowledge_base": skill.knowledge_base, "model": model, "user_id": skill.user_id,
+        "prompt": skill.prompt, "raw_content": content,
+        "created_at": rfc3339(record.created), "updated_at": rfc3339(record.updated),
+    }))
+}
+
+pub(crate) fn refuse(refusal: &Refusal) -> Value {
+    json!({"detail": {"field": refusal.field, "message": refusal.message}})
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        let kind = match error.status {
+            Status::Invalid => Kind::Invalid,
+            Status::NotFound => Kind::NotFound,
+            Status::Conflict => Kind::Conflict,
+        };
+        Self::new(kind, &error.field, error.message)
+    }
+}

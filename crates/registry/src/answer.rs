@@ -1,0 +1,104 @@
+//! What an API answers, before it has the shape of a dialect.
+
+use crate::error::StoreError;
+use crate::model::{Record, Version};
+use crate::page::Paged;
+
+/// What a call came to.
+pub(crate) enum Outcome {
+    Skill(Record),
+    Version(Record, Version),
+    Skills(Paged<Record>),
+    Versions(Record, Paged<Version>),
+    Deleted(Record),
+    VersionDeleted(Version),
+    Zip(Vec<u8>),
+}
+
+/// The kind of a refusal; status and words of each dialect follow from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// 400.
+    Invalid,
+    /// 401.
+    NoCredential,
+    /// 404.
+    NotFound,
+    /// 405.
+    NotAllowed,
+    /// 409.
+    Conflict,
+    /// 413.
+    TooLarge,
+    /// 507.
+    Full,
+    /// 500.
+    Failed,
+}
+
+impl Kind {
+    pub(crate) const fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::NoCredential => 401,
+            Self::NotFound => 404,
+            Self::NotAllowed => 405,
+            Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::Full => 507,
+            Self::Failed => 500,
+        }
+    }
+}
+
+/// A refusal: what is wrong, with which field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) kind: Kind,
+    /// The field or parameter; empty if none.
+    pub(crate) field: String,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: Kind, field: &str, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            field: field.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, field, message)
+    }
+
+    /// The same for what is missing and what is another's.
+    pub(crate) fn missing(id: &str) -> Self {
+        Self::new(Kind::NotFound, "skill_id", format!("No such skill: {id}"))
+    }
+
+    /// A store's error about the skill that the path names.
+    pub(crate) fn of(error: StoreError, id: &str) -> Self {
+        match error {
+            StoreError::NotFound => Self::missing(id),
+            StoreError::NameTaken { .. } => Self::new(Kind::Conflict, "name", error.to_string()),
+            StoreError::OtherName { .. } => Self::invalid("name", error.to_string()),
+            StoreError::TooManyVersions { .. } => Self::invalid("versions", error.to_string()),
+            StoreError::Full(_) => Self::new(Kind::Full, "", error.to_string()),
+            StoreError::Failed(cause) => {
+                tracing::error!(%cause, "the store of skills failed");
+                Self::new(
+                    Kind::Failed,
+                    "",
+                    "The store of skills failed; the log of the gateway has the cause.",
+                )
+            }
+        }
+    }
+}
+
+/// A Unix time in microseconds as RFC 3339.
+pub(crate) fn rfc3339(micros: i64) -> String {
+    jiff::Timestamp::from_microsecond(micros).map_or_else(|_| micros.to_string(), |time| time.to_string())
+}

@@ -1,0 +1,186 @@
+//! The shapes of Anthropic's Skills API, general and beta. Pure.
+
+use serde_json::{Value, json};
+
+use crate::answer::{Kind, Outcome, Refusal, rfc3339};
+use crate::model::{Record, VERSION_PREFIX, Version};
+use crate::page::Page;
+use crate::route::parameters;
+
+/// Items of a page that does not say.
+const LIMIT_DEFAULT: usize = 20;
+/// Items of a page at most.
+const LIMIT_MAX: usize = 1000;
+/// The same in the beta.
+const LIMIT_MAX_BETA: usize = 100;
+/// How tokens of pages begin; the id of the last item follows.
+const PAGE_PREFIX: &str = "page_";
+/// Words that names may not hold.
+const RESERVED: [&str; 2] = ["anthropic", "claude"];
+
+/// Reads `limit` and `page`. `id`: the skill whose versions are listed; empty: skills are.
+pub(crate) fn page(query: Option<&str>, id: &str, beta: bool) -> Result<Page, Refusal> {
+    let mut page = Page {
+        after: None,
+        limit: LIMIT_DEFAULT,
+        newest_first: true,
+    };
+    let most = if beta { LIMIT_MAX_BETA } else { LIMIT_MAX };
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=most).contains(limit));
+                page.limit =
+                    limit.ok_or_else(|| Refusal::invalid("limit", format!("limit: a number from 1 to {most}")))?;
+            }
+            "page" if !value.is_empty() => {
+                let expected = if id.is_empty() {
+                    crate::model::ID_PREFIX
+                } else {
+                    VERSION_PREFIX
+                };
+                let after = value
+                    .strip_prefix(PAGE_PREFIX)
+                    .filter(|after| after.starts_with(expected));
+                let after = after
+                    .ok_or_else(|| Refusal::invalid("page", "page: not a next_page of this list; begin without it"))?;
+                page.after = Some(after.to_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(page)
+}
+
+pub(crate) fn may_be_named(name: &str) -> Result<(), Refusal> {
+    match RESERVED.iter().find(|word| name.contains(**word)) {
+        Some(word) => Err(Refusal::invalid(
+            "name",
+            format!("name: cannot contain the reserved word \"{word}\""),
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn may_delete_in_beta(record: &Record) -> Result<(), Refusal> {
+    if record.versions.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "Cannot delete skill {} with existing versions; delete them first.",
+        record.id
+    );
+    Err(Refusal::invalid("skill_id", text))
+}
+
+pub(crate) fn may_delete_version(record: &Record) -> Result<(), Refusal> {
+    if record.versions.len() > 1 {
+        return Ok(());
+    }
+    let text = format!("Skill {} has only this version; delete the skill.", record.id);
+    Err(Refusal::invalid("version", text))
+}
+
+pub(crate) fn show(outcome: &Outcome, beta: bool) -> Value {
+    match outcome {
+        Outcome::Skill(record) => skill(record, beta),
+        Outcome::Version(record, found) => version(record, found, beta),
+        Outcome::Skills(paged) => {
+            let data: Vec<Value> = paged.items.iter().map(|record| skill(record, beta)).collect();
+            list(&data, paged.more)
+        }
+        Outcome::Versions(record, paged) => {
+            let data: Vec<Value> = paged.items.iter().map(|found| version(record, found, beta)).collect();
+            list(&data, paged.more)
+        }
+        Outcome::Deleted(record) => json!({"id": record.id, "type": "skill_deleted"}),
+        Outcome::VersionDeleted(version) => json!({"id": version.id, "type": "skill_version_deleted"}),
+        Outcome::Zip(_) => Value::Null,
+    }
+}
+
+fn list(data: &[Value], more: bool) -> Value {
+    let last = data.last().and_then(|item| item["id"].as_str()).filter(|_| more);
+    let next = last.map(|last| format!("{PAGE_PREFIX}{last}"));
+    json!({"data": data, "has_more": more, "next_page": next})
+}
+
+fn skill(record: &Record, beta: bool) -> Value {
+    let (created, updated) = (rfc3339(record.created), rfc3339(record.updated));
+    let latest = record.latest();
+    if beta {
+        return json!({
+            "id": record.id, "type": "skill", "display_title": record.title,
+            "latest_version": latest.map(|version| version.created.to_string()),
+            "source": "custom", "created_at": created, "updated_at": updated,
+        });
+    }
+    json!({
+        "id": record.id, "type": "skill", "display_name": record.title.as_ref().unwrap_or(&record.name),
+        "latest_version_id": latest.map(|version| &version.id),
+        "source": {"type": "custom"}, "created_at": created, "updated_at": updated,
+    })
+}
+
+fn version(record: &Record, version: &Version, beta: bool) -> Value {
+    let created = rfc3339(version.created);
+    if beta {
+        return json!({
+            "id": version.id, "type": "skill_version", "skill_id": record.id, "version": version.created.to_string(),
+            "directory": record.name, "name": record.name, "description": version.description, "created_at": created,
+        });
+    }
+    json!({
+        "id": version.id, "type": "skill_version", "skill_id": record.id, "name": record.name,
+        "description": version.description, "created_at": created,
+    })
+}
+
+pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
+    let kind = match refusal.kind {
+        Kind::Invalid | Kind::Conflict | Kind::NotAllowed => "invalid_request_error",
+        Kind::NoCredential => "authentication_error",
+        Kind::NotFound => "not_found_error",
+        Kind::TooLarge => "request_too_large",
+        Kind::Full | Kind::Failed => "api_error",
+    };
+    json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_bounded_and_forged_tokens_are_refused() {
+        let limit = |query, beta| page(Some(query), "", beta).map(|page| page.limit).ok();
+        assert_eq!(page(None, "", false).unwrap().limit, 20);
+        for (query, ga, beta) in [
+            ("limit=1000", Some(1000), None),
+            ("limit=100", Some(100), Some(100)),
+            ("limit=0", None, None),
+            ("limit=-1", None, None),
+            ("limit=x", None, None),
+        ] {
+            assert_eq!((limit(query, false), limit(query, true)), (ga, beta), "{query}");
+        }
+        for (token, id, legal) in [
+            ("page_skill_knack_1", "", true),
+            ("page_skver_knack_1", "", false),
+            ("page_skver_knack_1", "skill_knack_1", true),
+            ("skill_knack_1", "", false),
+            ("page_", "", false),
+        ] {
+            assert_eq!(
+                page(Some(&format!("page={token}")), id, false).is_ok(),
+                legal,
+                "{token}"
+            );
+        }
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        assert_eq!(rfc3339(1_793_491_200_000_000), "2026-11-01T00:00:00Z");
+    }
+}

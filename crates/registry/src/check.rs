@@ -1,0 +1,84 @@
+//! The one validation of every upload: the strict profile.
+
+use knack_skill::model::{ActivationMode, Skill, SkillRef};
+use knack_skill::problem::{Problem, Profile};
+use knack_skill::{LoadInput, SpecOverrides, load};
+
+use crate::Files;
+use crate::answer::Refusal;
+use crate::draft::Draft;
+use crate::model::{Record, Version};
+
+/// The namespace of uploaded skills.
+const NAMESPACE: &str = "uploads";
+/// Problems that one answer names; an author mends the first ones first.
+const TOLD_MAX: usize = 5;
+
+/// Validates the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
+pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draft, Refusal> {
+    let loaded = load(LoadInput {
+        id: SkillRef {
+            namespace: NAMESPACE.to_owned(),
+            name: folder.to_owned(),
+        },
+        files,
+        overrides: SpecOverrides::default(),
+        profile,
+    });
+    match loaded.skill {
+        Some(skill) => Ok(Draft {
+            name: skill.id.name,
+            description: skill.description,
+            digest: skill.digest,
+            bytes: skill.files.values().map(|file| file.bytes.len() as u64).sum(),
+            files: skill.files,
+        }),
+        None => Err(refusal(&loaded.problems)),
+    }
+}
+
+fn refusal(problems: &[Problem]) -> Refusal {
+    let errors: Vec<&Problem> = problems.iter().filter(|problem| problem.is_error()).collect();
+    let field = errors
+        .iter()
+        .map(|problem| problem.field.as_str())
+        .find(|field| !field.is_empty());
+    let mut texts: Vec<String> = errors.iter().take(TOLD_MAX).map(ToString::to_string).collect();
+    if errors.len() > TOLD_MAX {
+        texts.push(format!("and {} more problems", errors.len() - TOLD_MAX));
+    }
+    Refusal::invalid(field.unwrap_or("files"), texts.join("; "))
+}
+
+/// A stored version as a skill that requests may name by every reference of the record. Versions that are not the
+/// default have a namespace of their own and are active only where a request names them.
+///
+/// Errors: the texts of what is wrong, for a version that this program does not take any more.
+pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<Skill, String> {
+    let is_default = record.default == Some(version.number);
+    let namespace = if is_default {
+        NAMESPACE.to_owned()
+    } else {
+        format!("{NAMESPACE}-{}", version.number)
+    };
+    let loaded = load(LoadInput {
+        id: SkillRef {
+            namespace,
+            name: record.name.clone(),
+        },
+        files,
+        overrides: SpecOverrides {
+            ids: Some(record.references(version)),
+            ..SpecOverrides::default()
+        },
+        profile: Profile::Load,
+    });
+    let mut skill = loaded.skill.ok_or_else(|| {
+        let texts: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+        texts.join("; ")
+    })?;
+    if !is_default {
+        skill.activation = skill.activation.min(ActivationMode::OnRequest);
+    }
+    Ok(skill)
+}

@@ -1,0 +1,67 @@
+//! The steps on a disk that a store is made of. Each is on the disk when it returns.
+
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The steps on a disk that a store is made of; a test fails them one by one.
+pub trait Disk: Debug + Send + Sync + 'static {
+    /// A folder, for its user only.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// A whole file, replacing one of that name. Ended in between it may be there in part.
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Moves a file or folder in one step; a file of that name is replaced.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file, or a folder with all that is in it. Ended in between a part may be left.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The disk of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().mode(0o700).create(path)?;
+        sync_parent(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        sync_parent(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)?;
+        sync_parent(to)?;
+        if from.parent() == to.parent() {
+            return Ok(());
+        }
+        sync_parent(from)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if fs::symlink_metadata(path)?.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        }
+    }
+}
+
+/// A name is on the disk once its folder is.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,37 @@
+//! Why a store did not do what it was asked.
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No such skill or version, or that of another owner: nobody learns which.
+    #[error("not found")]
+    NotFound,
+    /// The owner has a skill of this name.
+    #[error("a skill named \"{name}\" exists already ({id}); upload a new version of it, or delete it first")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: String,
+    },
+    /// A version must keep the name of its skill.
+    #[error("the upload is named \"{given}\", and this skill is named \"{had}\"; versions keep the name")]
+    OtherName {
+        /// The skill's.
+        had: String,
+        /// The upload's.
+        given: String,
+    },
+    /// It has as many versions as it may.
+    #[error("this skill has {most} versions, which is the most; delete one first")]
+    TooManyVersions {
+        /// Versions of one skill.
+        most: usize,
+    },
+    /// The store has no room; the text says of what.
+    #[error("{0}")]
+    Full(String),
+    /// The disk failed; the text is for the log, not for callers.
+    #[error("the store failed: {0}")]
+    Failed(String),
+}

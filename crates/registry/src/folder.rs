@@ -1,0 +1,389 @@
+//! The store in a folder: one writer, whole or absent after any end.
+//!
+//! ```text
+//! DIR/lock                       held by the one process that uses the folder
+//! DIR/secret                     32 bytes: callers are hashed with it, so that they are the same after a restart
+//! DIR/staging/                   what is being made or removed; emptied at start
+//! DIR/skills/<id>/skill.json     the record: a version that it does not name does not exist
+//! DIR/skills/<id>/<number>.files the files of a version
+//! ```
+//!
+//! A skill comes and goes by one rename of its folder, everything else by one rename of its record.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use knack_skill::tree;
+use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
+
+use crate::Files;
+use crate::disk::{Disk, RealDisk};
+use crate::draft::Draft;
+use crate::error::StoreError;
+use crate::model::{Owner, Record, Stamp};
+use crate::page::{Page, Paged};
+use crate::store::Store;
+
+mod open;
+mod pack;
+use open::{Index, RECORD, read_all, read_one, secret};
+use pack::{pack, unpack};
+
+/// Skills of one folder: their records are in memory, and a list of a few thousand is already unusable for a person.
+const SKILLS_MAX: usize = 10_000;
+/// Bytes of all files of all versions: they are in memory while they are served.
+const BYTES_MAX: u64 = 512 << 20;
+
+/// Skills in a folder of this machine.
+#[derive(Debug)]
+pub struct FolderStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    disk: Box<dyn Disk>,
+    /// Changes are one after the other.
+    writing: Mutex<()>,
+    index: RwLock<Index>,
+    /// Counts the changes of `index`.
+    changes: AtomicU64,
+    _lock: File,
+}
+
+/// A store that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: FolderStore,
+    /// For hashes of callers.
+    pub secret: [u8; 32],
+    /// Skills that cannot be read and are left as they are, and why.
+    pub broken: Vec<String>,
+}
+
+impl FolderStore {
+    /// Opens a folder, which is made if it is not there. Errors: another process uses it, or the disk fails.
+    pub fn open(root: &Path) -> io::Result<Opened> {
+        Self::open_on(root, Box::new(RealDisk))
+    }
+
+    /// The same on a disk that may fail.
+    pub fn open_on(root: &Path, disk: Box<dyn Disk>) -> io::Result<Opened> {
+        fs::create_dir_all(root)?;
+        let lock = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(root.join("lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| io::Error::other("another knack uses this folder; stop it, or name another folder"))?;
+        for folder in ["staging", "skills"] {
+            if !root.join(folder).is_dir() {
+                disk.create_folder(&root.join(folder))?;
+            }
+        }
+        for entry in fs::read_dir(root.join("staging"))? {
+            disk.remove(&entry?.path())?;
+        }
+        let secret = secret(root, &*disk)?;
+        let (index, broken) = read_all(&root.join("skills"), &*disk)?;
+        let store = Self {
+            inner: Arc::new(Inner {
+                root: root.to_owned(),
+                disk,
+                writing: Mutex::new(()),
+                index: RwLock::new(index),
+                changes: AtomicU64::new(0),
+                _lock: lock,
+            }),
+        };
+        Ok(Opened { store, secret, broken })
+    }
+
+    /// How often anything has changed. Read it before [`FolderStore::skills_of`] to know later whether that is out of date.
+    pub fn changes(&self) -> u64 {
+        self.inner.changes.load(Ordering::Acquire)
+    }
+
+    /// The owner's skills, oldest first.
+    pub fn skills_of(&self, owner: &Owner) -> Vec<Arc<Record>> {
+        self.inner
+            .read(|index| index.get(owner).map(|records| records.values().cloned().collect()))
+            .unwrap_or_default()
+    }
+
+    /// The files of a version, for whoever has its record.
+    pub fn files(&self, record: &Record, number: u32) -> Result<Files, StoreError> {
+        self.inner.files(record, number)
+    }
+
+    /// Runs a blocking part beside the threads that serve requests.
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
+    }
+}
+
+impl Inner {
+    fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn get(&self, owner: &Owner, id: &str) -> Result<Arc<Record>, StoreError> {
+        self.read(|index| index.get(owner)?.get(id).cloned())
+            .ok_or(StoreError::NotFound)
+    }
+
+    fn find(&self, owner: &Owner, name: &str) -> Option<Arc<Record>> {
+        self.read(|index| {
+            let mut records = index.get(owner).into_iter().flat_map(BTreeMap::values);
+            records.find(|record| record.name == name).cloned()
+        })
+    }
+
+    fn set(&self, record: &Record) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let records = index.entry(record.owner.clone()).or_default();
+        records.insert(record.id.clone(), Arc::new(record.clone()));
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn forget(&self, owner: &Owner, id: &str) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(records) = index.get_mut(owner) {
+            records.remove(id);
+            if records.is_empty() {
+                index.remove(owner);
+            }
+        }
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn folder(&self, id: &str) -> PathBuf {
+        self.root.join("skills").join(id)
+    }
+
+    fn staging(&self, id: &str) -> PathBuf {
+        self.root.join("staging").join(id)
+    }
+
+    fn room(&self, more: u64, new_skill: bool) -> Result<(), StoreError> {
+        let (skills, bytes) = self.read(|index| {
+            let records = || index.values().flat_map(BTreeMap::values);
+            (records().count(), records().map(|record| record.bytes()).sum::<u64>())
+        });
+        if new_skill && skills >= SKILLS_MAX {
+            return Err(StoreError::Full(format!(
+                "there are {SKILLS_MAX} skills, which is the most; delete one first"
+            )));
+        }
+        if bytes + more > BYTES_MAX {
+            return Err(StoreError::Full(format!(
+                "all skills together hold {} MiB at most; delete versions that are not used",
+                BYTES_MAX >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// One change at a time. After an error of the disk, memory is what the disk has.
+    fn change<T>(&self, owner: &Owner, id: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, StoreError> {
+        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        work().map_err(|failure| match failure {
+            Failure::Refused(refused) => refused,
+            Failure::Disk(error) => {
+                match read_one(&self.folder(id)) {
+                    Ok(record) => self.set(&record),
+                    Err(_) => self.forget(owner, id),
+                }
+                StoreError::Failed(error.to_string())
+            }
+        })
+    }
+
+    fn create(&self, owner: &Owner, title: Option<String>, draft: &Draft) -> Result<Record, StoreError> {
+        let stamp = stamp();
+        let record = Record::new(owner.clone(), title, draft, &stamp);
+        self.change(owner, &record.id, || {
+            if let Some(taken) = self.find(owner, &record.name) {
+                let (name, id) = (record.name.clone(), taken.id.clone());
+                return Err(StoreError::NameTaken { name, id }.into());
+            }
+            self.room(draft.bytes, true)?;
+            let made = self.staging(&record.id);
+            self.disk.create_folder(&made)?;
+            self.disk.write(&made.join("1.files"), &pack(&draft.files)?)?;
+            self.disk.write(&made.join(RECORD), &serde_json::to_vec(&record)?)?;
+            self.disk.rename(&made, &self.folder(&record.id))?;
+            self.set(&record);
+            Ok(record.clone())
+        })
+    }
+
+    fn add_version(&self, owner: &Owner, id: &str, draft: &Draft, default: bool) -> Result<Record, StoreError> {
+        self.change(owner, id, || {
+            let record = self.get(owner, id)?.with_version(draft, default, &stamp())?;
+            self.room(draft.bytes, false)?;
+            let number = record.next - 1;
+            let path = self.folder(id).join(format!("{number}.files"));
+            self.disk.write(&path, &pack(&draft.files)?)?;
+            self.replace(&record)?;
+            Ok(record)
+        })
+    }
+
+    fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+        self.change(owner, id, || {
+            let record = self.get(owner, id)?.with_default(number, now())?;
+            self.replace(&record)?;
+            Ok(record)
+        })
+    }
+
+    fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+        self.change(owner, id, || {
+            let record = self.get(owner, id)?.without_version(number, now())?;
+            self.replace(&record)?;
+            // What is left of it is removed at the next start.
+            let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
+            Ok(record)
+        })
+    }
+
+    fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+        self.change(owner, id, || {
+            let record = self.get(owner, id)?;
+            let gone = self.staging(id);
+            self.disk.rename(&self.folder(id), &gone)?;
+            self.forget(owner, id);
+            // What is left of it is removed at the next start.
+            let _ = self.disk.remove(&gone);
+            Ok((*record).clone())
+        })
+    }
+
+    fn replace(&self, record: &Record) -> Result<(), Failure> {
+        let made = self.staging(&format!("{}.json", record.id));
+        self.disk.write(&made, &serde_json::to_vec(record)?)?;
+        self.disk.rename(&made, &self.folder(&record.id).join(RECORD))?;
+        self.set(record);
+        Ok(())
+    }
+
+    fn files(&self, record: &Record, number: u32) -> Result<Files, StoreError> {
+        let version = record.version(number).ok_or(StoreError::NotFound)?;
+        let path = self.folder(&record.id).join(format!("{number}.files"));
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            // Deleted since the record was read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(StoreError::NotFound),
+            Err(error) => return Err(StoreError::Failed(error.to_string())),
+        };
+        let files = unpack(&bytes).filter(|files| tree::digest(files) == version.digest);
+        files.ok_or_else(|| StoreError::Failed(format!("{} is not what was uploaded", path.display())))
+    }
+}
+
+#[async_trait]
+impl Store for FolderStore {
+    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError> {
+        let owner = owner.clone();
+        self.aside(move |inner| inner.create(&owner, title, &draft)).await
+    }
+
+    async fn add_version(
+        &self,
+        owner: &Owner,
+        id: &str,
+        draft: Draft,
+        make_default: bool,
+    ) -> Result<Record, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| inner.add_version(&owner, &id, &draft, make_default))
+            .await
+    }
+
+    async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+        self.inner.get(owner, id).map(|record| (*record).clone())
+    }
+
+    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError> {
+        Ok(self.inner.find(owner, name).map(|record| (*record).clone()))
+    }
+
+    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError> {
+        Ok(self.inner.read(|index| {
+            let records = index.get(owner).into_iter().flat_map(BTreeMap::values);
+            Paged::of(records, page, |record| &record.id).map(|record| (**record).clone())
+        }))
+    }
+
+    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| inner.set_default(&owner, &id, number)).await
+    }
+
+    async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| inner.delete(&owner, &id)).await
+    }
+
+    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| inner.delete_version(&owner, &id, number)).await
+    }
+
+    async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| inner.files(&*inner.get(&owner, &id)?, number))
+            .await
+    }
+}
+
+/// Why a change did not happen.
+enum Failure {
+    Refused(StoreError),
+    Disk(io::Error),
+}
+
+impl From<StoreError> for Failure {
+    fn from(refused: StoreError) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Disk(error.into())
+    }
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_microsecond()
+}
+
+fn stamp() -> Stamp {
+    Stamp {
+        now: now(),
+        skill: Uuid::now_v7().simple().to_string(),
+        version: Uuid::now_v7().simple().to_string(),
+    }
+}

@@ -1,0 +1,82 @@
+//! What a folder holds when it is opened.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use uuid::Uuid;
+
+use crate::disk::Disk;
+use crate::model::{ID_PREFIX, Owner, Record};
+
+/// Largest record: a hundred versions, each with a description of 1,024 characters.
+const RECORD_MAX_BYTES: u64 = 1 << 20;
+/// The name of a record's file.
+pub(super) const RECORD: &str = "skill.json";
+
+/// The records in memory, by owner and id.
+pub(super) type Index = BTreeMap<Owner, BTreeMap<String, Arc<Record>>>;
+
+/// The key of callers' hashes, which is made with the folder.
+pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
+    let path = root.join("secret");
+    match fs::read(&path) {
+        Ok(bytes) => bytes.try_into().map_err(|_| {
+            io::Error::other("the file secret has not 32 bytes; restore it, or remove it and lose access to all skills")
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut secret = [0; 32];
+            for (half, random) in secret.chunks_mut(16).zip([Uuid::new_v4(), Uuid::new_v4()]) {
+                half.copy_from_slice(random.as_bytes());
+            }
+            let made = root.join("staging").join("secret");
+            disk.write(&made, &secret)?;
+            disk.rename(&made, &path)?;
+            Ok(secret)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads every record, and removes the files of versions that no record names.
+pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(Index, Vec<String>)> {
+    let (mut index, mut broken) = (Index::new(), Vec::new());
+    for entry in fs::read_dir(skills)? {
+        let folder = entry?.path();
+        match read_one(&folder) {
+            Ok(record) => {
+                remove_unnamed(&folder, &record, disk)?;
+                let records = index.entry(record.owner.clone()).or_default();
+                records.insert(record.id.clone(), Arc::new(record));
+            }
+            Err(error) => broken.push(format!("{}: {error}", folder.display())),
+        }
+    }
+    Ok((index, broken))
+}
+
+pub(super) fn read_one(folder: &Path) -> io::Result<Record> {
+    let path = folder.join(RECORD);
+    if fs::metadata(&path)?.len() > RECORD_MAX_BYTES {
+        return Err(io::Error::other("the record is too large"));
+    }
+    let record: Record = serde_json::from_slice(&fs::read(&path)?)?;
+    let named = folder.file_name().and_then(|name| name.to_str());
+    if named != Some(&record.id) || !record.id.starts_with(ID_PREFIX) {
+        return Err(io::Error::other("the record is that of another folder"));
+    }
+    Ok(record)
+}
+
+fn remove_unnamed(folder: &Path, record: &Record, disk: &dyn Disk) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_suffix(".files").and_then(|number| number.parse().ok());
+        if number.is_some_and(|number| record.version(number).is_none()) {
+            disk.remove(&path)?;
+        }
+    }
+    Ok(())
+}

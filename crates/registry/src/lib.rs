@@ -1,0 +1,42 @@
+//! Skills that programs upload: a store, its rules, and the vendors' Skills APIs over it.
+//!
+//! ```text
+//! request ─▶ route ─▶ dialect (Anthropic, OpenAI, Agent Flow) ─▶ Store ─▶ dialect ─▶ answer
+//!                        │ upload: multipart, zip
+//!                        ▼
+//!                      check: the strict profile of knack_skill::load
+//! ```
+//!
+//! Knows neither gateway nor Kubernetes: who asks comes as an [`Owner`], and the reader of archives as a function.
+
+mod agent_flow;
+mod answer;
+mod anthropic;
+mod check;
+mod disk;
+mod draft;
+mod error;
+mod folder;
+mod model;
+mod openai;
+mod page;
+mod route;
+mod service;
+mod store;
+mod upload;
+
+pub use agent_flow::AgentFlow;
+pub use check::load_stored;
+pub use disk::{Disk, RealDisk};
+pub use draft::Draft;
+pub use error::StoreError;
+pub use folder::{FolderStore, Opened};
+pub use model::{ID_PREFIX, Owner, Record, Version};
+pub use page::{Page, Paged};
+pub use route::{Call, Dialect, Operation, route};
+pub use service::{Asked, Registry};
+pub use store::Store;
+pub use upload::{BadArchive, Unpack, zipped};
+
+/// The files of a skill by path relative to its folder.
+pub type Files = std::collections::BTreeMap<String, knack_skill::model::SkillFile>;

@@ -1,0 +1,259 @@
+//! What is known of an uploaded skill, and the rules of its versions. Pure.
+
+use knack_skill::ids::versioned;
+use serde::{Deserialize, Serialize};
+
+use crate::draft::Draft;
+use crate::error::StoreError;
+
+pub use knack_skill::ids::UPLOADED as ID_PREFIX;
+
+/// How ids of versions begin.
+pub(crate) const VERSION_PREFIX: &str = "skver_knack_";
+/// Versions of one skill: each of them is served as long as it exists.
+pub(crate) const VERSIONS_MAX: usize = 100;
+
+/// Who may see a skill: a keyed hash of a credential, as lower-case hex.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Owner(String);
+
+impl From<[u8; 32]> for Owner {
+    fn from(hash: [u8; 32]) -> Self {
+        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// An uploaded skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// `skill_knack_` and a UUID of version 7, so that ids sort by their time.
+    pub id: String,
+    /// Who may see it.
+    pub owner: Owner,
+    /// The name in its SKILL.md; of all its versions.
+    pub name: String,
+    /// `display_name` or `display_title` as given.
+    pub title: Option<String>,
+    /// Unix time in microseconds.
+    pub created: i64,
+    /// The same, of the last change.
+    pub updated: i64,
+    /// The version that is served where none is named. `None` exactly if there is no version.
+    pub default: Option<u32>,
+    /// The number of the next version: numbers are never used twice.
+    pub next: u32,
+    /// Oldest first.
+    pub versions: Vec<Version>,
+}
+
+/// One version of a skill; it never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Counted from 1.
+    pub number: u32,
+    /// `skver_knack_` and a UUID.
+    pub id: String,
+    /// Unix time in microseconds; no two versions of a skill have the same.
+    pub created: i64,
+    /// The description in its SKILL.md.
+    pub description: String,
+    /// Of its file tree ([`knack_skill::tree::digest`]).
+    pub digest: String,
+    /// Bytes of all files.
+    pub bytes: u64,
+}
+
+/// Time and ids that a change needs.
+#[derive(Debug, Clone)]
+pub struct Stamp {
+    /// Unix time in microseconds.
+    pub now: i64,
+    /// Of the skill, without its prefix.
+    pub skill: String,
+    /// Of the version, without its prefix.
+    pub version: String,
+}
+
+impl Record {
+    /// A skill with its first version.
+    pub fn new(owner: Owner, title: Option<String>, draft: &Draft, stamp: &Stamp) -> Self {
+        let mut record = Self {
+            id: format!("{ID_PREFIX}{}", stamp.skill),
+            owner,
+            name: draft.name.clone(),
+            title,
+            created: stamp.now,
+            updated: stamp.now,
+            default: None,
+            next: 1,
+            versions: Vec::new(),
+        };
+        record.push(draft, stamp);
+        record
+    }
+
+    /// With one more version. Errors: another name, or too many versions.
+    pub fn with_version(&self, draft: &Draft, make_default: bool, stamp: &Stamp) -> Result<Self, StoreError> {
+        if draft.name != self.name {
+            return Err(StoreError::OtherName {
+                had: self.name.clone(),
+                given: draft.name.clone(),
+            });
+        }
+        if self.versions.len() >= VERSIONS_MAX {
+            return Err(StoreError::TooManyVersions { most: VERSIONS_MAX });
+        }
+        let mut record = self.clone();
+        let kept = record.default.filter(|_| !make_default);
+        record.push(draft, stamp);
+        record.default = kept.or(record.default);
+        Ok(record)
+    }
+
+    /// With another version served by default.
+    pub fn with_default(&self, number: u32, now: i64) -> Result<Self, StoreError> {
+        self.version(number).ok_or(StoreError::NotFound)?;
+        Ok(Self {
+            default: Some(number),
+            updated: now.max(self.updated),
+            ..self.clone()
+        })
+    }
+
+    /// Without a version; if it was the default, the highest of the others is.
+    pub fn without_version(&self, number: u32, now: i64) -> Result<Self, StoreError> {
+        self.version(number).ok_or(StoreError::NotFound)?;
+        let mut record = self.clone();
+        record.versions.retain(|version| version.number != number);
+        if record.default == Some(number) {
+            record.default = record.latest().map(|version| version.number);
+        }
+        record.updated = now.max(self.updated);
+        Ok(record)
+    }
+
+    fn push(&mut self, draft: &Draft, stamp: &Stamp) {
+        let after_last = self.versions.last().map_or(i64::MIN, |last| last.created + 1);
+        self.versions.push(Version {
+            number: self.next,
+            id: format!("{VERSION_PREFIX}{}", stamp.version),
+            created: stamp.now.max(after_last),
+            description: draft.description.clone(),
+            digest: draft.digest.clone(),
+            bytes: draft.bytes,
+        });
+        self.default = Some(self.next);
+        self.next += 1;
+        self.updated = stamp.now.max(self.updated);
+    }
+
+    /// A version by number.
+    pub fn version(&self, number: u32) -> Option<&Version> {
+        self.versions.iter().find(|version| version.number == number)
+    }
+
+    /// The version with the highest number.
+    pub fn latest(&self) -> Option<&Version> {
+        self.versions.last()
+    }
+
+    /// The version that is served where none is named.
+    pub fn served(&self) -> Option<&Version> {
+        self.version(self.default?)
+    }
+
+    /// The version that an API's word names: `latest`, a number, an id, or the time of its making in microseconds.
+    pub fn named(&self, word: &str) -> Option<&Version> {
+        if word == "latest" {
+            return self.latest();
+        }
+        let number: Option<i64> = word.parse().ok();
+        self.versions.iter().find(|version| {
+            version.id == word || number.is_some_and(|n| n == i64::from(version.number) || n == version.created)
+        })
+    }
+
+    /// Every reference under which requests may name a version of this skill: its id with each word of the version.
+    pub fn references(&self, version: &Version) -> Vec<String> {
+        let words = [
+            version.number.to_string(),
+            version.id.clone(),
+            version.created.to_string(),
+        ];
+        let mut all: Vec<String> = words.iter().map(|word| versioned(&self.id, word)).collect();
+        if self.latest() == Some(version) {
+            all.push(versioned(&self.id, "latest"));
+        }
+        if self.default == Some(version.number) {
+            all.push(self.id.clone());
+        }
+        all
+    }
+
+    /// Bytes of all versions.
+    pub fn bytes(&self) -> u64 {
+        self.versions.iter().map(|version| version.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(name: &str) -> Draft {
+        Draft {
+            name: name.to_owned(),
+            description: "d".to_owned(),
+            digest: String::new(),
+            bytes: 3,
+            files: crate::Files::new(),
+        }
+    }
+
+    fn stamp(now: i64) -> Stamp {
+        Stamp {
+            now,
+            skill: "s".to_owned(),
+            version: format!("v{now}"),
+        }
+    }
+
+    #[test]
+    fn versions_count_up_and_the_default_follows_only_where_it_must() {
+        let one = Record::new(Owner::from([1; 32]), None, &draft("a"), &stamp(10));
+        assert_eq!((one.default, one.bytes()), (Some(1), 3));
+        let kept = one.with_version(&draft("a"), false, &stamp(10)).unwrap();
+        assert_eq!((kept.default, kept.latest().unwrap().number), (Some(1), 2));
+        assert_eq!(kept.latest().unwrap().created, 11, "no two versions of one time");
+        let moved = one.with_version(&draft("a"), true, &stamp(5)).unwrap();
+        assert_eq!((moved.default, moved.updated), (Some(2), 10));
+        let back = moved.without_version(2, 12).unwrap();
+        assert_eq!(back.default, Some(1));
+        let again = back.with_version(&draft("a"), true, &stamp(13)).unwrap();
+        assert_eq!(again.default, Some(3), "a number is used once");
+        let none = one.without_version(1, 12).unwrap();
+        assert_eq!((none.default, none.latest()), (None, None));
+        assert_eq!(
+            none.with_version(&draft("a"), false, &stamp(14)).unwrap().default,
+            Some(2),
+            "the first version there is becomes the default"
+        );
+        assert!(matches!(
+            one.with_version(&draft("b"), true, &stamp(1)),
+            Err(StoreError::OtherName { .. })
+        ));
+        assert!(matches!(one.with_default(7, 1), Err(StoreError::NotFound)));
+    }
+
+    #[test]
+    fn a_version_is_named_in_the_words_of_every_api() {
+        let record = Record::new(Owner::from([1; 32]), None, &draft("a"), &stamp(1_759_178_010_641_129));
+        for word in ["1", "latest", "skver_knack_v1759178010641129", "1759178010641129"] {
+            assert_eq!(record.named(word).map(|version| version.number), Some(1), "{word}");
+        }
+        for word in ["2", "", "v1", "Latest"] {
+            assert_eq!(record.named(word), None, "{word}");
+        }
+        assert_eq!(record.references(record.latest().unwrap()).len(), 5);
+    }
+}

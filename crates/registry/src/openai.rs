@@ -1,0 +1,168 @@
+//! The shapes of OpenAI's Skills API. Pure.
+
+use serde_json::{Value, json};
+
+use crate::answer::{Kind, Outcome, Refusal};
+use crate::model::{ID_PREFIX, Record, VERSION_PREFIX, Version};
+use crate::page::Page;
+use crate::route::parameters;
+
+/// Items of a page that does not say.
+const LIMIT_DEFAULT: usize = 20;
+/// Items of a page at most.
+const LIMIT_MAX: usize = 100;
+
+/// Reads `limit`, `order` and `after`. `id`: the skill whose versions are listed; empty: skills are.
+pub(crate) fn page(query: Option<&str>, id: &str) -> Result<Page, Refusal> {
+    let mut page = Page {
+        after: None,
+        limit: LIMIT_DEFAULT,
+        newest_first: true,
+    };
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (0..=LIMIT_MAX).contains(limit));
+                page.limit =
+                    limit.ok_or_else(|| Refusal::invalid("limit", format!("limit: a number from 0 to {LIMIT_MAX}")))?;
+            }
+            "order" => {
+                page.newest_first = match value.as_str() {
+                    "desc" => true,
+                    "asc" => false,
+                    _ => return Err(Refusal::invalid("order", "order: asc or desc")),
+                };
+            }
+            "after" => {
+                let expected = if id.is_empty() { ID_PREFIX } else { VERSION_PREFIX };
+                if !value.starts_with(expected) {
+                    return Err(Refusal::invalid("after", "after: not the id of an item of this list"));
+                }
+                page.after = Some(value);
+            }
+            _ => {}
+        }
+    }
+    Ok(page)
+}
+
+/// The form field `default`.
+pub(crate) fn makes_default(field: Option<&str>) -> Result<bool, Refusal> {
+    match field.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("false" | "") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Refusal::invalid("default", "default: true or false")),
+    }
+}
+
+/// The version that the body of an update names.
+pub(crate) fn default_version(body: &[u8]) -> Result<String, Refusal> {
+    let wrong = || Refusal::invalid("default_version", "send {\"default_version\": \"<number>\"}");
+    let body: Value = serde_json::from_slice(body).map_err(|_| wrong())?;
+    body.get("default_version")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+        .ok_or_else(wrong)
+}
+
+pub(crate) fn may_delete_version(record: &Record, version: &Version) -> Result<(), Refusal> {
+    if record.default != Some(version.number) {
+        return Ok(());
+    }
+    let text = if record.versions.len() == 1 {
+        "This is the only version of the skill; delete the skill."
+    } else {
+        "This is the default version; make another one the default first."
+    };
+    Err(Refusal::invalid("version", text))
+}
+
+pub(crate) fn show(outcome: &Outcome) -> Value {
+    match outcome {
+        Outcome::Skill(record) => skill(record),
+        Outcome::Version(record, found) => version(record, found),
+        Outcome::Skills(paged) => {
+            let data: Vec<Value> = paged.items.iter().map(skill).collect();
+            list(&data, paged.more)
+        }
+        Outcome::Versions(record, paged) => {
+            let data: Vec<Value> = paged.items.iter().map(|found| version(record, found)).collect();
+            list(&data, paged.more)
+        }
+        Outcome::Deleted(record) => json!({"id": record.id, "object": "skill.deleted", "deleted": true}),
+        Outcome::VersionDeleted(version) => json!({
+            "id": version.id, "object": "skill.version.deleted", "deleted": true, "version": version.number.to_string(),
+        }),
+        Outcome::Zip(_) => Value::Null,
+    }
+}
+
+fn list(data: &[Value], more: bool) -> Value {
+    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+    let (first, last) = (id(data.first()), id(data.last()));
+    json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})
+}
+
+fn skill(record: &Record) -> Value {
+    let described = record.served().or_else(|| record.latest());
+    json!({
+        "id": record.id, "object": "skill", "name": record.name,
+        "description": described.map_or("", |version| &version.description), "created_at": seconds(record.created),
+        "default_version": record.default.map(|number| number.to_string()),
+        "latest_version": record.latest().map(|version| version.number.to_string()),
+    })
+}
+
+fn version(record: &Record, version: &Version) -> Value {
+    json!({
+        "id": version.id, "object": "skill.version", "skill_id": record.id, "version": version.number.to_string(),
+        "name": record.name, "description": version.description, "created_at": seconds(version.created),
+    })
+}
+
+const fn seconds(micros: i64) -> i64 {
+    micros.div_euclid(1_000_000)
+}
+
+pub(crate) fn refuse(refusal: &Refusal) -> Value {
+    let (kind, code) = match refusal.kind {
+        Kind::Invalid | Kind::NotAllowed => ("invalid_request_error", None),
+        Kind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
+        Kind::NotFound => ("invalid_request_error", Some("not_found")),
+        Kind::Conflict => ("invalid_request_error", Some("conflict")),
+        Kind::TooLarge => ("invalid_request_error", Some("request_too_large")),
+        Kind::Full => ("server_error", Some("storage_full")),
+        Kind::Failed => ("server_error", None),
+    };
+    let param = Some(&refusal.field).filter(|field| !field.is_empty());
+    json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_in_either_order_and_within_bounds() {
+        let asked = page(Some("limit=0&order=asc&after=skill_knack_1"), "").unwrap();
+        assert_eq!(
+            (asked.limit, asked.newest_first, asked.after.as_deref()),
+            (0, false, Some("skill_knack_1"))
+        );
+        for query in ["limit=101", "limit=-1", "order=up", "after=skill_1", "after="] {
+            assert!(page(Some(query), "").is_err(), "{query}");
+        }
+        assert!(page(Some("after=skver_knack_1"), "skill_knack_1").is_ok());
+    }
+
+    #[test]
+    fn a_new_version_is_the_default_only_if_asked() {
+        assert_eq!(makes_default(None), Ok(false));
+        assert_eq!(makes_default(Some("True")), Ok(true));
+        assert!(makes_default(Some("yes")).is_err());
+        assert_eq!(default_version(br#"{"default_version":"2"}"#), Ok("2".to_owned()));
+        for body in [&b"{}"[..], b"", br#"{"default_version":2}"#] {
+            assert!(default_version(body).is_err());
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Which requests are for the registry, and in which dialect. Pure.
+
+use http::{HeaderMap, Method};
+
+use crate::agent_flow::AgentFlow;
+use crate::model::ID_PREFIX;
+
+/// The shapes that an API speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Anthropic's: with the header `anthropic-version`.
+    Anthropic {
+        /// `skills-2025-10-02` in `anthropic-beta`.
+        beta: bool,
+    },
+    /// OpenAI's.
+    OpenAi,
+}
+
+/// What is asked, with the words of the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the APIs")]
+pub enum Operation {
+    Create,
+    List,
+    Get(String),
+    SetDefault(String),
+    Delete(String),
+    Content(String),
+    CreateVersion(String),
+    ListVersions(String),
+    GetVersion(String, String),
+    DeleteVersion(String, String),
+    VersionContent(String, String),
+    /// A path of the API with a method that it does not have.
+    NotAllowed,
+}
+
+/// A request for the registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// One of a vendor's Skills API.
+    Skills(Dialect, Operation),
+    /// One of Agent Flow's API.
+    AgentFlow(AgentFlow),
+}
+
+/// The word in `anthropic-beta` that asks for the older shapes.
+const BETA: &str = "skills-2025-10-02";
+
+/// The call that a request makes; `None`: it is not for the registry and goes to the provider, as do all requests
+/// about ids of the provider, its own skills (`source=anthropic`) and what names another provider.
+pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Option<Call> {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let at = segments.iter().position(|segment| *segment == "skills")?;
+    let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
+    if before.ends_with(&["api", "v1"]) {
+        return Some(Call::AgentFlow(AgentFlow::of(method, rest)));
+    }
+    if !matches!(before.last(), None | Some(&"v1")) {
+        return None;
+    }
+    let foreign = |pair: (String, String)| {
+        (pair.0 == "custom_llm_provider" && pair.1 != "litellm_proxy") || (pair.0 == "source" && pair.1 != "custom")
+    };
+    if parameters(query).any(foreign) || rest.first().is_some_and(|id| !id.starts_with(ID_PREFIX)) {
+        return None;
+    }
+    let dialect = if headers.contains_key("anthropic-version") {
+        let mut betas = headers
+            .get_all("anthropic-beta")
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let beta = betas.any(|value| value.split(',').any(|word| word.trim() == BETA));
+        Dialect::Anthropic { beta }
+    } else {
+        Dialect::OpenAi
+    };
+    let openai = dialect == Dialect::OpenAi;
+    let text = |text: &&str| (*text).to_owned();
+    let operation = match (method.as_str(), rest) {
+        ("POST", []) => Operation::Create,
+        ("GET", []) => Operation::List,
+        ("GET", [id]) => Operation::Get(text(id)),
+        ("POST", [id]) if openai => Operation::SetDefault(text(id)),
+        ("DELETE", [id]) => Operation::Delete(text(id)),
+        ("GET", [id, "content"]) if openai => Operation::Content(text(id)),
+        ("POST", [id, "versions"]) => Operation::CreateVersion(text(id)),
+        ("GET", [id, "versions"]) => Operation::ListVersions(text(id)),
+        ("GET", [id, "versions", version]) => Operation::GetVersion(text(id), text(version)),
+        ("DELETE", [id, "versions", version]) => Operation::DeleteVersion(text(id), text(version)),
+        ("GET", [id, "versions", version, "content"]) => Operation::VersionContent(text(id), text(version)),
+        _ => Operation::NotAllowed,
+    };
+    Some(Call::Skills(dialect, operation))
+}
+
+/// The parameters of a query in order. Ids, numbers and words need no decoding; what does is compared as it came.
+pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (String, String)> {
+    let pairs = query
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn found(method: &str, path: &str, query: &str, headers: &[(&'static str, &'static str)]) -> Option<Call> {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        route(
+            &Method::from_bytes(method.as_bytes()).unwrap(),
+            path,
+            Some(query),
+            &headers,
+        )
+    }
+
+    #[test]
+    fn the_header_decides_between_the_dialects_and_the_id_between_here_and_the_provider() {
+        let (version, beta) = (
+            ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "a, skills-2025-10-02"),
+        );
+        let ga = Dialect::Anthropic { beta: false };
+        let id = || "skill_knack_1".to_owned();
+        for (method, path, query, headers, expected) in [
+            ("POST", "/v1/skills", "", vec![version], Some((ga, Operation::Create))),
+            (
+                "POST",
+                "/v1/skills",
+                "beta=true",
+                vec![version, beta],
+                Some((Dialect::Anthropic { beta: true }, Operation::Create)),
+            ),
+            (
+                "POST",
+                "/v1/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::Create)),
+            ),
+            (
+                "GET",
+                "/skills",
+                "limit=1",
+                vec![],
+                Some((Dialect::OpenAi, Operation::List)),
+            ),
+            ("GET", "/gw/v1/skills/", "", vec![version], Some((ga, Operation::List))),
+            (
+                "GET",
+                "/v1/skills/skill_knack_1",
+                "",
+                vec![version],
+                Some((ga, Operation::Get(id()))),
+            ),
+            (
+                "POST",
+                "/v1/skills/skill_knack_1",
+                "",
+                vec![version],
+                Some((ga, Operation::NotAllowed)),
+            ),
+            (
+                "POST",
+                "/v1/skills/skill_knack_1",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::SetDefault(id()))),
+            ),
+            (
+                "GET",
+                "/v1/skills/skill_knack_1/versions/latest/content",
+                "",
+                vec![version],
+                Some((ga, Operation::VersionContent(id(), "latest".to_owned()))),
+            ),
+            ("GET", "/v1/skills/skill_01A", "", vec![version], None),
+            ("DELETE", "/v1/skills/skill_01A/versions/1", "", vec![], None),
+            ("GET", "/v1/skills", "source=anthropic", vec![version], None),
+            (
+                "POST",
+                "/v1/skills",
+                "custom_llm_provider=anthropic",
+                vec![version],
+                None,
+            ),
+            ("GET", "/v1/files", "", vec![], None),
+            ("GET", "/v1/models/skills", "", vec![], None),
+        ] {
+            let expected = expected.map(|(dialect, operation)| Call::Skills(dialect, operation));
+            let call = found(method, path, query, &headers);
+            assert_eq!(call, expected, "{method} {path} {query}");
+        }
+    }
+
+    #[test]
+    fn agent_flow_has_a_path_of_its_own() {
+        for (method, path, expected) in [
+            ("POST", "/api/v1/skills", AgentFlow::Create),
+            ("GET", "/gw/api/v1/skills/", AgentFlow::List),
+            ("PUT", "/api/v1/skills/a", AgentFlow::Update("a".to_owned())),
+            ("POST", "/api/v1/skills/a/run", AgentFlow::Unknown),
+            ("PATCH", "/api/v1/skills/a", AgentFlow::Unknown),
+        ] {
+            let call = found(method, path, "", &[("anthropic-version", "1")]);
+            assert_eq!(call, Some(Call::AgentFlow(expected)), "{method} {path}");
+        }
+    }
+}

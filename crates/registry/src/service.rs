@@ -1,0 +1,348 @@
+//! A call of an API on a store: what it does, and the answer in its dialect.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use knack_skill::problem::Profile;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::answer::{Kind, Outcome, Refusal};
+use crate::check::check;
+use crate::draft::Draft;
+use crate::model::{Owner, Record, Version};
+use crate::page::Paged;
+use crate::route::{Call, Dialect, Operation};
+use crate::store::Store;
+use crate::upload::{Form, Unpack, zipped};
+use crate::{agent_flow, anthropic, openai};
+
+/// Uploads that are unpacked and checked at once: each may hold an unpacked archive, 64 MiB, in memory.
+const UPLOADS_AT_ONCE: usize = 2;
+
+/// The APIs over a store.
+#[derive(Debug)]
+pub struct Registry {
+    store: Arc<dyn Store>,
+    unpack: Unpack,
+    uploads: Semaphore,
+}
+
+/// A request to an API.
+#[derive(Debug)]
+pub struct Asked {
+    /// What [`crate::route()`] made of it.
+    pub call: Call,
+    /// Its query.
+    pub query: Option<String>,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its whole body.
+    pub body: Bytes,
+}
+
+impl Registry {
+    /// The APIs over a store, with a reader of archives.
+    pub fn new(store: Arc<dyn Store>, unpack: Unpack) -> Self {
+        Self {
+            store,
+            unpack,
+            uploads: Semaphore::new(UPLOADS_AT_ONCE),
+        }
+    }
+
+    /// Answers a call of `owner`; without one it is refused.
+    pub async fn answer(&self, owner: Option<&Owner>, asked: Asked) -> Response<Bytes> {
+        let owner = owner.ok_or_else(|| {
+            let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
+            Refusal::new(Kind::NoCredential, "authorization", text)
+        });
+        match asked.call.clone() {
+            Call::Skills(dialect, operation) => respond(
+                dialect,
+                match owner {
+                    Ok(owner) => self.call(owner, dialect, operation, asked).await,
+                    Err(refused) => Err(refused),
+                },
+            ),
+            Call::AgentFlow(call) => respond_agent_flow(match owner {
+                Ok(owner) => agent_flow::call(&*self.store, owner, call, &asked.body).await,
+                Err(refused) => Err(refused),
+            }),
+        }
+    }
+
+    async fn call(
+        &self,
+        owner: &Owner,
+        dialect: Dialect,
+        operation: Operation,
+        asked: Asked,
+    ) -> Result<Outcome, Refusal> {
+        let Asked {
+            query, headers, body, ..
+        } = asked;
+        let query = query.as_deref();
+        match operation {
+            Operation::Create => {
+                let form = Form::read(&headers, body).await?;
+                let title = title(dialect, &form)?;
+                let draft = self.draft(dialect, form).await?;
+                let created = self.store.create(owner, title, draft).await;
+                created.map(Outcome::Skill).map_err(|error| Refusal::of(error, ""))
+            }
+            Operation::List => {
+                let page = dialect.page(query, "")?;
+                let listed = self.store.list(owner, &page).await;
+                listed.map(Outcome::Skills).map_err(|error| Refusal::of(error, ""))
+            }
+            Operation::Get(id) => self.skill(owner, &id).await.map(Outcome::Skill),
+            Operation::SetDefault(id) => {
+                let record = self.skill(owner, &id).await?;
+                let number = version(&record, &openai::default_version(&body)?)?.number;
+                let set = self.store.set_default(owner, &id, number).await;
+                set.map(Outcome::Skill).map_err(|error| Refusal::of(error, &id))
+            }
+            Operation::Delete(id) => {
+                dialect.may_delete(&self.skill(owner, &id).await?)?;
+                let deleted = self.store.delete(owner, &id).await;
+                deleted.map(Outcome::Deleted).map_err(|error| Refusal::of(error, &id))
+            }
+            Operation::Content(id) => {
+                let record = self.skill(owner, &id).await?;
+                let served = record.served().cloned();
+                let served =
+                    served.ok_or_else(|| Refusal::new(Kind::NotFound, "version", "This skill has no version."))?;
+                self.zip(owner, &record, served.number).await
+            }
+            Operation::CreateVersion(id) => {
+                self.skill(owner, &id).await?;
+                let form = Form::read(&headers, body).await?;
+                let default = dialect.makes_default(&form)?;
+                let draft = self.draft(dialect, form).await?;
+                let made = self.store.add_version(owner, &id, draft, default).await;
+                let record = made.map_err(|error| Refusal::of(error, &id))?;
+                let made = version(&record, "latest")?;
+                Ok(Outcome::Version(record, made))
+            }
+            Operation::ListVersions(id) => {
+                let record = self.skill(owner, &id).await?;
+                let page = dialect.page(query, &id)?;
+                let paged = Paged::of(record.versions.iter(), &page, |version| &version.id).map(Version::clone);
+                Ok(Outcome::Versions(record, paged))
+            }
+            Operation::GetVersion(id, word) => {
+                let record = self.skill(owner, &id).await?;
+                let found = version(&record, &word)?;
+                Ok(Outcome::Version(record, found))
+            }
+            Operation::DeleteVersion(id, word) => {
+                let record = self.skill(owner, &id).await?;
+                let gone = version(&record, &word)?;
+                dialect.may_delete_version(&record, &gone)?;
+                let deleted = self.store.delete_version(owner, &id, gone.number).await;
+                deleted.map_err(|error| Refusal::of(error, &id))?;
+                Ok(Outcome::VersionDeleted(gone))
+            }
+            Operation::VersionContent(id, word) => {
+                let record = self.skill(owner, &id).await?;
+                let number = version(&record, &word)?.number;
+                self.zip(owner, &record, number).await
+            }
+            Operation::NotAllowed => Err(Refusal::new(
+                Kind::NotAllowed,
+                "",
+                "The Skills API has no such method on this path; docs/registry.md lists what it has.",
+            )),
+        }
+    }
+
+    async fn skill(&self, owner: &Owner, id: &str) -> Result<Record, Refusal> {
+        let found = self.store.get(owner, id).await;
+        found.map_err(|error| Refusal::of(error, id))
+    }
+
+    async fn draft(&self, dialect: Dialect, form: Form) -> Result<Draft, Refusal> {
+        let unpack = self.unpack;
+        let _one = self.uploads.acquire().await;
+        let work = tokio::task::spawn_blocking(move || {
+            let folder = form.folder(unpack)?;
+            dialect.may_be_named(&folder.name)?;
+            check(&folder.name, folder.files, Profile::Strict)
+        });
+        work.await.unwrap_or_else(|error| {
+            Err(Refusal::new(
+                Kind::Failed,
+                "",
+                format!("the upload could not be read: {error}"),
+            ))
+        })
+    }
+
+    async fn zip(&self, owner: &Owner, record: &Record, number: u32) -> Result<Outcome, Refusal> {
+        let files = self.store.content(owner, &record.id, number).await;
+        let files = files.map_err(|error| Refusal::of(error, &record.id))?;
+        let _one = self.uploads.acquire().await;
+        let name = record.name.clone();
+        let zip = tokio::task::spawn_blocking(move || zipped(&name, &files)).await;
+        let zip = zip
+            .map_err(|error| error.to_string())
+            .and_then(|zip| zip.map_err(|error| error.to_string()));
+        zip.map(Outcome::Zip)
+            .map_err(|error| Refusal::new(Kind::Failed, "", format!("the zip could not be made: {error}")))
+    }
+}
+
+fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
+    let found = record.named(word).cloned();
+    found.ok_or_else(|| {
+        let text = format!("Skill {} has no version {word}", record.id);
+        Refusal::new(Kind::NotFound, "version", text)
+    })
+}
+
+/// Longest title, characters.
+const TITLE_MAX_CHARS: usize = 255;
+
+fn title(dialect: Dialect, form: &Form) -> Result<Option<String>, Refusal> {
+    let Some(field) = dialect.title_field() else {
+        return Ok(None);
+    };
+    let Some(title) = form.fields.get(field).filter(|title| !title.is_empty()) else {
+        return Ok(None);
+    };
+    if title.chars().count() > TITLE_MAX_CHARS || title.chars().any(char::is_control) {
+        let text = format!("{field} is one line of at most {TITLE_MAX_CHARS} characters");
+        return Err(Refusal::invalid(field, text));
+    }
+    Ok(Some(title.clone()))
+}
+
+fn respond(dialect: Dialect, done: Result<Outcome, Refusal>) -> Response<Bytes> {
+    let request_id = request_id();
+    let mut response = match done {
+        Ok(Outcome::Zip(zip)) => response(200, "application/zip", Bytes::from(zip)),
+        Ok(outcome) => response(200, JSON, json(&dialect.show(&outcome))),
+        Err(refusal) => refused(&refusal, &dialect.refuse(&refusal, &request_id)),
+    };
+    if let Ok(id) = HeaderValue::from_str(&request_id) {
+        response.headers_mut().insert(dialect.request_id_header(), id);
+    }
+    response
+}
+
+fn respond_agent_flow(done: Result<agent_flow::Answer, Refusal>) -> Response<Bytes> {
+    let mut response = match done {
+        Ok((status, Some(body))) => response(status, JSON, json(&body)),
+        Ok((status, None)) => {
+            let mut empty = response(status, JSON, Bytes::new());
+            empty.headers_mut().remove(header::CONTENT_TYPE);
+            empty
+        }
+        Err(refusal) => refused(&refusal, &agent_flow::refuse(&refusal)),
+    };
+    if let Ok(id) = HeaderValue::from_str(&request_id()) {
+        response.headers_mut().insert("x-request-id", id);
+    }
+    response
+}
+
+const JSON: &str = "application/json";
+
+fn request_id() -> String {
+    format!("req_knack_{}", Uuid::now_v7().simple())
+}
+
+fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Clients try again by themselves only where that may help: others are wrong as they are, or find no room until
+/// something is deleted.
+fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
+    let mut response = response(refusal.kind.status(), JSON, json(body));
+    if refusal.kind != Kind::Failed {
+        let headers = response.headers_mut();
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    response
+}
+
+fn json(value: &Value) -> Bytes {
+    Bytes::from(value.to_string())
+}
+
+/// What differs between the dialects.
+impl Dialect {
+    fn page(self, query: Option<&str>, id: &str) -> Result<crate::page::Page, Refusal> {
+        match self {
+            Self::Anthropic { beta } => anthropic::page(query, id, beta),
+            Self::OpenAi => openai::page(query, id),
+        }
+    }
+
+    const fn title_field(self) -> Option<&'static str> {
+        match self {
+            Self::Anthropic { beta: false } => Some("display_name"),
+            Self::Anthropic { beta: true } => Some("display_title"),
+            Self::OpenAi => None,
+        }
+    }
+
+    fn makes_default(self, form: &Form) -> Result<bool, Refusal> {
+        match self {
+            Self::Anthropic { .. } => Ok(true),
+            Self::OpenAi => openai::makes_default(form.fields.get("default").map(String::as_str)),
+        }
+    }
+
+    fn may_be_named(self, name: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Anthropic { .. } => anthropic::may_be_named(name),
+            Self::OpenAi => Ok(()),
+        }
+    }
+
+    fn may_delete(self, record: &Record) -> Result<(), Refusal> {
+        match self {
+            Self::Anthropic { beta: true } => anthropic::may_delete_in_beta(record),
+            Self::Anthropic { beta: false } | Self::OpenAi => Ok(()),
+        }
+    }
+
+    fn may_delete_version(self, record: &Record, version: &Version) -> Result<(), Refusal> {
+        match self {
+            Self::Anthropic { beta: true } => Ok(()),
+            Self::Anthropic { beta: false } => anthropic::may_delete_version(record),
+            Self::OpenAi => openai::may_delete_version(record, version),
+        }
+    }
+
+    fn show(self, outcome: &Outcome) -> Value {
+        match self {
+            Self::Anthropic { beta } => anthropic::show(outcome, beta),
+            Self::OpenAi => openai::show(outcome),
+        }
+    }
+
+    fn refuse(self, refusal: &Refusal, request_id: &str) -> Value {
+        match self {
+            Self::Anthropic { .. } => anthropic::refuse(refusal, request_id),
+            Self::OpenAi => openai::refuse(refusal),
+        }
+    }
+
+    const fn request_id_header(self) -> &'static str {
+        match self {
+            Self::Anthropic { .. } => "request-id",
+            Self::OpenAi => "x-request-id",
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Uploads: multipart forms and archives to the files of one folder.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Write};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use knack_skill::model::SkillFile;
+use knack_skill::tree;
+use multer::Multipart;
+use zip::write::SimpleFileOptions;
+
+use crate::Files;
+use crate::answer::{Kind, Refusal};
+
+/// Reads an archive within bounds.
+pub type Unpack = fn(&[u8]) -> Result<Files, BadArchive>;
+
+/// Why an archive is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadArchive {
+    /// For its sender.
+    pub message: String,
+    /// Whether it is for its size.
+    pub too_large: bool,
+}
+
+/// Files of one upload, as OpenAI's API has it.
+const FILES_MAX: usize = 500;
+/// Fields of a form beside its files.
+const FIELDS_MAX: usize = 32;
+/// Bytes of one such field: titles and words.
+const FIELD_MAX_BYTES: usize = 4 << 10;
+/// The names of parts with files.
+const FILE_PARTS: [&str; 3] = ["files[]", "files", "file"];
+/// Said of a folder without its document, as Anthropic's API says it.
+const NO_DOCUMENT: &str = "SKILL.md file must be exactly in the top-level folder.";
+
+/// A form as it came.
+#[derive(Debug, Default)]
+pub(crate) struct Form {
+    /// Text fields; the last of one name.
+    pub(crate) fields: BTreeMap<String, String>,
+    /// Files with their whole name.
+    parts: Vec<(String, Bytes)>,
+}
+
+/// A folder that was uploaded.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// Its name.
+    pub(crate) name: String,
+    /// What is in it.
+    pub(crate) files: Files,
+}
+
+impl Form {
+    /// Reads a multipart body. File names keep their folders.
+    pub(crate) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Self, Refusal> {
+        let content_type = headers
+            .get(http::header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        let boundary = multer::parse_boundary(content_type.unwrap_or_default()).map_err(|_| {
+            let text = "send the files as multipart/form-data with a boundary, in parts named files[]";
+            Refusal::invalid("content-type", text)
+        })?;
+        let stream = futures::stream::once(async move { Ok::<_, std::io::Error>(body) });
+        let mut parts = Multipart::new(stream, boundary);
+        let mut form = Self::default();
+        let broken = |error: multer::Error| Refusal::invalid("body", format!("the form cannot be read: {error}"));
+        while let Some(part) = parts.next_field().await.map_err(broken)? {
+            let name = part.name().unwrap_or_default().to_owned();
+            let path = part.file_name().map(str::to_owned);
+            let bytes = part.bytes().await.map_err(broken)?;
+            form.add(name, path, bytes)?;
+        }
+        Ok(form)
+    }
+
+    fn add(&mut self, name: String, path: Option<String>, bytes: Bytes) -> Result<(), Refusal> {
+        if FILE_PARTS.contains(&name.as_str()) {
+            let Some(path) = path else {
+                return Err(Refusal::invalid(&name, "a file has no filename"));
+            };
+            if self.parts.len() >= FILES_MAX {
+                return Err(too_many_files());
+            }
+            self.parts.push((path, bytes));
+            return Ok(());
+        }
+        if self.fields.len() >= FIELDS_MAX || bytes.len() > FIELD_MAX_BYTES {
+            let text =
+                format!("a form has at most {FIELDS_MAX} fields beside its files, of {FIELD_MAX_BYTES} bytes each");
+            return Err(Refusal::invalid("body", text));
+        }
+        let text = String::from_utf8(bytes.to_vec())
+            .map_err(|_| Refusal::invalid("body", "a field of the form is not UTF-8"))?;
+        self.fields.insert(name, text);
+        Ok(())
+    }
+
+    /// The one folder that was uploaded, as files or as a zip.
+    pub(crate) fn folder(self, unpack: Unpack) -> Result<Folder, Refusal> {
+        let files = match self.parts.as_slice() {
+            [] => {
+                let text = "no file came; send the skill's files, or one zip of its folder, in parts named files[]";
+                return Err(Refusal::invalid("files", text));
+            }
+            [(name, bytes)] if is_zip(name, bytes) => unpack(bytes).map_err(|bad| {
+                let kind = if bad.too_large { Kind::TooLarge } else { Kind::Invalid };
+                Refusal::new(kind, "files", bad.message)
+            })?,
+            parts => plain(parts)?,
+        };
+        if files.len() > FILES_MAX {
+            return Err(too_many_files());
+        }
+        top_folder(files)
+    }
+}
+
+fn too_many_files() -> Refusal {
+    Refusal::invalid(
+        "files",
+        format!("more than {FILES_MAX} files; a skill holds instructions and scripts"),
+    )
+}
+
+fn is_zip(name: &str, bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PK\x03\x04") || name.to_ascii_lowercase().ends_with(".zip")
+}
+
+fn plain(parts: &[(String, Bytes)]) -> Result<Files, Refusal> {
+    let mut files = Files::new();
+    for (path, bytes) in parts {
+        tree::check_path(path).map_err(|why| Refusal::invalid("files", format!("{path:?}: {why}")))?;
+        let file = SkillFile {
+            bytes: bytes.as_ref().into(),
+            executable: false,
+        };
+        if files.insert(path.clone(), file).is_some() {
+            return Err(Refusal::invalid("files", format!("{path:?} came twice")));
+        }
+    }
+    Ok(files)
+}
+
+/// All files are in one folder, and its SKILL.md at the folder's root.
+fn top_folder(files: Files) -> Result<Folder, Refusal> {
+    let outside = |path: &str| {
+        let text = format!("{NO_DOCUMENT} All files are in one folder; {path:?} is not.");
+        Refusal::invalid("files", text)
+    };
+    let mut name: Option<String> = None;
+    let mut inside = Files::new();
+    for (path, file) in files {
+        let Some((top, rest)) = path.split_once('/') else {
+            return Err(outside(&path));
+        };
+        if *name.get_or_insert_with(|| top.to_owned()) != top {
+            return Err(outside(&path));
+        }
+        inside.insert(rest.to_owned(), file);
+    }
+    match name {
+        Some(name) if inside.contains_key(tree::DOCUMENT_NAMES[0]) => Ok(Folder { name, files: inside }),
+        _ => Err(Refusal::invalid("files", NO_DOCUMENT)),
+    }
+}
+
+/// A skill's folder as a zip, as uploads and downloads have it.
+///
+/// # Errors
+///
+/// A path, or an amount of bytes, that no zip holds.
+pub fn zipped(name: &str, files: &Files) -> Result<Vec<u8>, zip::result::ZipError> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (path, file) in files {
+        let mode = if file.executable { 0o755 } else { 0o644 };
+        let options = SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Deflated)
+            .unix_permissions(mode);
+        writer.start_file(format!("{name}/{path}"), options)?;
+        writer.write_all(&file.bytes)?;
+    }
+    Ok(writer.finish()?.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(paths: &[&str]) -> Result<String, Refusal> {
+        let parts: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), Bytes::new())).collect();
+        plain(&parts).and_then(top_folder).map(|folder| folder.name)
+    }
+
+    #[test]
+    fn an_upload_is_one_folder_with_its_document_at_the_root() {
+        assert_eq!(folder(&["a/SKILL.md", "a/b/c.py"]).unwrap(), "a");
+        for (paths, said) in [
+            (&["SKILL.md"][..], NO_DOCUMENT),
+            (&["a/b/SKILL.md"], NO_DOCUMENT),
+            (&["a/SKILL.md", "b/x"], "\"b/x\" is not"),
+            (&["a/skill.txt"], NO_DOCUMENT),
+            (&["a/SKILL.md", "a/../x"], ". or .."),
+            (&["/a/SKILL.md"], "absolute"),
+            (&["a/SKILL.md", "a/SKILL.md"], "came twice"),
+        ] {
+            let refused = folder(paths).unwrap_err();
+            assert!(refused.message.contains(said), "{paths:?}: {}", refused.message);
+        }
+    }
+}

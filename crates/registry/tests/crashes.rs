@@ -1,0 +1,300 @@
+//! A store that ends at any step of any change is, once it is opened again, as it was before or after that change.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use knack_registry::{Disk, Draft, Files, FolderStore, Owner, Page, RealDisk, Record, Store, StoreError};
+use knack_skill::model::SkillFile;
+use proptest::prelude::*;
+
+/// A disk of a machine that stops at a step: half of that step is done, and nothing after it.
+#[derive(Debug, Clone)]
+struct Stopping {
+    left: Arc<AtomicUsize>,
+    half: bool,
+}
+
+impl Stopping {
+    /// Whether this step is done; the last one may be done in half first.
+    fn step(&self, half: impl FnOnce()) -> io::Result<()> {
+        let left = self.left.load(Ordering::SeqCst);
+        self.left.store(left.saturating_sub(1), Ordering::SeqCst);
+        if left > 1 {
+            return Ok(());
+        }
+        if left == 1 && self.half {
+            half();
+        }
+        self.left.store(0, Ordering::SeqCst);
+        Err(io::Error::other("the machine stopped"))
+    }
+}
+
+impl Disk for Stopping {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.create_folder(path).unwrap())?;
+        RealDisk.create_folder(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.step(|| RealDisk.write(path, &bytes[..bytes.len() / 2]).unwrap())?;
+        RealDisk.write(path, bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.rename(from, to).unwrap())?;
+        RealDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step(|| {
+            if let Ok(mut entries) = std::fs::read_dir(path) {
+                let first = entries.next().unwrap().unwrap().path();
+                RealDisk.remove(&first).unwrap();
+            }
+        })?;
+        RealDisk.remove(path)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Create(u8),
+    AddVersion(usize, bool),
+    SetDefault(usize, usize),
+    Delete(usize),
+    DeleteVersion(usize, usize),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (0..4_u8).prop_map(Change::Create),
+        3 => (0..4_usize, any::<bool>()).prop_map(|(skill, default)| Change::AddVersion(skill, default)),
+        1 => (0..4_usize, 0..4_usize).prop_map(|(skill, version)| Change::SetDefault(skill, version)),
+        1 => (0..4_usize).prop_map(Change::Delete),
+        1 => (0..4_usize, 0..4_usize).prop_map(|(skill, version)| Change::DeleteVersion(skill, version)),
+    ]
+}
+
+fn draft(name: &str, text: &str) -> Draft {
+    let bytes: Arc<[u8]> = text.as_bytes().into();
+    let file = SkillFile {
+        bytes,
+        executable: true,
+    };
+    let files = Files::from([("SKILL.md".to_owned(), file)]);
+    Draft {
+        name: name.to_owned(),
+        description: "d".to_owned(),
+        digest: knack_skill::tree::digest(&files),
+        bytes: text.len() as u64,
+        files,
+    }
+}
+
+fn owner() -> Owner {
+    Owner::from([1; 32])
+}
+
+const ALL: Page = Page {
+    after: None,
+    limit: 100,
+    newest_first: false,
+};
+
+/// Every record, and every file of every version.
+async fn state(store: &FolderStore) -> Vec<(Record, Vec<Files>)> {
+    let mut all = Vec::new();
+    for record in store.list(&owner(), &ALL).await.unwrap().items {
+        let mut contents = Vec::new();
+        for version in &record.versions {
+            contents.push(store.content(&owner(), &record.id, version.number).await.unwrap());
+        }
+        all.push((record, contents));
+    }
+    all
+}
+
+async fn apply(store: &FolderStore, change: &Change, text: &str) -> Result<(), StoreError> {
+    let records = store.list(&owner(), &ALL).await.unwrap().items;
+    let pick = |at: usize| records.get(at).ok_or(StoreError::NotFound);
+    let number = |record: &Record, at: usize| record.versions.get(at).map_or(999, |version| version.number);
+    match change {
+        Change::Create(name) => {
+            let draft = draft(&format!("skill-{name}"), text);
+            store.create(&owner(), None, draft).await.map(drop)
+        }
+        Change::AddVersion(at, default) => {
+            let record = pick(*at)?;
+            let draft = draft(&record.name, text);
+            store.add_version(&owner(), &record.id, draft, *default).await.map(drop)
+        }
+        Change::SetDefault(at, version) => {
+            let record = pick(*at)?;
+            let number = number(record, *version);
+            store.set_default(&owner(), &record.id, number).await.map(drop)
+        }
+        Change::Delete(at) => store.delete(&owner(), &pick(*at)?.id).await.map(drop),
+        Change::DeleteVersion(at, version) => {
+            let record = pick(*at)?;
+            let number = number(record, *version);
+            store.delete_version(&owner(), &record.id, number).await.map(drop)
+        }
+    }
+}
+
+/// Name, default version, versions and their files.
+type Shape = (String, Option<u32>, Vec<u32>, Vec<Files>);
+
+/// What of a state does not depend on the time at which it was made.
+fn shape(state: &[(Record, Vec<Files>)]) -> Vec<Shape> {
+    let one = |(record, files): &(Record, Vec<Files>)| {
+        let numbers = record.versions.iter().map(|version| version.number).collect();
+        (record.name.clone(), record.default, numbers, files.clone())
+    };
+    state.iter().map(one).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// More steps than any change has.
+const STEPS: usize = 12;
+
+async fn stop_everywhere(before: &[Change], last: &Change) {
+    let work = tempfile::tempdir().unwrap();
+    let base = work.path().join("base");
+    let store = FolderStore::open(&base).unwrap().store;
+    for (at, change) in before.iter().enumerate() {
+        // Refusals, such as a name that is taken, are part of it.
+        let _ = apply(&store, change, &format!("text {at}")).await;
+    }
+    let was = state(&store).await;
+    drop(store);
+    let whole = work.path().join("whole");
+    copy(&base, &whole);
+    let store = FolderStore::open(&whole).unwrap().store;
+    let outcome = apply(&store, last, "last").await;
+    let will_be = state(&store).await;
+    drop(store);
+    for half in [false, true] {
+        for step in 1..=STEPS {
+            let at = work.path().join(format!("{half}-{step}"));
+            copy(&base, &at);
+            let left = Arc::new(AtomicUsize::new(usize::MAX));
+            let disk = Stopping {
+                left: Arc::clone(&left),
+                half,
+            };
+            let store = FolderStore::open_on(&at, Box::new(disk)).unwrap().store;
+            left.store(step, Ordering::SeqCst);
+            let stopped = apply(&store, last, "last").await;
+            // In memory, too, it is one or the other: what it says is on the disk, is.
+            let said = state(&store).await;
+            drop(store);
+            let opened = FolderStore::open(&at).unwrap();
+            assert_eq!(opened.broken, Vec::<String>::new(), "{last:?} stopped at step {step}");
+            let is = state(&opened.store).await;
+            let (is, said) = (shape(&is), shape(&said));
+            assert_eq!(is, said, "{last:?} stopped at step {step}");
+            assert!(
+                is == shape(&was) || is == shape(&will_be),
+                "{last:?} stopped at step {step} is {is:?}"
+            );
+            if stopped.is_ok() {
+                assert_eq!(is, shape(&will_be), "{last:?} was confirmed at step {step}");
+            }
+            // The store goes on.
+            let record = opened
+                .store
+                .create(&owner(), None, draft("another", "x"))
+                .await
+                .unwrap();
+            assert_eq!(opened.store.get(&owner(), &record.id).await.unwrap(), record);
+            let left: Vec<_> = std::fs::read_dir(at.join("staging")).unwrap().collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+    let _ = outcome;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn a_change_that_is_interrupted_is_whole_or_absent(
+        before in prop::collection::vec(change(), 1..8),
+        last in change(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(stop_everywhere(&before, &last));
+    }
+}
+
+/// Every kind of change, on a skill that is there: the property might miss one.
+#[test]
+fn every_kind_of_change_is_whole_or_absent() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let before = [Change::Create(0), Change::AddVersion(0, true)];
+    for last in [
+        Change::Create(1),
+        Change::AddVersion(0, true),
+        Change::SetDefault(0, 0),
+        Change::DeleteVersion(0, 0),
+        Change::Delete(0),
+    ] {
+        runtime.block_on(stop_everywhere(&before, &last));
+    }
+}
+
+#[test]
+fn a_folder_has_one_writer_and_strangers_see_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let first = FolderStore::open(work.path()).unwrap();
+    let refused = FolderStore::open(work.path()).unwrap_err();
+    assert!(
+        refused.to_string().contains("another knack uses this folder"),
+        "{refused}"
+    );
+    let (store, stranger) = (first.store, Owner::from([2; 32]));
+    runtime.block_on(async {
+        let record = store.create(&owner(), None, draft("a", "x")).await.unwrap();
+        let id = record.id.as_str();
+        for outcome in [
+            store.get(&stranger, id).await,
+            store.delete(&stranger, id).await,
+            store.add_version(&stranger, id, draft("a", "y"), true).await,
+            store.set_default(&stranger, id, 1).await,
+            store.delete_version(&stranger, id, 1).await,
+            store.get(&stranger, "skill_knack_none").await,
+        ] {
+            assert!(matches!(outcome, Err(StoreError::NotFound)), "{outcome:?}");
+        }
+        assert!(matches!(
+            store.content(&stranger, id, 1).await,
+            Err(StoreError::NotFound)
+        ));
+        assert_eq!(store.list(&stranger, &ALL).await.unwrap().items, []);
+        let taken = store.create(&owner(), None, draft("a", "y")).await.unwrap_err();
+        assert!(matches!(taken, StoreError::NameTaken { .. }));
+        store.create(&stranger, None, draft("a", "z")).await.unwrap();
+    });
+    drop(store);
+    let again = FolderStore::open(work.path()).unwrap();
+    assert_eq!(again.secret, first.secret, "callers are the same after a restart");
+}

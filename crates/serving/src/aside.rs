@@ -1,0 +1,65 @@
+//! Long computations, beside the threads that serve everybody.
+
+use std::sync::LazyLock;
+
+use tokio::sync::Semaphore;
+
+/// From this size on an input is computed with aside: reading a MiB of JSON takes a few milliseconds, which is what others
+/// of the same thread may be made to wait.
+const ASIDE_BYTES: usize = 1 << 20;
+
+/// Such computations at once: half of the processors, so that small requests always have the other half.
+static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Semaphore::new((processors / 2).max(1))
+});
+
+/// Computes with an input of `bytes` bytes: a large one on a thread that serves no requests, one after another.
+pub async fn aside<T, F>(bytes: usize, compute: F) -> T
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if bytes < ASIDE_BYTES {
+        return compute();
+    }
+    // An error means that the semaphore is closed, which it never is.
+    let _turn = TURNS.acquire().await;
+    match tokio::task::spawn_blocking(compute).await {
+        Ok(computed) => computed,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Cancelled: the process ends.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A computation that ends well once another task of the only thread has run.
+    async fn waits_for_another(bytes: usize) -> bool {
+        let (sender, receiver) = mpsc::channel();
+        let other = tokio::spawn(async move { sender.send(()) });
+        let ended = aside(bytes, move || receiver.recv_timeout(Duration::from_secs(1)).is_ok()).await;
+        other.abort();
+        ended
+    }
+
+    #[tokio::test]
+    async fn others_of_the_thread_go_on_beside_a_large_input_only() {
+        assert!(waits_for_another(ASIDE_BYTES).await);
+        assert!(!waits_for_another(ASIDE_BYTES - 1).await, "the control");
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "of the computation")]
+    async fn a_panic_is_the_callers() {
+        aside(ASIDE_BYTES, || panic!("of the computation")).await;
+    }
+}

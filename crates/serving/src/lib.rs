@@ -1,0 +1,217 @@
+//! Serves HTTP connections within bounds: how many there are, how many one peer has, and how long each may do nothing.
+//! [`bodies`] bounds what requests hold.
+//!
+//! ```text
+//! accept ─▶ places (total, per peer) ─▶ [TLS] ─▶ connection: hyper ─▶ router
+//!                                                  │  ▲
+//!                          activity ◀── io, body ──┘  └── closed when overdue, at the end, or when cut
+//! ```
+//!
+//! A connection that sends no complete request head, that idles, or whose reader takes no bytes is closed after a time
+//! limit ([`Bounds`]). [`activity`] decides that from values; nothing else here uses a clock.
+
+mod activity;
+mod answer;
+mod aside;
+pub mod beacon;
+pub mod bodies;
+mod connection;
+mod io;
+mod places;
+pub mod probes;
+pub mod signals;
+mod unread;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::Router;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use aside::aside;
+use places::Places;
+
+use beacon::Beacon;
+
+/// Pause after an accept that failed. The likely cause is a lack of file descriptors, which an immediate retry does not
+/// end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bounds of a listener and its connections.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Connections at once.
+    pub connections: usize,
+    /// Connections of one peer address at once.
+    pub connections_per_peer: usize,
+    /// Time for the TLS handshake, and again for a request's head: for the first request since the handshake's end (without
+    /// TLS, since the connection was accepted), for every later one since the head's first byte.
+    pub head: Duration,
+    /// Time that a connection may be open between two requests.
+    pub idle: Duration,
+    /// Time that a reader may take no bytes while there are some for it.
+    pub stalled: Duration,
+    /// Whether HTTP/2 is served as well.
+    pub http2: bool,
+}
+
+/// What happens after the stop signal, in this order.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopping {
+    /// How long new connections are still taken, with `/readyz` failing: until load balancers have noticed.
+    pub pause: Duration,
+    /// How long what is under way may take then.
+    pub drain: Duration,
+}
+
+impl Stopping {
+    /// For a program that a person starts and ends: there is no load balancer, and a stop should not take minutes.
+    pub const AT_ONCE: Self = Self {
+        pause: Duration::ZERO,
+        drain: Duration::from_secs(25),
+    };
+}
+
+/// When a server ends.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    /// Answers over HTTP/1 say that their connection ends with them, so that clients take another one next time.
+    pub leave: CancellationToken,
+    /// Connections that are open end with the answer they are giving; new ones are accepted.
+    pub renew: CancellationToken,
+    /// No connection is accepted any more; those that are open end with the answer they are giving.
+    pub close: CancellationToken,
+    /// Every connection that is still open is dropped.
+    pub cut: CancellationToken,
+}
+
+/// The address of the peer of a connection, as an extension of each of its requests. An IPv4 address that came mapped into
+/// IPv6 is the IPv4 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer(pub IpAddr);
+
+/// Why a connection was closed from this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Closed {
+    /// All places, or all of its peer's, were taken.
+    Full,
+    /// The TLS handshake failed or took too long.
+    Handshake,
+    /// No complete request head came in time.
+    Head,
+    /// No request came in time.
+    Idle,
+    /// Its reader took no bytes for too long.
+    Stalled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClosedLabels {
+    reason: Closed,
+}
+
+/// Metrics of a listener's connections.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionMetrics {
+    open: Gauge,
+    closed: Family<ClosedLabels, Counter>,
+}
+
+impl ConnectionMetrics {
+    /// Registers them under a prefix such as `gateway`.
+    pub fn register(&self, registry: &mut Registry, prefix: &str) {
+        registry.register(
+            format!("{prefix}_connections"),
+            "Connections that are open",
+            self.open.clone(),
+        );
+        registry.register(
+            format!("{prefix}_connections_closed"),
+            "Connections that were refused or closed for a bound, by reason",
+            self.closed.clone(),
+        );
+    }
+
+    /// Connections that were closed for this reason.
+    pub fn closed(&self, reason: Closed) -> u64 {
+        self.closed.get_or_create(&ClosedLabels { reason }).get()
+    }
+
+    fn count(&self, reason: Closed) {
+        self.closed.get_or_create(&ClosedLabels { reason }).inc();
+    }
+}
+
+/// How connections are served.
+#[derive(Clone)]
+pub struct Serving {
+    /// Bounds.
+    pub bounds: Bounds,
+    /// TLS, unless the listener is plain.
+    pub tls: Option<TlsAcceptor>,
+    /// Metrics.
+    pub metrics: ConnectionMetrics,
+    /// Answers isolation probes, which come to a TLS port without TLS.
+    pub beacon: Option<Beacon>,
+}
+
+impl std::fmt::Debug for Serving {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Serving")
+            .field("bounds", &self.bounds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Serves until [`Stop::close`], then until the last connection has ended or [`Stop::cut`].
+pub async fn serve(listener: TcpListener, router: Router, serving: Serving, stop: Stop) {
+    let places = Places::new(serving.bounds.connections, serving.bounds.connections_per_peer);
+    let connections = TaskTracker::new();
+    loop {
+        let (stream, address) = tokio::select! {
+            () = stop.close.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let peer = Peer(address.ip().to_canonical());
+        let Some(place) = places.take(peer.0) else {
+            serving.metrics.count(Closed::Full);
+            if serving.tls.is_none() {
+                connection::refuse(&stream);
+            }
+            continue;
+        };
+        let (router, serving, stop) = (router.clone(), serving.clone(), stop.clone());
+        connections.spawn(async move {
+            let _place = place;
+            serving.metrics.open.inc();
+            let closed = connection::serve(stream, peer, router, &serving, &stop).await;
+            serving.metrics.open.dec();
+            if let Some(reason) = closed {
+                serving.metrics.count(reason);
+                tracing::debug!(peer = %peer.0, ?reason, "a connection was closed");
+            }
+        });
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+#[cfg(test)]
+mod tests;

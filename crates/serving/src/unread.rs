@@ -1,0 +1,104 @@
+//! The rest of a body that a refused request has not read: read and thrown away before the refusal is told. A connection that
+//! ends while its client is still sending breaks for that client, who would never read the answer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::bodies::BodyTimes;
+
+/// What is read and thrown away of one body, bytes: two of the largest bodies. What is longer is cut off.
+const DISCARD_MAX_BYTES: usize = 64 << 20;
+
+/// A body that comes back when it is dropped before its end.
+#[derive(Debug)]
+pub(super) struct Lent<B> {
+    body: Option<B>,
+    back: Option<oneshot::Sender<B>>,
+}
+
+/// Where a body comes back to.
+#[derive(Debug)]
+pub(super) struct Unread<B> {
+    back: oneshot::Receiver<B>,
+    /// The client sends its body only when it is told to.
+    waits: bool,
+}
+
+/// Lends the body of a request with these headers.
+pub(super) fn lend<B>(headers: &HeaderMap, body: B) -> (Lent<B>, Unread<B>) {
+    let (sender, back) = oneshot::channel();
+    let lent = Lent {
+        body: Some(body),
+        back: Some(sender),
+    };
+    let waits = headers.contains_key(header::EXPECT);
+    (lent, Unread { back, waits })
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
+    /// Reads what is left of the body of a request that was answered with this status, if it was refused, within the bounds of
+    /// bodies.
+    pub(super) async fn discard(mut self, status: StatusCode, times: BodyTimes) {
+        // A client that was too slow has been waited for.
+        let is_late = status == StatusCode::REQUEST_TIMEOUT;
+        let is_refusal = (status.is_client_error() || status.is_server_error()) && !is_late;
+        if !is_refusal || self.waits {
+            return;
+        }
+        // Nothing: it was read to its end, or is still being read, as by a request that is passed on.
+        let Ok(mut body) = self.back.try_recv() else { return };
+        let late = Instant::now() + times.arrive;
+        let mut seen = 0;
+        while seen <= DISCARD_MAX_BYTES {
+            let silent = Instant::now() + times.silence;
+            match timeout_at(late.min(silent), body.frame()).await {
+                Ok(Some(Ok(frame))) => seen += frame.data_ref().map_or(0, Bytes::len),
+                _ => return,
+            }
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Lent<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let frame = std::task::ready!(Pin::new(body).poll_frame(context));
+        if !matches!(frame, Some(Ok(_))) {
+            // Ended or broken: nothing is left to come back.
+            self.back = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+impl<B> Drop for Lent<B> {
+    fn drop(&mut self) {
+        if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
+            // Nobody waits for it after an answer that is no refusal.
+            let _ = back.send(body);
+        }
+    }
+}

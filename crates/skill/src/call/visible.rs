@@ -1,0 +1,30 @@
+//! The skills that a call may use.
+
+use super::types::{CallContext, LoadRecord};
+use crate::catalog::{Catalog, Entry};
+use crate::model::{ActivationMode, SkillRef};
+
+/// The catalog's entry for a record, whatever its digest.
+pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<&'a Entry> {
+    let (namespace, name) = record.skill.split_once('/')?;
+    let entry = catalog.get(&SkillRef {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })?;
+    (entry.mode != ActivationMode::Never).then_some(entry)
+}
+
+/// The skill that a model means: listed or always active, active in this request, or loaded before.
+pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a Entry> {
+    let entry = context.catalog.find(name.trim())?;
+    let id = &entry.skill.id;
+    let active = || context.plan.active.iter().any(|active| active.skill.id == *id);
+    let loaded = || {
+        let mut entries = context
+            .loaded
+            .iter()
+            .filter_map(|record| entry_of(record, context.catalog));
+        entries.any(|entry| entry.skill.id == *id)
+    };
+    (entry.is_public() || active() || loaded()).then_some(entry)
+}

@@ -1,0 +1,22 @@
+//! What happened to a request, as OpenTelemetry spans of the GenAI conventions.
+//!
+//! ```text
+//! gateway/trace ─▶ genai: what happened ─▶ span: a value ─▶ Tracer ─▶ sink: otlp (cargo feature `otel`)
+//!      └─ context: traceparent, from the client and to the provider
+//! ```
+//!
+//! Everything but the exporter is always compiled. Without a sink a request has no trace and pays one comparison.
+
+mod context;
+mod from_env;
+pub mod genai;
+#[cfg(feature = "otel")]
+mod otlp;
+mod scope;
+mod span;
+mod tracer;
+
+pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
+pub use scope::{Scope, SpanPosition};
+pub use span::{Attribute, Description, Kind, Span, Value};
+pub use tracer::{Origin, Sink, Tracer};

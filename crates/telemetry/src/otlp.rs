@@ -1,0 +1,301 @@
+//! Exports spans to an OpenTelemetry collector: OTLP over HTTP with protobuf bodies, in batches, on a separate thread.
+//!
+//! The SDK's batch processor bounds what waits (2,048 spans, `OTEL_BSP_MAX_QUEUE_SIZE`) and drops what comes beyond it, so
+//! that a collector that is away costs nothing but spans. Its requests go through the one HTTP client of this program, so
+//! that no second TLS stack comes in.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{Array, Context, InstrumentationScope, Key, KeyValue, StringValue};
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{
+    BatchSpanProcessor, Config, IdGenerator, SamplingDecision, ShouldSample, SpanData, SpanEvents, SpanLinks,
+    SpanProcessor as _,
+};
+use tokio::runtime::Handle;
+
+use super::context::TraceContext;
+use super::span::{Attribute, Kind, Span, Value};
+use super::tracer::{Origin, Sink};
+
+/// Time to connect to a collector: it is on the node or in the cluster.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// One export, if `OTEL_EXPORTER_OTLP_TIMEOUT` says nothing: the standard's default.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of a collector's answer: a count and a sentence.
+const ANSWER_MAX_BYTES: usize = 64 << 10;
+
+/// Whether spans are exported: a collector's address is set, or the exporter is named. The default endpoint of the
+/// standard alone does not enable export; otherwise an unconfigured gateway would retry a closed port forever.
+///
+/// Errors: a value that this program cannot follow.
+pub(super) fn wanted(variable: &impl Fn(&str) -> Option<String>) -> Result<bool, String> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Ok(false);
+    }
+    let addressed = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").is_some() || set("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
+    let wanted = match set("OTEL_TRACES_EXPORTER").as_deref() {
+        None => addressed,
+        Some("otlp") => true,
+        Some("none") => false,
+        Some(other) => {
+            return Err(format!(
+                "OTEL_TRACES_EXPORTER={other}: this program has the exporter otlp; write otlp or none"
+            ));
+        }
+    };
+    let protocol = set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| set("OTEL_EXPORTER_OTLP_PROTOCOL"));
+    match protocol.as_deref() {
+        Some(other) if wanted && other != "http/protobuf" => Err(format!(
+            "OTEL_EXPORTER_OTLP_PROTOCOL={other}: this program speaks http/protobuf; leave the variable out"
+        )),
+        _ => Ok(wanted),
+    }
+}
+
+/// The exporter as a sink.
+#[derive(Debug)]
+pub(super) struct OtlpSink {
+    sampler: Box<dyn ShouldSample>,
+    ids: Box<dyn IdGenerator>,
+    processor: BatchSpanProcessor,
+    scope: InstrumentationScope,
+}
+
+impl OtlpSink {
+    /// As the environment says. Errors: an address or a header that cannot be used.
+    pub(super) fn from_env(service: &'static str) -> Result<Self, String> {
+        let client = CollectorClient::new().map_err(|error| format!("the collector's client: {error}"))?;
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_http_client(client)
+            .build()
+            .map_err(|error| format!("OTEL_EXPORTER_OTLP_*: {error}"))?;
+        // Sampler, resource and limits by the standard's variables.
+        let config = Config::default();
+        let mut processor = BatchSpanProcessor::builder(exporter).build();
+        processor.set_resource(&resource(&config.resource, service));
+        Ok(Self {
+            sampler: config.sampler,
+            ids: config.id_generator,
+            processor,
+            scope: InstrumentationScope::builder("knack")
+                .with_version(env!("CARGO_PKG_VERSION"))
+                .build(),
+        })
+    }
+}
+
+/// The environment's resource, with the service's name if it gives none.
+fn resource(given: &Resource, service: &'static str) -> Resource {
+    let name = given.get(&Key::from_static_str("service.name"));
+    let unknown = name.is_none_or(|name| name.as_str().starts_with("unknown_service"));
+    let mut builder = Resource::builder();
+    if unknown {
+        builder = builder.with_service_name(service);
+    }
+    let version = Key::from_static_str("service.version");
+    if given.get(&version).is_none() {
+        builder = builder.with_attribute(KeyValue::new(version, env!("CARGO_PKG_VERSION")));
+    }
+    builder.build()
+}
+
+impl Sink for OtlpSink {
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, name: &str, kind: Kind) -> TraceContext {
+        let trace = parent.map_or_else(|| self.ids.new_trace_id(), |(parent, _)| TraceId::from(parent.trace));
+        let around = parent.map(|(parent, origin)| {
+            Context::new().with_remote_span_context(span_context(parent, origin == Origin::Remote))
+        });
+        let decided = self
+            .sampler
+            .should_sample(around.as_ref(), trace, name, &span_kind(kind), &[], &[]);
+        TraceContext {
+            trace: u128::from_be_bytes(trace.to_bytes()),
+            span: u64::from_be_bytes(self.ids.new_span_id().to_bytes()),
+            sampled: decided.decision == SamplingDecision::RecordAndSample,
+        }
+    }
+
+    fn end(&self, span: Span) {
+        self.processor.on_end(span_data(span, self.scope.clone()));
+    }
+
+    fn close(&self, within: Duration) {
+        if let Err(error) = self.processor.shutdown_with_timeout(within) {
+            tracing::warn!(%error, "spans that were waiting may be lost");
+        }
+    }
+}
+
+fn span_context(of: TraceContext, remote: bool) -> SpanContext {
+    let flags = if of.sampled {
+        TraceFlags::SAMPLED
+    } else {
+        TraceFlags::NOT_SAMPLED
+    };
+    SpanContext::new(
+        TraceId::from(of.trace),
+        SpanId::from(of.span),
+        flags,
+        remote,
+        TraceState::NONE,
+    )
+}
+
+const fn span_kind(kind: Kind) -> SpanKind {
+    match kind {
+        Kind::Server => SpanKind::Server,
+        Kind::Client => SpanKind::Client,
+        Kind::Internal => SpanKind::Internal,
+    }
+}
+
+fn span_data(span: Span, scope: InstrumentationScope) -> SpanData {
+    let description = span.description;
+    SpanData {
+        span_context: span_context(span.context, false),
+        parent_span_id: span.parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span)),
+        parent_span_is_remote: span.parent_is_remote,
+        span_kind: span_kind(description.kind),
+        name: Cow::Owned(description.name),
+        start_time: span.begun,
+        end_time: span.ended,
+        attributes: description.attributes.into_iter().map(key_value).collect(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: if description.failed {
+            Status::error("")
+        } else {
+            Status::Unset
+        },
+        instrumentation_scope: scope,
+    }
+}
+
+fn key_value((name, value): Attribute) -> KeyValue {
+    let value = match value {
+        Value::Text(text) => opentelemetry::Value::from(text),
+        Value::Texts(texts) => {
+            opentelemetry::Value::Array(Array::String(texts.into_iter().map(StringValue::from).collect()))
+        }
+        Value::Integer(number) => number.into(),
+        Value::Number(number) => number.into(),
+        Value::Flag(flag) => flag.into(),
+    };
+    KeyValue::new(name, value)
+}
+
+/// The HTTP client for the collector. The batch processor's thread has no tokio runtime: requests run on the runtime
+/// that existed when the client was made.
+#[derive(Debug)]
+struct CollectorClient {
+    client: reqwest::Client,
+    runtime: Handle,
+}
+
+impl CollectorClient {
+    fn new() -> reqwest::Result<Self> {
+        let millis = |name: &str| std::env::var(name).ok()?.trim().parse().ok();
+        let timeout = millis("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
+            .or_else(|| millis("OTEL_EXPORTER_OTLP_TIMEOUT"))
+            .map_or(EXPORT_TIMEOUT, Duration::from_millis);
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(timeout)
+            // Headers of the exporter may be credentials; they go where they were meant to.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(Self {
+            client,
+            runtime: Handle::current(),
+        })
+    }
+}
+
+#[async_trait]
+impl HttpClient for CollectorClient {
+    async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        let sent = self.runtime.spawn(async move {
+            let mut answer = client.execute(request.try_into()?).await?;
+            let mut body = BytesMut::new();
+            while let Some(chunk) = answer.chunk().await? {
+                let room = ANSWER_MAX_BYTES.saturating_sub(body.len()).min(chunk.len());
+                body.extend_from_slice(&chunk[..room]);
+            }
+            let mut response = http::Response::new(body.freeze());
+            *response.status_mut() = answer.status();
+            *response.headers_mut() = std::mem::take(answer.headers_mut());
+            Ok::<_, reqwest::Error>(response)
+        });
+        // Without the address: it may hold a credential.
+        sent.await?.map_err(|error| Box::new(error.without_url()) as HttpError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_must_be_named_and_spoken_to_as_this_program_can() {
+        let of = |pairs: &'static [(&str, &str)]| {
+            wanted(&|name: &str| {
+                let found = pairs.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        for (pairs, expected) in [
+            (&[][..], Ok(false)),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")][..], Ok(true)),
+            (
+                &[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:4318/v1/traces")],
+                Ok(true),
+            ),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], Ok(false)),
+            (&[("OTEL_TRACES_EXPORTER", "otlp")], Ok(true)),
+            (
+                &[
+                    ("OTEL_TRACES_EXPORTER", "none"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"),
+                ],
+                Ok(false),
+            ),
+            (
+                &[
+                    ("OTEL_SDK_DISABLED", "TRUE"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"),
+                ],
+                Ok(false),
+            ),
+            (&[("OTEL_TRACES_EXPORTER", "zipkin")], Err("zipkin")),
+            (
+                &[
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"),
+                ],
+                Err("grpc"),
+            ),
+            // Not followed, since nothing is exported.
+            (&[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], Ok(false)),
+        ] {
+            match (of(pairs), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{pairs:?}"),
+                (Err(text), Err(word)) => assert!(text.contains(word), "{text}"),
+                (found, _) => panic!("{pairs:?}: {found:?}"),
+            }
+        }
+    }
+}

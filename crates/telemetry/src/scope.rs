@@ -1,0 +1,84 @@
+//! The spans of one request: one clock and one sink for all of them.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use super::context::TraceContext;
+use super::span::{Description, Kind, Span};
+use super::tracer::{Origin, Sink, Tracer};
+
+/// Where spans of one request are sent, and the time base for them: one reading of the wall clock, so that they are in
+/// order when the clock is set.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    sink: Arc<dyn Sink>,
+    began: (SystemTime, Instant),
+}
+
+/// The position of a span.
+#[derive(Debug, Clone, Copy)]
+pub struct SpanPosition {
+    /// The span.
+    pub context: TraceContext,
+    /// The parent, and the side that made it.
+    pub parent: Option<(TraceContext, Origin)>,
+}
+
+impl Scope {
+    /// Begins the request's own span: a child of the sender's span, if the request names one. `None` without a sink.
+    pub fn open(
+        tracer: &Tracer,
+        headers: &http::HeaderMap,
+        name: &str,
+        kind: Kind,
+        begun: Instant,
+    ) -> Option<(Self, SpanPosition)> {
+        let sink = tracer.sink()?;
+        let parent = TraceContext::of_headers(headers).map(|parent| (parent, Origin::Remote));
+        let place = SpanPosition {
+            context: sink.begin(parent, name, kind),
+            parent,
+        };
+        let scope = Self {
+            sink: Arc::clone(sink),
+            began: (SystemTime::now() - begun.elapsed(), begun),
+        };
+        Some((scope, place))
+    }
+
+    /// Begins a span below one of this request.
+    pub fn child(&self, parent: TraceContext, name: &str, kind: Kind) -> SpanPosition {
+        let parent = Some((parent, Origin::Local));
+        SpanPosition {
+            context: self.sink.begin(parent, name, kind),
+            parent,
+        }
+    }
+
+    /// When the request began.
+    pub const fn began(&self) -> Instant {
+        self.began.1
+    }
+
+    /// Exports a span that is over, if it is recorded.
+    pub fn end(&self, place: SpanPosition, (begun, ended): (Instant, Instant), describe: impl FnOnce() -> Description) {
+        if !place.context.sampled {
+            return;
+        }
+        self.sink.end(Span {
+            context: place.context,
+            parent: place.parent.map(|(parent, _)| parent),
+            parent_is_remote: matches!(place.parent, Some((_, Origin::Remote))),
+            begun: self.at(begun),
+            ended: self.at(ended),
+            description: describe(),
+        });
+    }
+
+    fn at(&self, instant: Instant) -> SystemTime {
+        let (wall, steady) = self.began;
+        wall + instant.saturating_duration_since(steady)
+    }
+}

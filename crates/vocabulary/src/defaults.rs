@@ -1,0 +1,41 @@
+//! The defaults of the fields of both kinds, in one place.
+//!
+//! A field that is not here has no default of its own: what holds without it depends on another field, on the skill's
+//! frontmatter or on the installation, and the field's description says so.
+
+use core::time::Duration;
+
+/// `SkillRuntime.spec.sandbox.timeoutSeconds`: wall-clock limit of one run, seconds.
+pub const TIMEOUT_SECONDS: u64 = 10;
+/// `SkillRuntime.spec.sandbox.maxTimeoutSeconds`: the highest limit that a skill may ask for, seconds. It is what the LiteLLM
+/// dialect gives a run by itself.
+pub const MAX_TIMEOUT_SECONDS: u64 = 120;
+/// `SkillRuntime.spec.sandbox.ttlSecondsAfterFinished`: how long an ended Job stays, seconds.
+pub const TTL_SECONDS_AFTER_FINISHED: u64 = 300;
+/// `SkillRuntime.spec.revisionHistoryLimit`: superseded revisions that are kept where no runtime says otherwise.
+pub const REVISION_HISTORY: u32 = 3;
+/// `SkillRuntime.spec.warmPool.replicas` on a cluster and on a laptop: the second serves a call while the first is replaced.
+pub const WARM_REPLICAS: usize = 2;
+/// `SkillRuntime.spec.warmPool.maxIdleSeconds`: when an unused warm sandbox is ended, seconds.
+pub const WARM_MAX_IDLE_SECONDS: u64 = 1_800;
+/// `SkillRuntime.spec.concurrency.maxRuns` on a cluster: pods of 10 millicores and 32 MiB that a node takes beside other work. On a
+/// laptop it is the number of cores.
+pub const MAX_RUNS: usize = 32;
+/// `SkillRuntime.spec.concurrency.maxQueued` for each of `maxRuns`: with the default time limit of 10 s the last of them would wait 80 s at
+/// worst, past any queue timeout, and a few milliseconds at the usual run time.
+pub const QUEUED_PER_RUN: usize = 8;
+/// `SkillRuntime.spec.concurrency.queueTimeoutSeconds`: three times the default time limit of a run, below the idle limits of HTTP
+/// clients and proxies (60 s and more).
+pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// `SkillRuntime.spec.gateway.injection.maxToolRounds`: rounds of skill execution in one request.
+pub const MAX_TOOL_ROUNDS: u32 = 10;
+/// `SkillRuntime.spec.gateway.injection.deadlineSeconds`: below the 600 s after which the SDKs give up.
+pub const DEADLINE_SECONDS: u64 = 540;
+/// `SkillRuntime.spec.gateway.injection.maxListingTokens`: about 60 skills with descriptions of 200 bytes, about one page of context
+/// (docs/design/conversation.md#listing-budget).
+pub const MAX_LISTING_TOKENS: usize = 4_000;
+/// `SkillRuntime.spec.gateway.injection.minMaxTokens`: requests for fewer tokens are titles, labels and probes, in which a skill cannot be
+/// used (docs/design/conversation.md#when-nothing-is-injected).
+pub const MIN_MAX_TOKENS: u64 = 64;
+/// `SkillRuntime.spec.gateway.maxSnapshotAgeSeconds`: an hour outlives any upgrade of the hub.
+pub const MAX_SNAPSHOT_AGE_SECONDS: u64 = 3_600;

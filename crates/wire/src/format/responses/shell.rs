@@ -1,0 +1,338 @@
+//! The tool `shell` where it is served here: its declaration, and runs in the API's own items.
+//!
+//! A shell in a container of the provider's (`container_auto`) may be ours; one in the client's own environment (`local`)
+//! and one in a container that exists (`container_reference`) never are.
+
+use std::borrow::Cow;
+
+use crate::drive::{CallResult, NativeRun};
+use crate::json::{self, Edits, Kind, Span};
+use crate::request::{CodeTool, ContainerSkill, Injection, Request};
+
+/// Call ids of our shell items begin with this; they are recognised by it when the client sends them back.
+pub(crate) const OWN_CALL: &str = "call_knack_";
+/// Longest call id that the API takes, in bytes.
+const MAX_CALL_ID: usize = 64;
+/// The tool's type, which stands for its name.
+const SHELL: &str = "shell";
+
+/// The environment of a shell that may be ours.
+fn environment(src: &[u8], tool: Span) -> Option<Span> {
+    let environment = json::get(src, tool, "environment")?;
+    let is_ours = json::get_text(src, tool, "type").as_deref() == Some(SHELL)
+        && json::get_text(src, environment, "type").as_deref() == Some("container_auto");
+    is_ours.then_some(environment)
+}
+
+fn environments(request: &Request) -> Vec<Span> {
+    let src = request.raw();
+    let tools = request.present("tools").and_then(|span| json::elements(src, span).ok());
+    let tools = tools.unwrap_or_default().into_iter();
+    tools.filter_map(|tool| environment(src, tool)).collect()
+}
+
+fn list(src: &[u8], environment: Span, key: &str) -> Vec<Span> {
+    let list = json::get(src, environment, key).and_then(|span| json::elements(src, span).ok());
+    list.unwrap_or_default()
+}
+
+/// The skills that are attached by reference, in order.
+pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
+    let src = request.raw();
+    let attached = environments(request)
+        .into_iter()
+        .flat_map(|one| list(src, one, "skills"));
+    let reference = |span: Span| {
+        let text = |key| json::get_text(src, span, key).map(Cow::into_owned);
+        Some(ContainerSkill {
+            kind: text("type")?,
+            id: text("skill_id")?,
+            version: text("version"),
+        })
+    };
+    attached.filter_map(reference).collect()
+}
+
+/// The shell of a request.
+pub(super) fn tool(request: &Request) -> Option<CodeTool> {
+    let src = request.raw();
+    let environments = environments(request);
+    let first = *environments.first()?;
+    Some(CodeTool {
+        name: SHELL.to_owned(),
+        forced: forces(request).is_some(),
+        only_there: only_there(src, first),
+        memory_bytes: json::get_text(src, first, "memory_limit").and_then(|limit| gibibytes(&limit)),
+        closes: false,
+    })
+}
+
+/// What our sandbox cannot do: it has no network, none of the provider's files, and takes no skill inline.
+fn only_there(src: &[u8], environment: Span) -> Option<&'static str> {
+    let kind = |span: Span| json::get_text(src, span, "type");
+    let inline = |span: &Span| kind(*span).as_deref() == Some("inline");
+    let network = json::get(src, environment, "network_policy").and_then(kind);
+    if list(src, environment, "skills").iter().any(inline) {
+        Some("skills[].type \"inline\"")
+    } else if !list(src, environment, "file_ids").is_empty() {
+        Some("file_ids")
+    } else {
+        network
+            .is_some_and(|kind| kind != "disabled")
+            .then_some("network_policy")
+    }
+}
+
+/// A memory limit as the API spells it (`4g`), in bytes.
+fn gibibytes(limit: &str) -> Option<u64> {
+    limit.strip_suffix('g')?.parse::<u64>().ok()?.checked_mul(1 << 30)
+}
+
+/// The tool choice that forces the shell.
+fn forces(request: &Request) -> Option<Span> {
+    let choice = request.present("tool_choice")?;
+    (json::get_text(request.raw(), choice, "type").as_deref() == Some(SHELL)).then_some(choice)
+}
+
+/// Whether an injection changes the declaration of a shell.
+pub(super) const fn changes(injection: &Injection) -> bool {
+    injection.code_tool.is_some() || !injection.own_skills.is_empty()
+}
+
+/// What stays of a tool: nothing of a shell that is ours, and of another one its foreign skills.
+pub(super) fn kept(src: &[u8], tool: Span, injection: &Injection) -> Option<Vec<u8>> {
+    let Some(environment) = environment(src, tool) else {
+        return Some(tool.of(src).to_vec());
+    };
+    if injection.code_tool.is_some() {
+        return None;
+    }
+    let skills = list(src, environment, "skills");
+    let is_own = |span: &Span| {
+        json::get_text(src, *span, "skill_id").is_some_and(|id| injection.own_skills.iter().any(|own| *own == id))
+    };
+    let gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
+    let mut edits = Edits::new();
+    edits.remove_items(&skills, &gone);
+    let changed = edits.apply(src);
+    let end = changed.len() - (src.len() - tool.end);
+    Some(changed[tool.start..end].to_vec())
+}
+
+/// A forced shell that is ours is the forced tool that stands for it.
+pub(super) fn choose(request: &Request, injection: &Injection, edits: &mut Edits) {
+    if let (Some(name), Some(choice)) = (&injection.code_tool, forces(request)) {
+        let mut value = br#"{"type":"function","name":"#.to_vec();
+        json::push_string(&mut value, name);
+        value.push(b'}');
+        edits.replace(choice, value);
+    }
+}
+
+/// What the ids of a run are made of. Some servers count the calls of an answer (`call_0`), so its place in the answer that
+/// the client sees and the id of that answer are in it too: ids of one conversation must differ.
+pub(super) fn run_id(call_id: &str, response_id: &str, place: u32) -> String {
+    format!("{response_id}_{place}_{call_id}")
+}
+
+/// The ids of our two items and of their call, from the id of a run.
+fn own_ids(call_id: &str) -> [String; 3] {
+    let rest = call_id.strip_prefix("call_").unwrap_or(call_id);
+    let legal: String = rest
+        .chars()
+        .map(|char| if char.is_ascii_alphanumeric() { char } else { '_' })
+        .collect();
+    let rest = &legal[legal.len().saturating_sub(MAX_CALL_ID - OWN_CALL.len())..];
+    [
+        format!("sh_knack_{rest}"),
+        format!("sho_knack_{rest}"),
+        format!("{OWN_CALL}{rest}"),
+    ]
+}
+
+/// The languages of code, by the line that gives it to their program in a shell.
+const HEREDOCS: [(&str, &str); 2] = [("python", "python3 - <<'CODE'\n"), ("node", "node - <<'CODE'\n")];
+/// How such a command ends.
+const HEREDOC_END: &str = "\nCODE";
+
+/// What a call of the tool that runs programs says to run, as a command of a shell.
+pub(super) fn command(arguments: &str) -> String {
+    let src = arguments.as_bytes();
+    let members = json::object(src).unwrap_or_default();
+    let text = |key| json::member(src, &members, key).and_then(|member| json::text(src, member.value));
+    let Some(code) = text("code").filter(|code| !code.is_empty()) else {
+        return text("command").map_or_else(|| arguments.to_owned(), Cow::into_owned);
+    };
+    let language = text("language").unwrap_or(Cow::Borrowed("python"));
+    let begin = HEREDOCS.iter().find(|(name, _)| *name == language);
+    let (_, begin) = begin.unwrap_or(&HEREDOCS[0]);
+    format!("{begin}{code}{HEREDOC_END}")
+}
+
+/// The arguments whose [`command`] this is.
+fn arguments(command: &str) -> Vec<u8> {
+    let code = |(language, begin): &(&'static str, &str)| {
+        let code = command.strip_prefix(begin)?.strip_suffix(HEREDOC_END)?;
+        Some((*language, code))
+    };
+    let mut out = Vec::new();
+    if let Some((language, code)) = HEREDOCS.iter().find_map(code) {
+        out.extend_from_slice(br#"{"code":"#);
+        json::push_string(&mut out, code);
+        if language != "python" {
+            out.extend_from_slice(br#","language":"#);
+            json::push_string(&mut out, language);
+        }
+    } else {
+        out.extend_from_slice(br#"{"command":"#);
+        json::push_string(&mut out, command);
+    }
+    out.push(b'}');
+    out
+}
+
+/// A call as an item, before (`in_progress`) and after its command is known.
+pub(super) fn call_item(call_id: &str, commands: &[&str], status: &str) -> Vec<u8> {
+    let [id, _, call] = own_ids(call_id);
+    let mut out =
+        format!(r#"{{"type":"shell_call","id":"{id}","call_id":"{call}","status":"{status}","action":{{"commands":["#)
+            .into_bytes();
+    for (at, command) in commands.iter().enumerate() {
+        out.extend_from_slice(if at > 0 { b"," } else { b"" });
+        json::push_string(&mut out, command);
+    }
+    out.extend_from_slice(br#"],"timeout_ms":null,"max_output_length":null},"environment":null}"#);
+    out
+}
+
+/// A result as an item; without output while it is `in_progress`.
+pub(super) fn output_item(call_id: &str, output: &[u8], status: &str) -> Vec<u8> {
+    let [_, id, call] = own_ids(call_id);
+    let head = format!(
+        r#"{{"type":"shell_call_output","id":"{id}","call_id":"{call}","status":"{status}","max_output_length":null,"output":["#
+    );
+    [head.as_bytes(), output, b"]}"].concat()
+}
+
+/// The id of the item of a result.
+pub(super) fn output_id(call_id: &str) -> String {
+    let [_, id, _] = own_ids(call_id);
+    id
+}
+
+/// The output of the one command of a call.
+pub(super) fn output(result: &CallResult) -> Vec<u8> {
+    let fallback = NativeRun {
+        stdout: result.text.clone(),
+        return_code: i32::from(result.is_error),
+        ..NativeRun::default()
+    };
+    let run = result.native.as_ref().unwrap_or(&fallback);
+    let mut out = br#"{"stdout":"#.to_vec();
+    json::push_string(&mut out, &run.stdout);
+    out.extend_from_slice(br#","stderr":"#);
+    json::push_string(&mut out, &run.stderr);
+    if run.timed_out {
+        out.extend_from_slice(br#","outcome":{"type":"timeout"}}"#);
+    } else {
+        let outcome = format!(r#","outcome":{{"type":"exit","exit_code":{}}}}}"#, run.return_code);
+        out.extend_from_slice(outcome.as_bytes());
+    }
+    out
+}
+
+/// True for the items of a run of ours.
+pub(crate) fn is_own(kind: &str, call_id: &str) -> bool {
+    matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
+}
+
+/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result.
+pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>> {
+    let text = |key| json::get_text(src, item, key).unwrap_or_default();
+    let (kind, call_id) = (text("type"), text("call_id"));
+    if !is_own(&kind, &call_id) {
+        return None;
+    }
+    let mut out = Vec::new();
+    if kind == "shell_call" {
+        let commands = json::path(src, item, &["action", "commands"]).and_then(|span| json::elements(src, span).ok());
+        let command = commands
+            .unwrap_or_default()
+            .first()
+            .and_then(|span| json::text(src, *span));
+        let command = command.unwrap_or_default();
+        out.extend_from_slice(br#"{"type":"function_call","call_id":"#);
+        json::push_string(&mut out, &call_id);
+        out.extend_from_slice(br#","name":"#);
+        json::push_string(&mut out, run_tool);
+        out.extend_from_slice(br#","arguments":"#);
+        json::push_string(&mut out, &String::from_utf8_lossy(&arguments(&command)));
+    } else {
+        let outputs = json::get(src, item, "output").filter(|span| json::kind(src, *span) == Some(Kind::Array));
+        let outputs = outputs
+            .and_then(|span| json::elements(src, span).ok())
+            .unwrap_or_default();
+        out.extend_from_slice(br#"{"type":"function_call_output","call_id":"#);
+        json::push_string(&mut out, &call_id);
+        out.extend_from_slice(br#","output":"#);
+        json::push_string(
+            &mut out,
+            &outputs
+                .iter()
+                .map(|span| told(src, *span))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        );
+    }
+    out.push(b'}');
+    Some(out)
+}
+
+/// An output in the words in which the model read it.
+fn told(src: &[u8], output: Span) -> String {
+    let text = |key| json::get_text(src, output, key).unwrap_or_default();
+    let code = json::path(src, output, &["outcome", "exit_code"]).map(|span| String::from_utf8_lossy(span.of(src)));
+    let end = code.map_or_else(|| "timeout".to_owned(), |code| format!("exit {code}"));
+    let (stdout, stderr) = (text("stdout"), text("stderr"));
+    let stderr = if stderr.is_empty() {
+        String::new()
+    } else {
+        format!("\nstderr:\n{stderr}")
+    };
+    format!("{end}\n{stdout}{stderr}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_says_what_runs_and_leads_back_to_the_call() {
+        for (called, shown) in [
+            (r#"{"command":"python3 a.py 2 3"}"#, "python3 a.py 2 3"),
+            (r#"{"code":"print(1)"}"#, "python3 - <<'CODE'\nprint(1)\nCODE"),
+            (r#"{"code":"a\nCODE\nb"}"#, "python3 - <<'CODE'\na\nCODE\nb\nCODE"),
+            (
+                r#"{"code":"console.log(1)","language":"node"}"#,
+                "node - <<'CODE'\nconsole.log(1)\nCODE",
+            ),
+        ] {
+            assert_eq!(command(called), shown);
+            assert_eq!(String::from_utf8(arguments(shown)).unwrap(), called);
+        }
+        // What is shown of broken arguments is what came.
+        assert_eq!(command("{\"code\": "), "{\"code\": ");
+    }
+
+    #[test]
+    fn ids_of_ours_fit_the_api_whatever_the_provider_sends() {
+        for id in ["call_abc", "abc", "", "call_é/ü", &"x".repeat(200)] {
+            let [call, output, call_id] = own_ids(id);
+            assert!(call.starts_with("sh_") && output.starts_with("sho_") && is_own("shell_call", &call_id));
+            for made in [call, output, call_id] {
+                assert!(made.is_ascii() && made.len() <= MAX_CALL_ID, "{made}");
+            }
+        }
+        assert!(!is_own("shell_call", "call_abc") && !is_own("function_call", "call_knack_abc"));
+    }
+}

@@ -1,0 +1,24 @@
+//! What the store had for turns of a scan, and whether skills take part.
+
+use super::record::Record;
+
+/// A record that the store had for a turn of the scan.
+#[derive(Debug, Clone)]
+pub struct Hit {
+    /// [`super::Lookup::turn`].
+    pub turn: usize,
+    /// What was remembered.
+    pub record: Record,
+}
+
+/// Whether skills take part in this request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode<'a> {
+    /// They do: native blocks of ours become calls of this tool and their results.
+    Injecting {
+        /// Name of the run tool in this request, if it has one; without it the blocks are stripped.
+        run_tool: Option<&'a str>,
+    },
+    /// Injection is off: records are not expanded (pass no hits), and what is ours by its ids is stripped.
+    Off,
+}

@@ -1,0 +1,555 @@
+//! Responses through the whole loop.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod support;
+
+use bytes::Bytes;
+use knack_wire::drive::EndKind;
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode};
+use knack_wire::{Drive, Format, In, Kind, ModelRoute, Out, Request, Settings};
+use proptest::prelude::*;
+use serde_json::{Value, json as value};
+use support::*;
+
+const ASK: &str = r#"{"model":"m","instructions":"Be brief.","input":"2+3?","tools":[{"type":"function","name":"get_weather","parameters":{}},{"type":"web_search"}],"metadata":{"a":"b"},"x":1}"#;
+
+fn reasoning(id: &str) -> Value {
+    value!({"id": id, "type": "reasoning", "summary": [], "encrypted_content": format!("enc-{id}")})
+}
+
+fn message(id: &str, text: &str) -> Value {
+    value!({"id": id, "type": "message", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}]})
+}
+
+fn call(name: &str, id: &str) -> Value {
+    value!({"id": format!("fc_{id}"), "type": "function_call", "status": "completed", "call_id": id, "name": name, "arguments": "{\"command\":\"sum\"}"})
+}
+
+fn hosted(id: &str) -> Value {
+    value!({"id": id, "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}})
+}
+
+fn snapshot(id: &str, status: &str, output: &[Value]) -> Value {
+    value!({"id": id, "object": "response", "created_at": if id == "resp_1" { 1 } else { 2 }, "status": status, "error": null, "incomplete_details": null, "instructions": "Be brief.\n\n# Skills",
+        "model": "m", "output": output, "tools": [{"type": "function", "name": "skill_run"}], "tool_choice": "auto", "parallel_tool_calls": true, "metadata": {}, "previous_response_id": null,
+        "usage": if status == "in_progress" { Value::Null } else { value!({"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}) }})
+}
+
+fn body(id: &str, output: &[Value]) -> Answer {
+    json(&snapshot(id, "completed", output).to_string())
+}
+
+/// A stream of these items, each with its events.
+fn stream(id: &str, output: &[Value]) -> Answer {
+    let mut events = vec![
+        value!({"type": "response.created", "response": snapshot(id, "in_progress", &[])}),
+        value!({"type": "response.in_progress", "response": snapshot(id, "in_progress", &[])}),
+    ];
+    for (index, item) in output.iter().enumerate() {
+        let mut opened = item.clone();
+        let mut inner = Vec::new();
+        match item["type"].as_str().unwrap() {
+            "message" => {
+                opened["content"] = value!([]);
+                inner.push(value!({"type": "response.output_text.delta", "item_id": item["id"], "output_index": index, "content_index": 0, "delta": item["content"][0]["text"], "logprobs": []}));
+            }
+            "function_call" => {
+                opened["arguments"] = "".into();
+                inner.push(value!({"type": "response.function_call_arguments.delta", "item_id": item["id"], "output_index": index, "delta": item["arguments"]}));
+            }
+            "web_search_call" => inner.push(
+                value!({"type": "response.web_search_call.searching", "item_id": item["id"], "output_index": index}),
+            ),
+            _ => {}
+        }
+        events.push(value!({"type": "response.output_item.added", "output_index": index, "item": opened}));
+        events.extend(inner);
+        events.push(value!({"type": "response.output_item.done", "output_index": index, "item": item}));
+    }
+    events.push(value!({"type": "response.completed", "response": snapshot(id, "completed", output)}));
+    let text = events.into_iter().enumerate().map(|(number, mut event)| {
+        event["sequence_number"] = number.into();
+        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())
+    });
+    sse(text.collect::<String>())
+}
+
+fn answer(streams: bool, id: &str, output: &[Value]) -> Answer {
+    if streams { stream(id, output) } else { body(id, output) }
+}
+
+/// The response that the client holds at the end; a stream is checked for its numbers on the way.
+fn response(played: &Played) -> Value {
+    if !played.text().starts_with("event: ") {
+        return played.value();
+    }
+    let events: Vec<Value> = played
+        .data()
+        .iter()
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    let mut added = 0;
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "{event}");
+        if event["type"] == "response.output_item.added" {
+            assert_eq!(event["output_index"], added, "{event}");
+            added += 1;
+        }
+    }
+    let end = events.last().unwrap()["response"].clone();
+    assert_eq!(end["output"].as_array().map(Vec::len), Some(added));
+    end
+}
+
+fn play_with(body: &str, settings: Settings, answers: &[Answer]) -> Played {
+    play_pieces(
+        request(Format::Responses, body),
+        injection(),
+        settings,
+        answers,
+        usize::MAX,
+    )
+}
+
+fn two_rounds(streams: bool) -> [Answer; 2] {
+    [
+        answer(
+            streams,
+            "resp_1",
+            &[
+                message("msg_1", "I compute."),
+                hosted("ws_1"),
+                reasoning("rs_1"),
+                call("skill_run", "call_1"),
+                call("skill_run", "call_2"),
+            ],
+        ),
+        answer(streams, "resp_2", &[reasoning("rs_2"), message("msg_2", "5.")]),
+    ]
+}
+
+#[test]
+fn a_loop_is_one_response_and_its_second_round_keeps_every_field() {
+    for streams in [false, true] {
+        let played = play_with(ASK, settings(), &two_rounds(streams));
+        let got = response(&played);
+        let kinds: Vec<&str> = got["output"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["id"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds, ["msg_1", "ws_1", "rs_2", "msg_2"]);
+        assert_eq!(
+            (&got["id"], &got["created_at"], &got["status"]),
+            (&value!("resp_1"), &value!(1), &value!("completed"))
+        );
+        assert_eq!(
+            got["usage"],
+            value!({"input_tokens": 20, "output_tokens": 4, "total_tokens": 24})
+        );
+        assert_eq!(
+            (&got["instructions"], got["tools"].as_array().map(Vec::len)),
+            (&value!("Be brief."), Some(2))
+        );
+        assert!(
+            !played.text().contains("skill_run") && !played.text().contains("# Skills"),
+            "{}",
+            played.text()
+        );
+        let (first, second) = (played.sent_value(0), played.sent_value(1));
+        let input = second["input"].as_array().unwrap();
+        assert_eq!(input[0], value!({"role": "user", "content": "2+3?"}));
+        let types: Vec<&str> = input[1..].iter().map(|item| item["type"].as_str().unwrap()).collect();
+        assert_eq!(
+            types,
+            [
+                "message",
+                "web_search_call",
+                "reasoning",
+                "function_call",
+                "function_call",
+                "function_call_output",
+                "function_call_output"
+            ]
+        );
+        assert_eq!(input[3], reasoning("rs_1"));
+        assert_eq!(
+            (&input[6]["call_id"], &input[6]["output"]),
+            (&value!("call_1"), &value!("result of call_1"))
+        );
+        for field in ["instructions", "tools", "metadata", "x", "model"] {
+            assert_eq!(first[field], second[field]);
+        }
+    }
+}
+
+#[test]
+fn reasoning_is_hidden_with_the_call_behind_it_and_shown_with_anything_else() {
+    for streams in [false, true] {
+        let turn = [
+            reasoning("rs_1"),
+            call("get_weather", "call_w"),
+            reasoning("rs_2"),
+            call("skill_run", "call_s"),
+            value!({"id": "x_1", "type": "brand_new", "n": 1.50}),
+        ];
+        let played = play_with(ASK, settings(), &[answer(streams, "resp_1", &turn)]);
+        let got = response(&played);
+        assert_eq!(got["output"], Value::from([&turn[..2], &turn[4..]].concat()));
+        let record = played.record.unwrap();
+        assert_eq!(
+            (record.client_calls, record.state.as_str()),
+            (vec!["call_w".to_owned()], "resp_1")
+        );
+        assert!(played.remembered_first);
+    }
+}
+
+#[test]
+fn nothing_of_ours_called_is_a_stream_of_the_same_events() {
+    let one = stream(
+        "resp_1",
+        &[
+            reasoning("rs_1"),
+            message("msg_1", "Hi."),
+            call("get_weather", "call_w"),
+        ],
+    );
+    let played = play_with(ASK, settings(), std::slice::from_ref(&one));
+    let upstream = String::from_utf8(one.body).unwrap();
+    let names = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.starts_with("event: "))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(names(&played.text()), names(&upstream));
+    response(&played);
+}
+
+#[test]
+fn a_namespaced_tool_of_the_same_name_is_the_clients() {
+    let mut theirs = call("skill_run", "call_n");
+    theirs["namespace"] = "crm".into();
+    let played = play_with(ASK, settings(), &[body("resp_1", std::slice::from_ref(&theirs))]);
+    assert!(played.calls.is_empty());
+    assert_eq!(played.value()["output"], value!([theirs]));
+}
+
+#[test]
+fn a_forced_choice_relaxes_if_it_was_ours_or_the_client_has_no_tools() {
+    let bare = r#"{"input":"x","tool_choice":CHOICE}"#;
+    for (body, choice, relaxed) in [
+        (bare, r#""required""#, true),
+        (bare, r#"{"type":"function","name":"skill_run"}"#, true),
+        (ASK, r#""required""#, false),
+        (ASK, r#"{"type":"function","name":"skill_run"}"#, true),
+        (ASK, r#"{"type":"function","name":"get_weather"}"#, false),
+        (ASK, r#"{"type":"web_search"}"#, false),
+    ] {
+        let body = body
+            .replace("CHOICE", choice)
+            .replacen("\"x\":1", &format!("\"tool_choice\":{choice}"), 1);
+        let played = play_with(&body, settings(), &two_rounds(false));
+        let wanted: Value = serde_json::from_str(choice).unwrap();
+        assert_eq!(played.sent_value(0)["tool_choice"], wanted);
+        assert_eq!(
+            played.sent_value(1)["tool_choice"],
+            if relaxed { value!("auto") } else { wanted },
+            "{choice}"
+        );
+    }
+}
+
+#[test]
+fn without_a_store_reasoning_goes_round_encrypted_and_is_not_shown() {
+    let ask = r#"{"input":"x","store":false}"#;
+    for streams in [false, true] {
+        let played = play_with(ask, settings(), &two_rounds(streams));
+        assert_eq!(played.sent_value(0)["include"], value!(["reasoning.encrypted_content"]));
+        assert!(String::from_utf8_lossy(&played.sent[1]).contains("enc-rs_1"));
+        assert!(!played.text().contains("encrypted_content"), "{}", played.text());
+    }
+    let count = ModelRoute {
+        format: Format::Responses,
+        kind: Kind::Count,
+        model: None,
+        stream: false,
+        vertex: false,
+    };
+    let count = Request::parse(count, Bytes::from(ask)).unwrap();
+    let played = play_pieces(count, injection(), settings(), &[json("{\"input_tokens\":3}")], 100);
+    assert!(played.sent_value(0).get("include").is_none() && played.sent_value(0)["tools"][0]["name"] == "skill_run");
+}
+
+#[test]
+fn a_conversation_that_the_upstream_keeps_is_sent_results_only() {
+    let ask = r#"{"conversation":{"id":"conv_1"},"input":[{"role":"user","content":"x"}]}"#;
+    let played = play_with(ask, settings(), &two_rounds(true));
+    let input = played.sent_value(1)["input"].clone();
+    assert_eq!(input.as_array().map(Vec::len), Some(2));
+    assert!(
+        input
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| item["type"] == "function_call_output")
+    );
+}
+
+#[test]
+fn the_limit_is_told_in_the_formats_words() {
+    for streams in [false, true] {
+        let settings = Settings {
+            max_rounds: 1,
+            ..settings()
+        };
+        let [first, _] = two_rounds(streams);
+        let played = play_with(ASK, settings, &[first.clone(), first]);
+        let got = response(&played);
+        assert_eq!(
+            (&got["status"], &got["incomplete_details"]["reason"]),
+            (&value!("incomplete"), &value!("max_messages"))
+        );
+        assert_eq!(played.end(), &EndKind::Limit);
+    }
+}
+
+#[test]
+fn calls_run_only_if_the_response_and_the_call_are_complete() {
+    let mut cut = call("skill_run", "call_1");
+    cut["status"] = "incomplete".into();
+    let whole = call("skill_run", "call_1");
+    for (status, item) in [("completed", &cut), ("incomplete", &whole), ("failed", &whole)] {
+        let one = json(&snapshot("resp_1", status, std::slice::from_ref(item)).to_string());
+        let played = play_with(ASK, settings(), &[one]);
+        assert!(played.calls.is_empty(), "{status}");
+        assert_eq!(played.value()["status"], status);
+    }
+}
+
+#[test]
+fn errors_in_the_middle_have_the_formats_shape() {
+    let text = String::from_utf8(stream("resp_1", &[message("msg_1", "Hi.")]).body).unwrap();
+    let cut = text[..text.find("event: response.completed").unwrap()].to_owned();
+    let played = play_with(ASK, settings(), &[sse(cut.clone())]);
+    let last: Value = serde_json::from_str(&played.data().pop().unwrap()).unwrap();
+    assert_eq!(
+        (&last["type"], &last["error"]["type"]),
+        (&value!("error"), &value!("server_error"))
+    );
+    let said = r#"{"type":"error","sequence_number":99,"error":{"type":"server_error","code":null,"message":"m","param":null}}"#;
+    let played = play_with(ASK, settings(), &[sse(format!("{cut}event: error\ndata: {said}\n\n"))]);
+    let last: Value = serde_json::from_str(&played.data().pop().unwrap()).unwrap();
+    assert_eq!(last["error"]["message"], "m");
+    let [first, _] = two_rounds(true);
+    let played = play_with(
+        ASK,
+        settings(),
+        &[
+            first,
+            error(400, r#"{"error":{"message":"late","type":"invalid_request_error"}}"#),
+        ],
+    );
+    assert!(played.data().pop().unwrap().contains("late"));
+}
+
+#[test]
+fn structured_output_shows_the_last_turns_text_alone() {
+    let ask = ASK.replacen(
+        "\"x\":1",
+        r#""text":{"format":{"type":"json_schema","name":"n","schema":{}}}"#,
+        1,
+    );
+    for streams in [false, true] {
+        let played = play_with(&ask, settings(), &two_rounds(streams));
+        let got = response(&played);
+        let texts: Vec<&Value> = got["output"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|item| item["type"] == "message")
+            .collect();
+        assert_eq!(texts, [&message("msg_2", "5.")]);
+    }
+}
+
+/// One request of a client that goes on from a response by its id, with a store of one record.
+fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Vec<u8>)]) -> String {
+    let request = request(Format::Responses, body);
+    let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
+    let scan = history::scan(&request);
+    let find = |key: &history::RecordKey| {
+        stored
+            .iter()
+            .find(|(keys, _)| keys.contains(key))
+            .map(|(_, record)| record)
+    };
+    let hits: Vec<Hit> = scan
+        .lookups(&caller)
+        .into_iter()
+        .filter_map(|lookup| {
+            let bytes = lookup.keys.iter().find_map(find)?;
+            Some(Hit {
+                turn: lookup.turn,
+                record: history::Record::decode(bytes, Format::Responses)?,
+            })
+        })
+        .collect();
+    assert!(hits.is_empty() || history::may_hold_calls(&request));
+    let edits = history::expand(
+        &request,
+        &scan,
+        &hits,
+        (Mode::Injecting { run_tool: None }, false),
+        &mut |_| String::new(),
+    )
+    .edits;
+    let mut drive = Drive::new(
+        request,
+        injection(),
+        Settings {
+            lookup: true,
+            ..settings()
+        },
+    )
+    .unwrap();
+    let mut out = Vec::new();
+    drive.start(std::time::Duration::ZERO, &mut out);
+    out.clear();
+    drive.feed(In::Expanded(edits), std::time::Duration::ZERO, &mut out);
+    match &out[..] {
+        [Out::Send { body, .. }] => String::from_utf8(body.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Vec<u8>)> {
+    let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
+    let scan = history::scan(&request(Format::Responses, body));
+    let record = played.record.as_ref().unwrap();
+    let keys = history::keys(&caller, Format::Responses, &scan, record);
+    let bytes = history::seal(Format::Responses, record, Vec::new(), &mut |_| None).unwrap();
+    vec![(keys.keys, bytes)]
+}
+
+#[test]
+fn a_response_is_gone_on_from_where_the_upstream_really_stands() {
+    let played = play_with(ASK, settings(), &two_rounds(true));
+    let kept = stored(ASK, &played);
+    let next = r#"{"previous_response_id":"resp_1","input":"And 4?"}"#;
+    let sent: Value = serde_json::from_str(&go_on(next, &kept)).unwrap();
+    assert_eq!(
+        (&sent["previous_response_id"], &sent["input"]),
+        (&value!("resp_2"), &value!([{"role": "user", "content": "And 4?"}]))
+    );
+    // Without the map the id goes as it came.
+    let sent: Value = serde_json::from_str(&go_on(next, &[])).unwrap();
+    assert_eq!(sent["previous_response_id"], "resp_1");
+}
+
+#[test]
+fn a_kept_mixed_turn_gets_our_results_before_the_clients() {
+    let turn = [
+        call("skill_run", "call_s123456789abc"),
+        call("get_weather", "call_w123456789abc"),
+    ];
+    let played = play_with(ASK, settings(), &[body("resp_1", &turn)]);
+    let kept = stored(ASK, &played);
+    let output = r#"{"type":"function_call_output","call_id":"call_w123456789abc","output":"-3"}"#;
+    for state in [r#""previous_response_id":"resp_1""#, r#""conversation":"conv_1""#] {
+        let sent: Value = serde_json::from_str(&go_on(&format!(r#"{{{state},"input":[{output}]}}"#), &kept)).unwrap();
+        let input = sent["input"].as_array().unwrap();
+        assert_eq!(input.len(), 2, "{sent}");
+        assert_eq!(
+            (&input[0]["call_id"], &input[1]["call_id"]),
+            (&value!("call_s123456789abc"), &value!("call_w123456789abc"))
+        );
+    }
+}
+
+#[test]
+fn a_call_that_a_lost_record_left_open_is_answered_once() {
+    let ask = r#"{"conversation":"conv_1","input":"And 4?"}"#;
+    let refusal = r#"{"error":{"message":"No tool output found for function call call_1.","type":"invalid_request_error","param":"input","code":null}}"#;
+    let [_, last] = two_rounds(false);
+    let played = play_with(ask, settings(), &[error(400, refusal), last]);
+    assert_eq!(played.value()["output"][1], message("msg_2", "5."));
+    assert_eq!(
+        played.sent_value(1)["input"],
+        value!([{"type": "function_call_output", "call_id": "call_1", "output": "result no longer available"}, {"role": "user", "content": "And 4?"}])
+    );
+    // Once, and nothing else is answered: the client gets the provider's own refusal.
+    let played = play_with(ask, settings(), &[error(400, refusal), error(400, refusal)]);
+    assert_eq!((played.text().as_str(), played.head.unwrap().status), (refusal, 400));
+    let other = r#"{"error":{"message":"No."}}"#;
+    assert_eq!(play_with(ask, settings(), &[error(400, other)]).text(), other);
+    assert_eq!(play_with(ASK, settings(), &[error(400, refusal)]).text(), refusal);
+}
+
+#[test]
+fn a_lost_response_is_an_error_that_says_what_to_send() {
+    let ask = r#"{"previous_response_id":"resp_1","input":"And 4?"}"#;
+    let refusal = r#"{"error":{"message":"No tool output found for function call call_1.","type":"invalid_request_error","param":"input","code":null}}"#;
+    let played = play_with(ask, settings(), &[error(400, refusal)]);
+    assert_eq!((played.sent.len(), played.head.unwrap().status), (1, 400));
+    let told = &played.value()["error"];
+    assert_eq!(
+        (&told["type"], &told["param"], &told["code"]),
+        (
+            &value!("invalid_request_error"),
+            &value!("previous_response_id"),
+            &value!("previous_response_not_found")
+        )
+    );
+    for said in ["resp_1", "call_1", "send the items of the conversation in \"input\""] {
+        assert!(told["message"].as_str().unwrap().contains(said), "{told}");
+    }
+    // What the provider refuses for another reason is its own to say, and so is everything without our tools.
+    let other = r#"{"error":{"message":"Previous response with id 'resp_1' not found."}}"#;
+    assert_eq!(play_with(ask, settings(), &[error(400, other)]).text(), other);
+    let plain = play_pieces(
+        request(Format::Responses, ask),
+        knack_wire::Injection::default(),
+        settings(),
+        &[error(400, refusal)],
+        999,
+    );
+    assert_eq!(plain.text(), refusal);
+}
+
+#[test]
+fn the_clients_own_previous_id_is_echoed() {
+    let mut one = snapshot("resp_2", "completed", &[message("msg_1", "x")]);
+    one["previous_response_id"] = "resp_upstream".into();
+    let played = play_with(
+        r#"{"previous_response_id":"resp_shown","input":"x"}"#,
+        settings(),
+        &[json(&one.to_string())],
+    );
+    assert_eq!(played.value()["previous_response_id"], "resp_shown");
+}
+
+proptest! {
+    #[test]
+    fn any_split_of_the_upstreams_bytes_gives_the_same_answer(piece in 1usize..300) {
+        let whole = play_with(ASK, settings(), &two_rounds(true));
+        let pieces = play_pieces(request(Format::Responses, ASK), injection(), settings(), &two_rounds(true), piece);
+        prop_assert_eq!(pieces.text(), whole.text());
+        prop_assert_eq!(pieces.sent, whole.sent);
+    }
+
+    #[test]
+    fn no_damage_to_the_stream_makes_the_loop_panic(at in 0usize..6000, insert in "[\\[\\]{}\",:0-9a-z\r\n]{0,6}", drop in 0usize..60) {
+        let mut answers = two_rounds(true).to_vec();
+        let body = &mut answers[0].body;
+        let at = at.min(body.len());
+        let end = (at + drop).min(body.len());
+        body.splice(at..end, insert.bytes());
+        answers.push(answers[1].clone());
+        let played = play_with(ASK, settings(), &answers);
+        prop_assert!(played.summary.is_some());
+    }
+}

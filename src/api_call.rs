@@ -1,0 +1,55 @@
+//! One call to the API server: bounded, and with an error that says what was being done.
+
+use std::time::Duration;
+
+/// How long a call may take: longer than a loaded API server needs. kube repeats 429, 503 and 504 by itself, and would go
+/// on for minutes.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The API server refused or could not be reached.
+    #[error("{what}: {source}")]
+    Api {
+        /// What was being done, with the object's name.
+        what: String,
+        /// The client's error.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error("{what}: no answer within {} s", CALL_TIMEOUT.as_secs())]
+    Timeout {
+        /// What was being done, with the object's name.
+        what: String,
+    },
+}
+
+impl CallError {
+    /// What the API server answered, if it did.
+    pub(crate) fn answer(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            Self::Timeout { .. } => None,
+        }
+    }
+}
+
+/// Bounds a call. `what` is asked for only if it fails.
+pub(crate) async fn call<T>(
+    what: impl FnOnce() -> String,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(CallError::Api {
+            what: what(),
+            source: Box::new(error),
+        }),
+        Err(_) => Err(CallError::Timeout { what: what() }),
+    }
+}

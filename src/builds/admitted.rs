@@ -1,0 +1,157 @@
+//! What the admission policy `sandbox-environments` asks for: a line for each runtime and each image that it may run. Pure.
+
+use std::collections::BTreeMap;
+
+use knack_packages::Records;
+
+use super::wanted::Wanted;
+
+/// An image that a runtime needs no more is admitted for this long, seconds: a request that began with the revision
+/// goes on with it. A conversation's request lasts minutes.
+const LET_GO_SECONDS: i64 = 60 * 60;
+/// Images that are needed no more and still admitted; 250 bytes each in a ConfigMap of 1 MiB. The oldest go first.
+const LET_GO_MAX: usize = 400;
+
+/// The lines: empty for what is needed, for the rest since when it is not, in seconds since the Unix epoch. `told` is what was
+/// written last.
+pub(super) fn admitted(
+    records: &Records,
+    wanted: &BTreeMap<String, Wanted>,
+    told: &BTreeMap<String, String>,
+    now: i64,
+) -> BTreeMap<String, String> {
+    let mut lines = BTreeMap::new();
+    for (key, wanted) in wanted {
+        let environment = records.get(key).and_then(|record| record.environment.as_ref());
+        let digest = environment.and_then(|environment| environment.image.rsplit_once("@sha256:"));
+        let Some((_, digest)) = digest else { continue };
+        for (namespace, runtime) in &wanted.runtimes {
+            // Neither a name nor a namespace holds an underscore.
+            lines.insert(format!("{namespace}_{runtime}_{digest}"), String::new());
+        }
+    }
+    let mut let_go: Vec<(i64, String)> = told
+        .iter()
+        .filter(|(line, _)| line.contains('_') && !lines.contains_key(*line))
+        .map(|(line, since)| (since.parse().unwrap_or(now), line.clone()))
+        .filter(|(since, _)| (0..LET_GO_SECONDS).contains(&(now - since)))
+        .collect();
+    let_go.sort();
+    let excess = let_go.len().saturating_sub(LET_GO_MAX);
+    lines.extend(let_go.drain(excess..).map(|(since, line)| (line, since.to_string())));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_packages::environment::InImage;
+    use knack_packages::{EnvironmentRecord, State};
+    use knack_skill::model::SkillRef;
+
+    use super::*;
+    use crate::selection::Asked;
+
+    const NOW: i64 = 1_000_000;
+
+    fn wanted(all: &[(&str, &[(&str, &str)])]) -> BTreeMap<String, Wanted> {
+        let one = |key: &str, runtimes: &[(&str, &str)]| Wanted {
+            asked: Asked {
+                key: key.to_owned(),
+                base: "b".to_owned(),
+                constraints: Vec::new(),
+            },
+            skill: SkillRef {
+                namespace: "n".to_owned(),
+                name: "s".to_owned(),
+            },
+            digest: "d".to_owned(),
+            artifact: "a".to_owned(),
+            is_earlier: false,
+            runtimes: runtimes
+                .iter()
+                .map(|(one, two)| ((*one).to_owned(), (*two).to_owned()))
+                .collect(),
+        };
+        let all = all.iter();
+        all.map(|(key, runtimes)| ((*key).to_owned(), one(key, runtimes)))
+            .collect()
+    }
+
+    fn record(digest: Option<&str>) -> EnvironmentRecord {
+        EnvironmentRecord {
+            state: if digest.is_some() { State::Ready } else { State::NoWheel },
+            message: String::new(),
+            environment: digest.map(|digest| InImage {
+                image: format!("r/e@sha256:{digest}"),
+                home: "/e".to_owned(),
+            }),
+            since: 0,
+            used: 0,
+        }
+    }
+
+    #[test]
+    fn a_runtime_may_run_the_environments_of_its_own_skills_only() {
+        let digest = "a".repeat(64);
+        let records = Records(
+            [
+                ("ready", Some(digest.as_str())),
+                ("unused", Some("b")),
+                ("failed", None),
+            ]
+            .map(|(key, digest)| (key.to_owned(), record(digest)))
+            .into(),
+        );
+        let all = wanted(&[
+            ("ready", &[("a", "main"), ("b", "main")]),
+            ("failed", &[("c", "main")]),
+            ("new", &[("c", "main")]),
+        ]);
+        let lines: Vec<String> = admitted(&records, &all, &BTreeMap::new(), NOW).into_keys().collect();
+        assert_eq!(lines, [format!("a_main_{digest}"), format!("b_main_{digest}")]);
+    }
+
+    #[test]
+    fn a_request_that_began_with_a_revision_goes_on_for_an_hour() {
+        let records = Records([("k".to_owned(), record(Some("new")))].into());
+        let all = wanted(&[("k", &[("a", "main")])]);
+        let told = |lines: &[(&str, String)]| -> BTreeMap<String, String> {
+            let lines = lines.iter();
+            lines.map(|(line, since)| ((*line).to_owned(), since.clone())).collect()
+        };
+        let (since, past) = (NOW - LET_GO_SECONDS + 1, NOW - LET_GO_SECONDS);
+        for (what, before, expected) in [
+            ("replaced just now", ("a_main_old", String::new()), Some(NOW)),
+            ("replaced", ("a_main_old", since.to_string()), Some(since)),
+            ("long ago", ("a_main_old", past.to_string()), None),
+            ("in the future", ("a_main_old", (NOW + 9).to_string()), None),
+            ("a record", ("0123456789abcdef", "{}".to_owned()), None),
+        ] {
+            let line = before.0;
+            let lines = admitted(&records, &all, &told(&[before]), NOW);
+            assert_eq!(lines.get("a_main_new").map(String::as_str), Some(""), "{what}");
+            assert_eq!(
+                lines.get(line).cloned(),
+                expected.map(|since| since.to_string()),
+                "{what}"
+            );
+        }
+        // It is needed again.
+        let lines = admitted(&records, &all, &told(&[("a_main_new", since.to_string())]), NOW);
+        assert_eq!(lines, told(&[("a_main_new", String::new())]));
+    }
+
+    #[test]
+    fn what_is_let_go_is_bounded() {
+        let line = |number: usize| {
+            (
+                format!("a_main_{number:04}"),
+                (NOW - 3000 + i64::try_from(number).unwrap()).to_string(),
+            )
+        };
+        let told: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
+        let lines = admitted(&Records::default(), &BTreeMap::new(), &told, NOW);
+        assert_eq!(lines.len(), LET_GO_MAX);
+        assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
+    }
+}

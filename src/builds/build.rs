@@ -1,0 +1,234 @@
+//! What a builder Job does: from a request to an image in the registry.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use flate2::read::GzDecoder;
+use knack_execution::interpreter::Reach;
+use knack_packages::environment::InImage;
+use knack_packages::{Request, Rules, State};
+use serde_json::{Value, json};
+
+use super::credentials::{Credentials, RegistryError};
+use super::image::{PYTHON_LABEL, Reference, is_index, of_platform, python_of, with_layer};
+use super::layer::{self, Layer};
+use super::outcome::Outcome;
+use super::registry::Registry;
+use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, Store, Uv};
+
+/// Where the kubelet reads how it ended.
+const TERMINATION_FILE: &str = "/dev/termination-log";
+/// Largest request: that of a lock of 200 packages with the hashes of all their files is 2 MiB.
+const REQUEST_MAX_BYTES: u64 = 16 << 20;
+/// Names the Python of this image, as [`PYTHON_LABEL`] names that of sandbox images.
+const PYTHON_VARIABLE: &str = "KNACK_SANDBOX_PYTHON";
+
+/// Arguments of `knack packages build`.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// Key that the environment was asked for by
+    #[arg(long)]
+    key: String,
+    /// File with the request, compressed
+    #[arg(long, value_name = "FILE")]
+    request: PathBuf,
+    /// Where the image is pushed: registry/repository
+    #[arg(long)]
+    repository: String,
+    /// Folder of environments, here and in sandboxes
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
+    /// A .dockerconfigjson for the registry
+    #[arg(long, value_name = "FILE")]
+    registry_credentials: Option<PathBuf>,
+    /// Speak to the registry without TLS (test clusters)
+    #[arg(long)]
+    plain_http: bool,
+    /// Where it says how it ended
+    #[arg(long, value_name = "FILE", default_value = TERMINATION_FILE, hide = true)]
+    outcome: PathBuf,
+}
+
+/// Builds and pushes; exit code 0 if the environment is in the registry.
+pub async fn build(args: BuildArgs) -> anyhow::Result<ExitCode> {
+    let outcome = match one(&args).await {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::failed(error.state, error.text),
+    };
+    tracing::info!(state = %outcome.state, message = %outcome.message, "the build has ended");
+    std::fs::write(&args.outcome, outcome.text())?;
+    let is_ready = outcome.state == State::Ready;
+    Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
+    let request = read(&args.request)?;
+    let failed = |text: String| BuildError::new(State::Failed, text);
+    if request.key().as_ref() != Ok(&args.key) {
+        return Err(failed(
+            "the request is not the one of its key; the key was made by another version".to_owned(),
+        ));
+    }
+    let credentials = match &args.registry_credentials {
+        Some(file) => {
+            let text = tokio::fs::read(file).await;
+            let text = text.map_err(|error| failed(format!("--registry-credentials: {error}")))?;
+            Credentials::read(&text).map_err(refused)?
+        }
+        None => Credentials::default(),
+    };
+    let wrong = |what: &str, text: &str| failed(format!("{what} {text:?} is no name of an image"));
+    let target = Reference::parse(&args.repository).ok_or_else(|| wrong("--repository", &args.repository))?;
+    let base = Reference::parse(&request.base).ok_or_else(|| wrong("the sandbox image", &request.base))?;
+    let from = Registry::new(&base, &credentials, args.plain_http).map_err(refused)?;
+    let to = Registry::new(&target, &credentials, args.plain_http).map_err(refused)?;
+    // Before anything is installed: what cannot be pushed need not be built.
+    let base = Parts::of(&from, &base.version).await.map_err(refused)?;
+    base.check_python(&request.base)?;
+    let built = install(args, &request).await?;
+    let file = tempfile::NamedTempFile::new().map_err(|error| failed(format!("a temporary file: {error}")))?;
+    let (folder, path) = (built.environment.root.clone(), file.path().to_path_buf());
+    let written = tokio::task::spawn_blocking(move || layer::write(&folder, &path)).await;
+    let layer = written.map_err(|error| failed(error.to_string()))?;
+    let layer = layer.map_err(|error| failed(format!("the layer: {error}")))?;
+    let digest = push(&base, &from, &to, &layer, file.path()).await.map_err(refused)?;
+    Ok(Outcome {
+        state: State::Ready,
+        message: told(&built),
+        environment: Some(InImage {
+            image: format!("{}@{digest}", args.repository),
+            home: built.environment.root.display().to_string(),
+        }),
+    })
+}
+
+fn refused(error: RegistryError) -> BuildError {
+    BuildError::new(State::RegistryRefused, error.0)
+}
+
+fn read(file: &Path) -> Result<Request, BuildError> {
+    let failed = |text: String| BuildError::new(State::Failed, format!("the request cannot be read: {text}"));
+    let file = File::open(file).map_err(|error| failed(error.to_string()))?;
+    let mut text = Vec::new();
+    let read = GzDecoder::new(file).take(REQUEST_MAX_BYTES).read_to_end(&mut text);
+    read.map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
+}
+
+async fn install(args: &BuildArgs, request: &Request) -> Result<Built, BuildError> {
+    let declared = request.input.declaration().map_err(|findings| {
+        let first = findings.first().map(ToString::to_string).unwrap_or_default();
+        BuildError::new(State::Refused, first)
+    })?;
+    let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
+    let base = Base::of_host(Reach::SameUser).await?;
+    let store = Store::open(&args.store, Reach::SameUser)?;
+    let builder = Builder::new(store, base, Uv::find(), BuildLimits::default(), rules);
+    builder.environment(&declared, &|line| tracing::info!("{line}")).await
+}
+
+/// What people are told of an environment that is there: its packages, as many as fit.
+fn told(built: &Built) -> String {
+    let about = &built.about;
+    let list: Vec<String> = about
+        .packages
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    let size = about.bytes / 1_000_000;
+    format!(
+        "{} packages, {size} MB, Python {}: {}",
+        list.len(),
+        about.python,
+        list.join(", ")
+    )
+}
+
+/// An image of the registry.
+#[derive(Debug)]
+struct Parts {
+    manifest: Value,
+    kind: String,
+    config: Value,
+}
+
+impl Parts {
+    /// That of this machine's architecture.
+    async fn of(registry: &Registry, version: &str) -> Result<Self, RegistryError> {
+        let (mut manifest, mut kind) = registry.manifest(version).await?;
+        if is_index(&manifest) {
+            let architecture = architecture();
+            let digest = of_platform(&manifest, architecture).map(str::to_owned);
+            let none = || RegistryError(format!("the sandbox image has no part for {architecture}"));
+            (manifest, kind) = registry.manifest(&digest.ok_or_else(none)?).await?;
+        }
+        let digest = manifest.pointer("/config/digest").and_then(Value::as_str);
+        let digest = digest.ok_or_else(|| RegistryError("the sandbox image's manifest names no config".to_owned()))?;
+        let config = registry.config(digest).await?;
+        Ok(Self { manifest, kind, config })
+    }
+
+    /// An environment belongs to one interpreter; only images that say which one are added to.
+    fn check_python(&self, image: &str) -> Result<(), BuildError> {
+        let own = std::env::var(PYTHON_VARIABLE).unwrap_or_default();
+        let found = python_of(&self.config).unwrap_or_default();
+        if !own.is_empty() && found == own {
+            return Ok(());
+        }
+        let what = if found.is_empty() {
+            "no Python that is known"
+        } else {
+            found
+        };
+        Err(BuildError::new(
+            State::PackagesOff,
+            format!(
+                "packages are made for {own:?}, and the sandbox image {image} has {what} (label {PYTHON_LABEL}); use \
+                 sandbox-python of this release, or an image that has the packages"
+            ),
+        ))
+    }
+}
+
+/// The word of images for this machine.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Pushes the base with the layer on top; the digest of the new image.
+async fn push(
+    base: &Parts,
+    from: &Registry,
+    to: &Registry,
+    layer: &Layer,
+    file: &Path,
+) -> Result<String, RegistryError> {
+    let (config, mut manifest) = with_layer(&base.config, &base.manifest, layer)
+        .map_err(|why| RegistryError(format!("the sandbox image: {why}")))?;
+    for below in base.manifest["layers"].as_array().into_iter().flatten() {
+        let (digest, size) = (below["digest"].as_str(), below["size"].as_u64());
+        let (Some(digest), Some(size)) = (digest, size) else {
+            return Err(RegistryError(
+                "the sandbox image has a layer without digest or size".to_owned(),
+            ));
+        };
+        to.take(digest, size, from).await?;
+    }
+    to.push_file(&layer.digest, layer.size, file).await?;
+    let config = config.to_string().into_bytes();
+    let config_digest = format!("sha256:{}", knack_skill::digest::sha256(&config));
+    manifest["config"]["digest"] = json!(config_digest);
+    manifest["config"]["size"] = json!(config.len());
+    to.push_bytes(&config_digest, config).await?;
+    let manifest = manifest.to_string().into_bytes();
+    let digest = format!("sha256:{}", knack_skill::digest::sha256(&manifest));
+    to.push_manifest(&digest, &base.kind, manifest).await?;
+    Ok(digest)
+}

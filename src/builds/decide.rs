@@ -1,0 +1,411 @@
+//! What is to be done next, by what is wanted, what is known and what runs. Pure.
+
+use std::collections::BTreeMap;
+
+use knack_packages::{EnvironmentRecord, Records, State};
+
+use super::outcome::Outcome;
+use super::wanted::Wanted;
+
+/// Builds at once: each takes a CPU for seconds, up to 2 GiB of a node's disk and memory, and the index's patience.
+pub(super) const BUILDS_AT_ONCE: usize = 4;
+/// Environments that are known at once. Their ConfigMap holds 1 MiB, and a record takes at most 700 bytes with its line for the
+/// admission policy.
+pub(super) const MAX_RECORDS: usize = 1000;
+/// Most bytes of a record's message.
+pub(super) const MESSAGE_MAX_BYTES: usize = 300;
+/// A failure that may pass is tried again after this long, seconds: an index or a registry that was away for a while.
+const RETRY_SECONDS: i64 = 5 * 60;
+/// Any other failure: the index may have got what it lacked.
+const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
+/// An environment that nothing asked for this long is forgotten, seconds. A skill that comes back is built again.
+pub(super) const UNUSED_SECONDS: i64 = 30 * 24 * 60 * 60;
+/// When an environment was last asked for is written this often, seconds.
+const USED_STEP_SECONDS: i64 = 24 * 60 * 60;
+
+/// How a builder Job stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Build {
+    /// It runs, or waits for a node.
+    Running,
+    /// It has ended.
+    Ended(Outcome),
+}
+
+/// What to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Decision {
+    /// Keys to build now.
+    pub(super) start: Vec<String>,
+    /// Keys whose Jobs are of no more use.
+    pub(super) remove: Vec<String>,
+    /// What is known from now on.
+    pub(super) records: Records,
+}
+
+/// Decides; `now` in seconds since the Unix epoch.
+pub(super) fn decide(
+    wanted: &BTreeMap<String, Wanted>,
+    known: &Records,
+    builds: &BTreeMap<String, Build>,
+    now: i64,
+) -> Decision {
+    let mut decision = Decision::default();
+    let mut running = builds.values().filter(|build| **build == Build::Running).count();
+    for (key, record) in &known.0 {
+        if !wanted.contains_key(key) && now - record.used < UNUSED_SECONDS && record.state == State::Ready {
+            decision.records.0.insert(key.clone(), record.clone());
+        }
+    }
+    for (key, build) in builds {
+        if matches!(build, Build::Ended(_)) {
+            decision.remove.push(key.clone());
+        }
+    }
+    for (key, asked) in wanted {
+        let before = known.get(key);
+        // Nothing is made for revisions that were replaced; what is there for them stays.
+        if asked.is_earlier && !builds.contains_key(key) {
+            if let Some(record) = before.filter(|record| !record.state.is_pending()) {
+                let used = if now - record.used >= USED_STEP_SECONDS {
+                    now
+                } else {
+                    record.used
+                };
+                decision
+                    .records
+                    .0
+                    .insert(key.clone(), EnvironmentRecord { used, ..record.clone() });
+            }
+            continue;
+        }
+        let mut record = match (before, builds.get(key)) {
+            (_, Some(Build::Ended(outcome))) => of(outcome, now),
+            // What failed before stands until there is something new to say.
+            (Some(record), Some(Build::Running)) if !record.state.is_pending() => record.clone(),
+            (before, Some(Build::Running)) => pending(before, State::Building, "the packages are being installed", now),
+            (Some(record), None) if !is_due(record, now) => record.clone(),
+            (before, None) => {
+                let has_room = running < BUILDS_AT_ONCE;
+                if has_room {
+                    running += 1;
+                    decision.start.push(key.clone());
+                }
+                match before {
+                    Some(record) if !record.state.is_pending() => record.clone(),
+                    _ if has_room => pending(before, State::Building, "the packages are being installed", now),
+                    _ => pending(before, State::Resolving, "other environments are being made first", now),
+                }
+            }
+        };
+        if now - record.used >= USED_STEP_SECONDS {
+            record.used = now;
+        }
+        decision.records.0.insert(key.clone(), record);
+    }
+    bound(&mut decision.records, wanted);
+    let kept = &decision.records;
+    decision.start.retain(|key| kept.get(key).is_some());
+    decision
+}
+
+/// Whether a build is to be started for a record without one.
+fn is_due(record: &EnvironmentRecord, now: i64) -> bool {
+    let age = now - record.since;
+    match record.state {
+        State::Ready => false,
+        // Its Job is gone without a word.
+        State::Resolving | State::Building => true,
+        state if state.may_pass() => age >= RETRY_SECONDS,
+        _ => age >= RETRY_LASTING_SECONDS,
+    }
+}
+
+fn pending(before: Option<&EnvironmentRecord>, state: State, message: &str, now: i64) -> EnvironmentRecord {
+    match before.filter(|record| record.state == state && record.message == message) {
+        Some(record) => record.clone(),
+        None => EnvironmentRecord {
+            state,
+            message: message.to_owned(),
+            environment: None,
+            since: now,
+            used: now,
+        },
+    }
+}
+
+fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
+    let end = outcome.message.floor_char_boundary(MESSAGE_MAX_BYTES);
+    EnvironmentRecord {
+        state: outcome.state,
+        message: outcome.message[..end].to_owned(),
+        environment: outcome.environment.clone(),
+        since: now,
+        used: now,
+    }
+}
+
+/// Forgets what nothing asks for, the longest unused first, and then what was asked for beyond the bound.
+fn bound(records: &mut Records, wanted: &BTreeMap<String, Wanted>) {
+    let excess = records.0.len().saturating_sub(MAX_RECORDS);
+    if excess == 0 {
+        return;
+    }
+    let mut order: Vec<(bool, i64, String)> = records
+        .0
+        .iter()
+        .map(|(key, record)| (wanted.contains_key(key), record.used, key.clone()))
+        .collect();
+    order.sort();
+    for (_, _, key) in order.into_iter().take(excess) {
+        records.0.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_packages::environment::InImage;
+    use knack_skill::model::SkillRef;
+
+    use super::*;
+    use crate::selection::Asked;
+
+    const NOW: i64 = 1_000_000_000;
+
+    fn wanted(keys: &[&str]) -> BTreeMap<String, Wanted> {
+        let one = |key: &str| Wanted {
+            asked: Asked {
+                key: key.to_owned(),
+                base: "b@sha256:0".to_owned(),
+                constraints: Vec::new(),
+            },
+            skill: SkillRef {
+                namespace: "n".to_owned(),
+                name: "s".to_owned(),
+            },
+            digest: "d".to_owned(),
+            artifact: "a".to_owned(),
+            is_earlier: key.starts_with("earlier"),
+            runtimes: vec![("n".to_owned(), "r".to_owned())],
+        };
+        keys.iter().map(|key| ((*key).to_owned(), one(key))).collect()
+    }
+
+    fn record(state: State, age: i64) -> EnvironmentRecord {
+        EnvironmentRecord {
+            state,
+            message: "before".to_owned(),
+            environment: (state == State::Ready).then(|| InImage {
+                image: format!("r@sha256:{}", "a".repeat(64)),
+                home: "/e".to_owned(),
+            }),
+            since: NOW - age,
+            used: NOW - age,
+        }
+    }
+
+    fn ended(state: State) -> Build {
+        Build::Ended(Outcome {
+            environment: record(state, 0).environment,
+            ..Outcome::failed(state, "after")
+        })
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    fn an_environment_goes_from_asked_for_to_built() {
+        use State::{Building, Conflict, Failed, IndexUnreachable, NoWheel, Ready, Resolving};
+        for (what, is_wanted, before, build, starts, after) in [
+            (
+                "new",
+                true,
+                None,
+                None,
+                true,
+                Some((Building, "the packages are being installed")),
+            ),
+            (
+                "runs",
+                true,
+                Some(record(Building, 9)),
+                Some(Build::Running),
+                false,
+                Some((Building, "the packages are being installed")),
+            ),
+            (
+                "is ready",
+                true,
+                Some(record(Building, 9)),
+                Some(ended(Ready)),
+                false,
+                Some((Ready, "after")),
+            ),
+            (
+                "stays ready",
+                true,
+                Some(record(Ready, 9)),
+                None,
+                false,
+                Some((Ready, "before")),
+            ),
+            (
+                "fails",
+                true,
+                Some(record(Building, 9)),
+                Some(ended(NoWheel)),
+                false,
+                Some((NoWheel, "after")),
+            ),
+            (
+                "its Job was deleted",
+                true,
+                Some(record(Building, 9)),
+                None,
+                true,
+                Some((Building, "the packages are being installed")),
+            ),
+            (
+                "waited",
+                true,
+                Some(record(Resolving, 9)),
+                None,
+                true,
+                Some((Building, "the packages are being installed")),
+            ),
+            (
+                "failed lately",
+                true,
+                Some(record(IndexUnreachable, RETRY_SECONDS - 1)),
+                None,
+                false,
+                Some((IndexUnreachable, "before")),
+            ),
+            (
+                "is tried again",
+                true,
+                Some(record(IndexUnreachable, RETRY_SECONDS)),
+                None,
+                true,
+                Some((IndexUnreachable, "before")),
+            ),
+            (
+                "keeps its reason meanwhile",
+                true,
+                Some(record(Failed, 999)),
+                Some(Build::Running),
+                false,
+                Some((Failed, "before")),
+            ),
+            (
+                "lasts",
+                true,
+                Some(record(Conflict, RETRY_SECONDS)),
+                None,
+                false,
+                Some((Conflict, "before")),
+            ),
+            (
+                "lasts for hours",
+                true,
+                Some(record(Conflict, RETRY_LASTING_SECONDS)),
+                None,
+                true,
+                Some((Conflict, "before")),
+            ),
+            (
+                "is kept for a while",
+                false,
+                Some(record(Ready, UNUSED_SECONDS - 1)),
+                None,
+                false,
+                Some((Ready, "before")),
+            ),
+            (
+                "is forgotten",
+                false,
+                Some(record(Ready, UNUSED_SECONDS)),
+                None,
+                false,
+                None,
+            ),
+            (
+                "is not wanted any more",
+                false,
+                Some(record(NoWheel, 9)),
+                None,
+                false,
+                None,
+            ),
+            ("was never wanted", false, None, Some(Build::Running), false, None),
+        ] {
+            let known = Records(before.into_iter().map(|record| ("k".to_owned(), record)).collect());
+            let is_ended = matches!(build, Some(Build::Ended(_)));
+            let builds = build.into_iter().map(|build| ("k".to_owned(), build)).collect();
+            let keys: &[&str] = if is_wanted { &["k"] } else { &[] };
+            let decision = decide(&wanted(keys), &known, &builds, NOW);
+            assert_eq!(!decision.start.is_empty(), starts, "{what}");
+            assert_eq!(!decision.remove.is_empty(), is_ended, "{what}");
+            let record = decision.records.get("k");
+            let told = record.map(|record| (record.state, record.message.as_str()));
+            assert_eq!(told, after, "{what}");
+            let is_ready = record.is_some_and(|record| record.environment.is_some());
+            assert_eq!(is_ready, after.is_some_and(|(state, _)| state == Ready), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_earlier_revisions_have_stays_and_nothing_is_made_for_them() {
+        use State::{Building, NoWheel, Ready};
+        let old = UNUSED_SECONDS + 1;
+        for (what, before, build, after) in [
+            ("it serves, however long", Some(record(Ready, old)), None, Some(Ready)),
+            ("it failed", Some(record(NoWheel, old)), None, Some(NoWheel)),
+            ("it was never made", None, None, None),
+            ("its Job is gone", Some(record(Building, 9)), None, None),
+            (
+                "it is being made",
+                Some(record(Building, 9)),
+                Some(Build::Running),
+                Some(Building),
+            ),
+            ("it came", Some(record(Building, 9)), Some(ended(Ready)), Some(Ready)),
+        ] {
+            let key = || "earlier".to_owned();
+            let known = Records(before.into_iter().map(|record| (key(), record)).collect());
+            let builds = build.into_iter().map(|build| (key(), build)).collect();
+            let decision = decide(&wanted(&["earlier"]), &known, &builds, NOW);
+            assert_eq!(decision.start, [""; 0], "{what}");
+            assert_eq!(
+                decision.records.get("earlier").map(|record| record.state),
+                after,
+                "{what}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_written_settles() {
+        let (all, none) = (wanted(&["a", "b"]), BTreeMap::new());
+        let first = decide(&all, &Records::default(), &none, NOW);
+        let running = first.start.iter().map(|key| (key.clone(), Build::Running)).collect();
+        let second = decide(&all, &first.records, &running, NOW + 5);
+        assert_eq!((second.records, second.start), (first.records, vec![]));
+    }
+
+    #[test]
+    fn few_are_built_at_once_and_few_are_known() {
+        let names: Vec<String> = (0..MAX_RECORDS + 10).map(|number| format!("k{number:04}")).collect();
+        let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+        let builds = BTreeMap::from([("k0000".to_owned(), Build::Running)]);
+        let decision = decide(&wanted(&keys), &Records::default(), &builds, NOW);
+        assert!(decision.start.len() < BUILDS_AT_ONCE);
+        assert_eq!(decision.records.0.len(), MAX_RECORDS);
+        let waiting = decision
+            .records
+            .0
+            .values()
+            .filter(|record| record.state == State::Resolving)
+            .count();
+        assert!(waiting >= MAX_RECORDS - BUILDS_AT_ONCE - 10, "{waiting}");
+    }
+}

@@ -1,0 +1,181 @@
+//! An image with one more layer. Pure.
+
+use serde_json::{Value, json};
+
+use super::layer::Layer;
+
+/// An image by name and digest: `registry/repository@sha256:…`; a tag is taken too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// Host and port.
+    pub registry: String,
+    /// The repository there.
+    pub repository: String,
+    /// Digest, or tag.
+    pub version: String,
+}
+
+impl Reference {
+    /// Reads a reference as nodes do: a first part without dot, colon and `localhost` is a repository of docker.io.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, digest) = text
+            .split_once('@')
+            .map_or((text, None), |(name, digest)| (name, Some(digest)));
+        let is_host = |host: &str| host.contains(['.', ':']) || host == "localhost";
+        let (registry, rest) = match name.split_once('/') {
+            Some((host, rest)) if is_host(host) => (host.to_owned(), rest.to_owned()),
+            Some(_) => ("registry-1.docker.io".to_owned(), name.to_owned()),
+            None => ("registry-1.docker.io".to_owned(), format!("library/{name}")),
+        };
+        let (repository, tag) = rest
+            .rsplit_once(':')
+            .map_or((rest.as_str(), None), |(name, tag)| (name, Some(tag)));
+        let is_plain = !repository.is_empty()
+            && repository
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
+            && !repository
+                .split('/')
+                .any(|part| part.is_empty() || part == "." || part == "..");
+        is_plain.then(|| Self {
+            registry,
+            repository: repository.to_owned(),
+            version: digest.or(tag).unwrap_or("latest").to_owned(),
+        })
+    }
+}
+
+/// The manifest of a platform in an index; `None`: it has none.
+pub(super) fn of_platform<'a>(index: &'a Value, architecture: &str) -> Option<&'a str> {
+    let manifests = index.get("manifests")?.as_array()?;
+    let is_of = |manifest: &&Value| {
+        let platform = &manifest["platform"];
+        platform["os"] == "linux" && platform["architecture"] == architecture
+    };
+    manifests.iter().find(is_of)?.get("digest")?.as_str()
+}
+
+/// Whether a manifest lists manifests of several platforms.
+pub(super) fn is_index(manifest: &Value) -> bool {
+    manifest.get("manifests").is_some_and(Value::is_array)
+}
+
+/// Config and manifest of a base with a layer on top; the manifest's `config` is for the caller to fill in.
+///
+/// Errors: the base is no image, or of a form that is not known.
+pub(super) fn with_layer(config: &Value, manifest: &Value, layer: &Layer) -> Result<(Value, Value), String> {
+    let (mut config, mut manifest) = (config.clone(), manifest.clone());
+    let diff_ids = config.pointer_mut("/rootfs/diff_ids").and_then(Value::as_array_mut);
+    let diff_ids = diff_ids.ok_or("its config lists no layers")?;
+    let layers = manifest.get_mut("layers").and_then(Value::as_array_mut);
+    let layers = layers.ok_or("its manifest lists no layers")?;
+    if diff_ids.len() != layers.len() {
+        return Err("its config and its manifest list different layers".to_owned());
+    }
+    let is_docker = layers.iter().any(|layer| {
+        layer["mediaType"]
+            .as_str()
+            .is_some_and(|kind| kind.starts_with("application/vnd.docker."))
+    });
+    let kind = if is_docker {
+        "application/vnd.docker.image.rootfs.diff.tar.gzip"
+    } else {
+        "application/vnd.oci.image.layer.v1.tar+gzip"
+    };
+    diff_ids.push(json!(layer.diff_id));
+    layers.push(json!({"mediaType": kind, "digest": layer.digest, "size": layer.size}));
+    if let Some(history) = config.get_mut("history").and_then(Value::as_array_mut) {
+        history.push(json!({"created_by": "knack packages build"}));
+    }
+    Ok((config, manifest))
+}
+
+/// The environment's Python that an image says to be made for; `None`: the image is not one of ours.
+pub(super) fn python_of(config: &Value) -> Option<&str> {
+    config.pointer("/config/Labels")?.get(PYTHON_LABEL)?.as_str()
+}
+
+/// Label of sandbox images: interpreter and distribution, equal where environments of one can be used in the other.
+pub(super) const PYTHON_LABEL: &str = "dev.knack.python";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_read_as_nodes_read_them() {
+        for (text, expected) in [
+            (
+                "r.example:5000/a/b@sha256:1",
+                Some(("r.example:5000", "a/b", "sha256:1")),
+            ),
+            ("r.example/a/b:1.2@sha256:1", Some(("r.example", "a/b", "sha256:1"))),
+            ("10.99.0.1:5000/a:dev", Some(("10.99.0.1:5000", "a", "dev"))),
+            ("localhost/a", Some(("localhost", "a", "latest"))),
+            ("debian:12", Some(("registry-1.docker.io", "library/debian", "12"))),
+            ("team/image", Some(("registry-1.docker.io", "team/image", "latest"))),
+            ("r.example/../v2", None),
+            ("r.example/", None),
+            ("r.example/a b", None),
+        ] {
+            let read = Reference::parse(text);
+            let read = read
+                .as_ref()
+                .map(|read| (read.registry.as_str(), read.repository.as_str(), read.version.as_str()));
+            assert_eq!(read, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_layer_comes_on_top_and_nothing_else_changes() {
+        let layer = Layer {
+            digest: "sha256:l".to_owned(),
+            diff_id: "sha256:d".to_owned(),
+            size: 7,
+        };
+        let config = json!({"architecture": "amd64", "config": {"Entrypoint": ["/x"]}, "rootfs": {"diff_ids": ["sha256:a"]}, "history": [{}]});
+        for (kind, expected) in [
+            (
+                "application/vnd.oci.image.layer.v1.tar",
+                "application/vnd.oci.image.layer.v1.tar+gzip",
+            ),
+            (
+                "application/vnd.docker.image.rootfs.diff.tar.gzip",
+                "application/vnd.docker.image.rootfs.diff.tar.gzip",
+            ),
+        ] {
+            let manifest =
+                json!({"layers": [{"mediaType": kind, "digest": "sha256:z", "size": 1}], "annotations": {"a": "b"}});
+            let (new_config, new) = with_layer(&config, &manifest, &layer).unwrap();
+            assert_eq!(
+                new["layers"][1],
+                json!({"mediaType": expected, "digest": "sha256:l", "size": 7})
+            );
+            assert_eq!(
+                (&new["layers"][0], &new["annotations"]),
+                (&manifest["layers"][0], &manifest["annotations"])
+            );
+            assert_eq!(new_config["rootfs"]["diff_ids"], json!(["sha256:a", "sha256:d"]));
+            assert_eq!(new_config["config"], config["config"]);
+            assert_eq!(new_config["history"].as_array().unwrap().len(), 2);
+        }
+        for (config, manifest) in [
+            (json!({}), json!({"layers": []})),
+            (config.clone(), json!({})),
+            (config, json!({"layers": []})),
+        ] {
+            assert!(with_layer(&config, &manifest, &layer).is_err());
+        }
+    }
+
+    #[test]
+    fn an_index_is_read_for_one_platform() {
+        let index = json!({"manifests": [
+            {"digest": "sha256:arm", "platform": {"os": "linux", "architecture": "arm64"}},
+            {"digest": "sha256:amd", "platform": {"os": "linux", "architecture": "amd64"}},
+        ]});
+        assert!(is_index(&index) && !is_index(&json!({"layers": []})));
+        assert_eq!(of_platform(&index, "amd64"), Some("sha256:amd"));
+        assert_eq!(of_platform(&index, "s390x"), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! What the process tells probes: whether it knows anything yet, and its metrics.
+
+use std::sync::{Mutex, PoisonError};
+
+use knack_packages::{Records, State};
+use knack_serving::probes::Probes;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Seconds of a build: a few small wheels take one or two, and a Job ends after at most 15 minutes.
+const SECONDS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+/// What the process knows, for probes.
+#[derive(Debug)]
+pub(super) struct Told {
+    is_ready: Mutex<bool>,
+    registry: Registry,
+    environments: Family<StateLabel, Gauge>,
+    builds: Family<ResultLabel, Counter>,
+    seconds: Histogram,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("knack_packages");
+        let told = Self {
+            is_ready: Mutex::default(),
+            environments: Family::default(),
+            builds: Family::default(),
+            seconds: Histogram::new(SECONDS),
+            registry: Registry::default(),
+        };
+        registry.register(
+            "environments",
+            "Environments that are known, by state",
+            told.environments.clone(),
+        );
+        registry.register("builds", "Builder Jobs that ended, by result", told.builds.clone());
+        registry.register(
+            "build_seconds",
+            "Time of a builder Job from its start to its end",
+            told.seconds.clone(),
+        );
+        for state in State::ALL {
+            told.environments
+                .get_or_create(&StateLabel { state: state.as_str() })
+                .set(0);
+        }
+        Self { registry, ..told }
+    }
+}
+
+impl Told {
+    /// All environments that are known.
+    pub(super) fn know(&self, records: &Records) {
+        for state in State::ALL {
+            let count = records.0.values().filter(|record| record.state == state).count();
+            let gauge = self.environments.get_or_create(&StateLabel { state: state.as_str() });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// The end of a build, and how many seconds it took if that is known.
+    pub(super) fn built(&self, result: State, seconds: Option<f64>) {
+        self.builds
+            .get_or_create(&ResultLabel {
+                result: result.as_str(),
+            })
+            .inc();
+        if let Some(seconds) = seconds {
+            self.seconds.observe(seconds);
+        }
+    }
+}
+
+impl Probes for Told {
+    fn ready(&self) -> Result<String, String> {
+        let is_ready = *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        is_ready
+            .then(String::new)
+            .ok_or_else(|| "nothing was told yet".to_owned())
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        // Memory takes every byte.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_packages::EnvironmentRecord;
+
+    use super::*;
+
+    #[test]
+    fn the_metrics_are_of_every_state_and_of_builds_by_result() {
+        let told = Told::default();
+        assert!(told.ready().is_err());
+        let record = EnvironmentRecord {
+            state: State::NoWheel,
+            message: String::new(),
+            environment: None,
+            since: 0,
+            used: 0,
+        };
+        told.know(&Records([("k".to_owned(), record)].into()));
+        told.built(State::NoWheel, Some(3.0));
+        told.built(State::Ready, None);
+        assert!(told.ready().is_ok());
+        let text = told.metrics();
+        for line in [
+            "knack_packages_environments{state=\"NoWheel\"} 1",
+            "knack_packages_environments{state=\"Ready\"} 0",
+            "knack_packages_builds_total{result=\"NoWheel\"} 1",
+            "knack_packages_builds_total{result=\"Ready\"} 1",
+            "knack_packages_build_seconds_count 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,32 @@
+//! Environments of packages on a cluster: `knack packages serve` decides what is built, and builder Jobs make images.
+//!
+//! ```text
+//! Skills, SkillRuntimes ─▶ wanted ─▶ decide ─▶ ConfigMap + Job in the namespace of builds ─▶ build ─▶ registry
+//!                                      ▲                                                       │
+//! ConfigMap knack-packages ◀─ records ─┴──────────── the pod's termination message ◀───────────┘
+//! ```
+//!
+//! This process reads no Secret: a Job names the credentials of index and registry, and the kubelet mounts them.
+
+mod admitted;
+mod build;
+mod credentials;
+mod decide;
+mod image;
+mod job;
+mod layer;
+mod metrics;
+mod outcome;
+mod registry;
+mod serve;
+mod standing;
+
+mod wanted;
+
+pub use build::{BuildArgs, build};
+pub use credentials::{Credentials, RegistryError};
+pub use image::Reference;
+pub use job::BuilderSettings;
+pub use outcome::Outcome;
+pub use registry::Registry;
+pub use serve::{ServeSettings, serve};

@@ -1,0 +1,342 @@
+//! A registry of images (OCI distribution API), as far as adding a layer to an image needs it.
+//!
+//! Bodies are streamed: a layer may be larger than the memory of a builder.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
+};
+use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url};
+use serde_json::Value;
+use tokio_util::io::ReaderStream;
+
+use super::credentials::{Credentials, RegistryError, parameters};
+use super::image::Reference;
+
+/// A connection that is not there by then is not coming.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a transfer may say nothing.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+/// Largest manifest or config: those of images with a hundred layers are below 100 KiB.
+const DOCUMENT_MAX_BYTES: usize = 4 << 20;
+/// Longest answer of a token server.
+const TOKEN_MAX_BYTES: usize = 64 << 10;
+/// Longest part of a registry's words that is shown.
+const SAID_MAX_BYTES: usize = 200;
+
+/// Kinds of manifests that are read.
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// A registry, for one repository; with its token once one was asked for.
+#[derive(Debug)]
+pub struct Registry {
+    client: Client,
+    base: Url,
+    host: String,
+    repository: String,
+    basic: Option<String>,
+    authorization: tokio::sync::Mutex<Option<HeaderValue>>,
+}
+
+impl Registry {
+    /// The registry of a repository. Errors: its name cannot be an address, or there is no client.
+    pub fn new(of: &Reference, credentials: &Credentials, plain_http: bool) -> Result<Self, RegistryError> {
+        let scheme = if plain_http { "http" } else { "https" };
+        let base = Url::parse(&format!("{scheme}://{}/v2/{}/", of.registry, of.repository));
+        let base = base.map_err(|_| RegistryError(format!("{} is no name of a registry", of.registry)))?;
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| RegistryError(format!("no HTTP client: {error}")))?;
+        Ok(Self {
+            client,
+            base,
+            host: of.registry.clone(),
+            repository: of.repository.clone(),
+            basic: credentials.of(&of.registry),
+            authorization: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// A manifest with its kind. Errors: it is not there, or is not the one of its digest.
+    pub async fn manifest(&self, version: &str) -> Result<(Value, String), RegistryError> {
+        let url = self.url(&format!("manifests/{version}"))?;
+        let response = self
+            .ask(|| self.client.get(url.clone()).header(ACCEPT, MANIFESTS))
+            .await?;
+        let response = self
+            .expect(response, &format!("manifest {version}"), &[StatusCode::OK])
+            .await?;
+        let kind = header(response.headers(), CONTENT_TYPE.as_str()).unwrap_or_default();
+        let bytes = self.document(response, version).await?;
+        let value = serde_json::from_slice(&bytes);
+        Ok((
+            value.map_err(|_| self.error(&format!("manifest {version} is no JSON")))?,
+            kind,
+        ))
+    }
+
+    /// A small blob: a config. Errors: as for manifests.
+    pub async fn config(&self, digest: &str) -> Result<Value, RegistryError> {
+        let url = self.url(&format!("blobs/{digest}"))?;
+        let response = self.ask(|| self.client.get(url.clone())).await?;
+        let response = self
+            .expect(response, &format!("config {digest}"), &[StatusCode::OK])
+            .await?;
+        let bytes = self.document(response, digest).await?;
+        serde_json::from_slice(&bytes).map_err(|_| self.error(&format!("config {digest} is no JSON")))
+    }
+
+    /// Whether it has a blob.
+    pub async fn has(&self, digest: &str) -> Result<bool, RegistryError> {
+        let url = self.url(&format!("blobs/{digest}"))?;
+        let response = self.ask(|| self.client.head(url.clone())).await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(false);
+        }
+        self.expect(response, &format!("blob {digest}"), &[StatusCode::OK])
+            .await
+            .map(|_| true)
+    }
+
+    /// Takes a blob over from another repository: within one registry by its name, else byte for byte.
+    pub async fn take(&self, digest: &str, size: u64, from: &Self) -> Result<(), RegistryError> {
+        if self.has(digest).await? {
+            return Ok(());
+        }
+        let is_same = from.base.origin() == self.base.origin();
+        let mut url = self.url("blobs/uploads/")?;
+        if is_same {
+            url.query_pairs_mut()
+                .append_pair("mount", digest)
+                .append_pair("from", &from.repository);
+        }
+        let response = self
+            .ask(|| self.client.post(url.clone()).header(CONTENT_LENGTH, 0))
+            .await?;
+        let begun = [StatusCode::CREATED, StatusCode::ACCEPTED];
+        let response = self.expect(response, &format!("a place for {digest}"), &begun).await?;
+        if response.status() == StatusCode::CREATED {
+            return Ok(());
+        }
+        let place = self.place(&response, digest)?;
+        let source = from.url(&format!("blobs/{digest}"))?;
+        let found = from.ask(|| from.client.get(source.clone())).await?;
+        let found = from
+            .expect(found, &format!("layer {digest}"), &[StatusCode::OK])
+            .await?;
+        self.put(place, size, Body::from(found)).await
+    }
+
+    /// Pushes a file as a blob.
+    pub async fn push_file(&self, digest: &str, size: u64, file: &Path) -> Result<(), RegistryError> {
+        if self.has(digest).await? {
+            return Ok(());
+        }
+        let place = self.begin(digest).await?;
+        let file = tokio::fs::File::open(file).await;
+        let file = file.map_err(|error| RegistryError(format!("the layer cannot be read: {error}")))?;
+        self.put(place, size, Body::wrap_stream(ReaderStream::new(file))).await
+    }
+
+    /// Pushes bytes as a blob.
+    pub async fn push_bytes(&self, digest: &str, bytes: Vec<u8>) -> Result<(), RegistryError> {
+        if self.has(digest).await? {
+            return Ok(());
+        }
+        let place = self.begin(digest).await?;
+        self.put(place, bytes.len() as u64, Body::from(bytes)).await
+    }
+
+    /// Pushes a manifest under its digest.
+    pub async fn push_manifest(&self, digest: &str, kind: &str, bytes: Vec<u8>) -> Result<(), RegistryError> {
+        let url = self.url(&format!("manifests/{digest}"))?;
+        let put = || {
+            self.client
+                .put(url.clone())
+                .header(CONTENT_TYPE, kind)
+                .body(bytes.clone())
+        };
+        let response = self.ask(put).await?;
+        let done = [StatusCode::CREATED, StatusCode::OK, StatusCode::ACCEPTED];
+        self.expect(response, "the manifest", &done).await.map(|_| ())
+    }
+
+    async fn begin(&self, digest: &str) -> Result<Url, RegistryError> {
+        let url = self.url("blobs/uploads/")?;
+        let response = self
+            .ask(|| self.client.post(url.clone()).header(CONTENT_LENGTH, 0))
+            .await?;
+        let response = self
+            .expect(response, &format!("a place for {digest}"), &[StatusCode::ACCEPTED])
+            .await?;
+        self.place(&response, digest)
+    }
+
+    /// Where a blob is to be put, as the registry says it.
+    fn place(&self, response: &Response, digest: &str) -> Result<Url, RegistryError> {
+        let place = header(response.headers(), LOCATION.as_str()).and_then(|place| self.base.join(&place).ok());
+        let mut place = place.ok_or_else(|| self.error("it names no place to upload to"))?;
+        place.query_pairs_mut().append_pair("digest", digest);
+        Ok(place)
+    }
+
+    async fn put(&self, place: Url, size: u64, body: Body) -> Result<(), RegistryError> {
+        // A stream cannot be sent a second time; the token is that of the call before.
+        let put = self.client.put(place.clone()).header(CONTENT_LENGTH, size);
+        // The place may be of another host, such as a store of objects: it gets no credentials.
+        let authorization = self.authorization.lock().await.clone();
+        let put = put.header(CONTENT_TYPE, "application/octet-stream");
+        let is_own = place.origin() == self.base.origin();
+        let put = match authorization.filter(|_| is_own) {
+            Some(value) => put.header(AUTHORIZATION, value),
+            None => put,
+        };
+        let response = put.body(body).send().await.map_err(|error| self.unreachable(&error))?;
+        self.expect(response, "an upload", &[StatusCode::CREATED])
+            .await
+            .map(|_| ())
+    }
+
+    /// Asks; once more with credentials if it wants some.
+    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, RegistryError> {
+        let known = self.authorization.lock().await.clone();
+        let send = async |authorization: Option<HeaderValue>| {
+            let request = match authorization {
+                Some(value) => request().header(AUTHORIZATION, value),
+                None => request(),
+            };
+            request.send().await.map_err(|error| self.unreachable(&error))
+        };
+        let response = send(known).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        let challenge = header(response.headers(), WWW_AUTHENTICATE.as_str()).unwrap_or_default();
+        let value = self.authorized(&challenge).await?;
+        *self.authorization.lock().await = Some(value.clone());
+        send(Some(value)).await
+    }
+
+    async fn authorized(&self, challenge: &str) -> Result<HeaderValue, RegistryError> {
+        let text = if let Some(parameters) = parameters(challenge) {
+            format!("Bearer {}", self.token(&parameters).await?)
+        } else {
+            let basic = self.basic.as_ref();
+            let basic = basic.ok_or_else(|| self.error("it asks for credentials, and there are none for it"))?;
+            format!("Basic {basic}")
+        };
+        let mut value = HeaderValue::from_str(&text).map_err(|_| self.error("its token cannot be sent"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    async fn token(&self, parameters: &[(String, String)]) -> Result<String, RegistryError> {
+        let of = |name: &str| {
+            parameters
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_str())
+        };
+        let realm = of("realm").and_then(|realm| Url::parse(realm).ok());
+        let mut realm = realm.ok_or_else(|| self.error("it names no place to get a token from"))?;
+        if realm.scheme() != "https" && self.base.scheme() == "https" {
+            return Err(self.error("it names a place for tokens without TLS"));
+        }
+        {
+            let mut query = realm.query_pairs_mut();
+            query.extend_pairs(of("service").map(|service| ("service", service)));
+            // Pulling and pushing at once: what the account may not is left out by the server.
+            query.append_pair("scope", &format!("repository:{}:pull,push", self.repository));
+        }
+        let mut request = self.client.request(Method::GET, realm);
+        if let Some(basic) = &self.basic {
+            request = request.header(AUTHORIZATION, format!("Basic {basic}"));
+        }
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if !response.status().is_success() {
+            return Err(self.error(&format!("its token server answers {}", response.status())));
+        }
+        let bytes = bounded(response, TOKEN_MAX_BYTES)
+            .await
+            .ok_or_else(|| self.error("its token server says too much"))?;
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let token = answer
+            .get("token")
+            .or_else(|| answer.get("access_token"))
+            .and_then(Value::as_str);
+        token
+            .map(str::to_owned)
+            .ok_or_else(|| self.error("its token server gives no token"))
+    }
+
+    async fn expect(&self, response: Response, what: &str, wanted: &[StatusCode]) -> Result<Response, RegistryError> {
+        if wanted.contains(&response.status()) {
+            return Ok(response);
+        }
+        let status = response.status();
+        let said = bounded(response, DOCUMENT_MAX_BYTES).await.unwrap_or_default();
+        let said: Value = serde_json::from_slice(&said).unwrap_or_default();
+        let code = said
+            .pointer("/errors/0/code")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let end = code.floor_char_boundary(SAID_MAX_BYTES);
+        let repository = &self.repository;
+        Err(self.error(&format!("{what} of {repository}: it answers {status} {}", &code[..end])))
+    }
+
+    /// A body that is what its digest says; a tag is taken as it comes.
+    async fn document(&self, response: Response, version: &str) -> Result<Vec<u8>, RegistryError> {
+        let bytes = bounded(response, DOCUMENT_MAX_BYTES).await;
+        let bytes = bytes.ok_or_else(|| self.error(&format!("{version} is too large, or broke off")))?;
+        if let Some(digest) = version.strip_prefix("sha256:")
+            && knack_skill::digest::sha256(&bytes) != digest
+        {
+            return Err(self.error(&format!("{version} has other content than its digest says")));
+        }
+        Ok(bytes)
+    }
+
+    fn url(&self, path: &str) -> Result<Url, RegistryError> {
+        self.base
+            .join(path)
+            .map_err(|_| self.error(&format!("{path} is no path")))
+    }
+
+    /// Never with an address or a path that may hold a secret.
+    fn error(&self, what: &str) -> RegistryError {
+        RegistryError(format!("registry {}: {}", self.host, what.trim_end()))
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> RegistryError {
+        let what = if error.is_timeout() {
+            "no answer in time"
+        } else if error.is_connect() {
+            "no connection"
+        } else {
+            "the transfer broke off"
+        };
+        self.error(what)
+    }
+}
+
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+async fn bounded(mut response: Response, at_most: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.ok()? {
+        if bytes.len() + chunk.len() > at_most {
+            return None;
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Some(bytes)
+}

@@ -1,0 +1,392 @@
+//! The process: from what is watched to Jobs, and from their results to what controller and hub are told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use knack_api::{Skill, SkillRuntime};
+use knack_hub_api::RuntimeName;
+use knack_memory::MemoryBudget;
+use knack_packages::environment::Input;
+use knack_packages::{EnvironmentRecord, Records, Request, State, stated};
+use knack_serving::probes;
+use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::admitted::admitted;
+use super::decide::{Build, decide};
+use super::job::{BuilderSettings, compressed, job, name, request};
+use super::metrics::Told;
+use super::standing::{seconds, standing};
+use super::wanted::{Wanted, wanted};
+use crate::api_call::{CallError, call};
+use crate::environments::records;
+use crate::events::Events;
+use crate::hub::artifacts::Artifacts;
+use crate::hub::watch::{self, Shared, Watching};
+use crate::selection::{NamespaceLabels, Scope};
+
+/// Changes come in bursts: one look for all of them.
+const SETTLE: Duration = Duration::from_millis(250);
+/// How often Jobs are looked at while some run. A build takes seconds, and a skill waits for it.
+const LOOK_BUSY: Duration = Duration::from_secs(1);
+/// How often all is looked at without a change: retries come due.
+const LOOK_IDLE: Duration = Duration::from_secs(30);
+/// Pause after the API server failed.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Largest request, compressed: what a ConfigMap holds, with room for its metadata.
+const REQUEST_MAX_BYTES: usize = 900 << 10;
+
+/// Reason of the Event of a Skill whose environment is there.
+const EVENT_READY: &str = "PackagesReady";
+/// Reason of the Event of a Skill whose environment cannot be made.
+const EVENT_FAILED: &str = "PackagesFailed";
+/// Action of both.
+const EVENT_ACTION: &str = "Build";
+
+/// The settings of the process.
+#[derive(Debug, Clone)]
+pub struct ServeSettings {
+    /// What is watched.
+    pub watching: Watching,
+    /// The cluster default.
+    pub default_runtime: Option<RuntimeName>,
+    /// Image of runtimes that name none.
+    pub default_image: Option<String>,
+    /// Whether images may go without a digest.
+    pub allow_image_tags: bool,
+    /// Builders.
+    pub builder: BuilderSettings,
+}
+
+/// Serves until stopped.
+pub async fn serve(
+    client: Client,
+    settings: ServeSettings,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let shared = Arc::new(Shared::default());
+    let events = Events::new(client.clone(), FIELD_MANAGER_PACKAGES);
+    let memory = MemoryBudget::of_process();
+    let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), events.clone(), &memory);
+    let on_skill = {
+        let artifacts = artifacts.clone();
+        move |skill: &Skill| {
+            // Only of skills that declare packages anything is read.
+            if skill.status.as_ref().is_some_and(|status| status.packages.is_some()) {
+                artifacts.want(skill);
+            }
+        }
+    };
+    let _watches = watch::spawn(&client, &settings.watching, &shared, on_skill);
+    let told = Arc::new(Told::default());
+    let probing = tokio::spawn(probes::serve(
+        told.clone(),
+        axum::Router::new(),
+        listener,
+        stop.clone().cancelled_owned(),
+    ));
+    let server = Server {
+        jobs: Api::namespaced(client.clone(), &settings.builder.namespace),
+        pods: Api::namespaced(client.clone(), &settings.builder.namespace),
+        requests: Api::namespaced(client.clone(), &settings.builder.namespace),
+        records: Api::namespaced(client, &settings.watching.namespace),
+        lists: watch::lists(&settings.watching),
+        settings,
+        shared,
+        artifacts,
+        events,
+        told,
+    };
+    tokio::select! {
+        () = server.run() => {}
+        () = stop.cancelled() => {}
+    }
+    let _ = probing.await;
+    Ok(())
+}
+
+/// What was told last.
+struct Known {
+    records: Records,
+    /// The same as the ConfigMap has it, with what the admission policy asks for.
+    lines: BTreeMap<String, String>,
+}
+
+/// Builder Jobs, by key.
+#[derive(Default)]
+struct Builds {
+    builds: BTreeMap<String, Build>,
+    /// How long those took that have ended.
+    seconds: BTreeMap<String, f64>,
+}
+
+struct Server {
+    jobs: Api<Job>,
+    pods: Api<Pod>,
+    /// Requests of builders.
+    requests: Api<ConfigMap>,
+    /// Where controller and hub read.
+    records: Api<ConfigMap>,
+    lists: usize,
+    settings: ServeSettings,
+    shared: Arc<Shared>,
+    artifacts: Artifacts,
+    events: Events,
+    told: Arc<Told>,
+}
+
+impl Server {
+    async fn run(&self) {
+        let mut changes = self.shared.changes();
+        let mut known: Option<Known> = None;
+        loop {
+            changes.mark_unchanged();
+            let pause = match self.look(&mut known).await {
+                Ok(true) => LOOK_BUSY,
+                Ok(false) => LOOK_IDLE,
+                Err(error) => {
+                    tracing::warn!(%error, "environments");
+                    PAUSE
+                }
+            };
+            // A sender lives as long as the watches, which never end.
+            let _ = tokio::time::timeout(pause, changes.changed()).await;
+            tokio::time::sleep(SETTLE).await;
+        }
+    }
+
+    /// One look; whether builders run.
+    async fn look(&self, known: &mut Option<Known>) -> Result<bool, CallError> {
+        if let Some(what) = self.shared.read(|world| world.waiting_for(self.lists)) {
+            tracing::debug!(what, "waiting for the first list");
+            return Ok(true);
+        }
+        let (before, told) = if let Some(known) = known {
+            (known.records.clone(), known.lines.clone())
+        } else {
+            let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
+            let found = call(what, self.records.get_opt(CONFIG_MAP_PACKAGES)).await?;
+            let before = found.as_ref().map(records).unwrap_or_default();
+            (before, found.and_then(|found| found.data).unwrap_or_default())
+        };
+        let Builds { builds, seconds } = self.builds().await?;
+        let wanted = self.wanted();
+        let now = k8s_openapi::jiff::Timestamp::now().as_second();
+        let mut decision = decide(&wanted, &before, &builds, now);
+        for key in &decision.start {
+            let Some(asked) = wanted.get(key) else { continue };
+            if let Err(refused) = self.start(key, asked).await?
+                && let Some(record) = decision.records.0.get_mut(key)
+            {
+                *record = EnvironmentRecord { since: now, ..refused };
+            }
+        }
+        // Before their Jobs go: what they said would be lost.
+        let mut lines = decision.records.lines();
+        lines.extend(admitted(&decision.records, &wanted, &told, now));
+        if known.as_ref().is_none_or(|known| known.lines != lines) {
+            self.tell(&lines).await?;
+            self.report(&before, &decision.records, &wanted).await;
+        }
+        for key in &decision.remove {
+            let what = || format!("delete Job {}", name(key));
+            let deleted = call(what, self.jobs.delete(&name(key), &DeleteParams::background())).await;
+            if let Err(error) = deleted
+                && error.answer().is_none_or(|status| status.code != 404)
+            {
+                return Err(error);
+            }
+            if let Some(Build::Ended(outcome)) = builds.get(key) {
+                self.told.built(outcome.state, seconds.get(key).copied());
+            }
+        }
+        let is_busy = decision.records.0.values().any(|record| record.state.is_pending())
+            || builds.values().any(|build| *build == Build::Running);
+        self.told.know(&decision.records);
+        *known = Some(Known {
+            records: decision.records,
+            lines,
+        });
+        Ok(is_busy)
+    }
+
+    /// Builder Jobs by key.
+    async fn builds(&self) -> Result<Builds, CallError> {
+        let of_builders = ListParams::default().labels(LABEL_ENVIRONMENT);
+        let jobs = call(|| "list Jobs of builders".to_owned(), self.jobs.list(&of_builders)).await?;
+        if jobs.items.is_empty() {
+            return Ok(Builds::default());
+        }
+        let pods = call(|| "list pods of builders".to_owned(), self.pods.list(&of_builders)).await?;
+        let repository = &self.settings.builder.repository;
+        let of_job = |job: &Job| {
+            let uid = job.metadata.uid.as_deref();
+            pods.items.iter().find(|pod| {
+                let owners = pod.metadata.owner_references.iter().flatten();
+                owners.into_iter().any(|owner| Some(owner.uid.as_str()) == uid)
+            })
+        };
+        let jobs = jobs
+            .items
+            .iter()
+            .filter(|job| job.metadata.deletion_timestamp.is_none());
+        let mut known = Builds::default();
+        for job in jobs {
+            let Some(key) = job.labels().get(LABEL_ENVIRONMENT) else {
+                continue;
+            };
+            if job.name_any() != name(key) {
+                continue;
+            }
+            let pod = of_job(job);
+            known.builds.insert(key.clone(), standing(job, pod, repository));
+            if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
+                known.seconds.insert(key.clone(), took);
+            }
+        }
+        Ok(known)
+    }
+
+    fn wanted(&self) -> BTreeMap<String, Wanted> {
+        let (skills, runtimes, namespaces) = self.shared.read(|world| {
+            let skills: Vec<Arc<Skill>> = world.skills.iter().cloned().collect();
+            let runtimes: Vec<Arc<SkillRuntime>> = world.runtimes.iter().cloned().collect();
+            (skills, runtimes, Arc::clone(&world.namespaces))
+        });
+        let nothing = Records::default();
+        let skills: Vec<&Skill> = skills.iter().map(|skill| &**skill).collect();
+        let scoped = runtimes
+            .iter()
+            .map(|runtime| (&**runtime, self.scope(runtime, &namespaces, &nothing)));
+        wanted(scoped, &skills)
+    }
+
+    fn scope<'a>(
+        &'a self,
+        runtime: &SkillRuntime,
+        namespaces: &'a NamespaceLabels,
+        environments: &'a Records,
+    ) -> Scope<'a> {
+        let own = RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any());
+        Scope {
+            cluster_default: self.settings.default_runtime.as_ref() == Some(&own),
+            namespaces,
+            default_image: self.settings.default_image.as_deref(),
+            allow_image_tags: self.settings.allow_image_tags,
+            environments: Some(environments),
+        }
+    }
+
+    /// Makes the Job of a key, and its request. The inner error: why there is none.
+    async fn start(&self, key: &str, wanted: &Wanted) -> Result<Result<(), EnvironmentRecord>, CallError> {
+        let skill = &wanted.skill;
+        let content = match self.artifacts.content(skill, &wanted.artifact).await {
+            Ok(content) => content,
+            Err(error) => {
+                // It is being read; its end is a change.
+                tracing::debug!(%error, skill = %skill.name, "content of a skill with packages");
+                return Ok(Ok(()));
+            }
+        };
+        let Some(loaded) = &content.skill else {
+            return Ok(Err(failed(State::Failed, "the content of the skill cannot be read")));
+        };
+        let input = Input::of(&stated(&loaded.files, loaded.requirements.as_deref()));
+        if input.digest() != wanted.digest {
+            // The status and the content are of two revisions for a moment.
+            return Ok(Ok(()));
+        }
+        let asked = Request {
+            input,
+            constraints: wanted.asked.constraints.clone(),
+            base: wanted.asked.base.clone(),
+        };
+        let bytes = compressed(&asked);
+        if bytes.len() > REQUEST_MAX_BYTES {
+            let text = "its lock is larger than a builder is given; lock fewer packages, or for fewer platforms";
+            return Ok(Err(failed(State::TooLarge, text)));
+        }
+        let what = || format!("create Job {}", name(key));
+        let made = call(
+            what,
+            self.jobs
+                .create(&PostParams::default(), &job(&self.settings.builder, key)),
+        )
+        .await;
+        let made = match made {
+            Ok(made) => made,
+            // Another replica was faster, or the last one is still going.
+            Err(error) if error.answer().is_some_and(|status| status.code == 409) => return Ok(Ok(())),
+            Err(error) => return Err(error),
+        };
+        let uid = made.metadata.uid.unwrap_or_default();
+        let object = request(&self.settings.builder, key, &uid, bytes);
+        let what = || format!("create ConfigMap {}", name(key));
+        call(what, self.requests.create(&PostParams::default(), &object)).await?;
+        tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "a build begins");
+        Ok(Ok(()))
+    }
+
+    /// What ended, in the log and as an Event of a skill that asks for it.
+    async fn report(&self, before: &Records, after: &Records, wanted: &BTreeMap<String, Wanted>) {
+        for (key, record) in &after.0 {
+            if before.get(key).map(|known| known.state) == Some(record.state) {
+                continue;
+            }
+            tracing::info!(key, state = %record.state, message = %record.message, "an environment");
+            let skill = wanted
+                .get(key)
+                .filter(|_| !record.state.is_pending())
+                .map(|wanted| &wanted.skill);
+            let object = skill.and_then(|skill| {
+                self.shared.read(|world| {
+                    let skill = world.skills.get(&skill.namespace, &skill.name)?;
+                    Some(skill.object_ref(&()))
+                })
+            });
+            let Some(object) = object else { continue };
+            let note = format!("{}: {}", record.state, record.message);
+            if record.state == State::Ready {
+                self.events.note(&object, EVENT_READY, EVENT_ACTION, &note).await;
+            } else {
+                self.events.warn(&object, EVENT_FAILED, EVENT_ACTION, &note).await;
+            }
+        }
+    }
+
+    /// Tells controller, hub and admission policy.
+    async fn tell(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": CONFIG_MAP_PACKAGES},
+            "data": lines,
+        });
+        let what = || format!("apply ConfigMap {CONFIG_MAP_PACKAGES}");
+        let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
+        call(
+            what,
+            self.records
+                .patch(CONFIG_MAP_PACKAGES, &manager, &Patch::Apply(&object)),
+        )
+        .await?;
+        Ok(())
+    }
+}
+
+fn failed(state: State, message: &str) -> EnvironmentRecord {
+    EnvironmentRecord {
+        state,
+        message: message.to_owned(),
+        environment: None,
+        since: 0,
+        used: 0,
+    }
+}

@@ -1,0 +1,192 @@
+//! Which environments the skills of a cluster need. Pure.
+
+use std::collections::BTreeMap;
+
+use knack_api::{Skill, SkillRuntime};
+use knack_skill::model::SkillRef;
+use kube::ResourceExt as _;
+
+use crate::selection::{Asked, Caller, Reason, Revision, Scope, asked, select};
+
+/// An environment that is needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// What is asked for.
+    pub(super) asked: Asked,
+    /// A skill that declares it.
+    pub(super) skill: SkillRef,
+    /// The digest of what it declares.
+    pub(super) digest: String,
+    /// The digest of its content.
+    pub(super) artifact: String,
+    /// Whether only earlier revisions ask for it: it is kept and not made.
+    pub(super) is_earlier: bool,
+    /// The runtimes that need it, as namespace and name, sorted.
+    pub(super) runtimes: Vec<(String, String)>,
+}
+
+/// What every runtime needs for the skills that it serves, or would serve with their packages; by key.
+pub(super) fn wanted<'a>(
+    runtimes: impl IntoIterator<Item = (&'a SkillRuntime, Scope<'a>)>,
+    skills: &[&'a Skill],
+) -> BTreeMap<String, Wanted> {
+    let mut all: BTreeMap<String, Wanted> = BTreeMap::new();
+    for (runtime, scope) in runtimes {
+        let packaged = skills
+            .iter()
+            .copied()
+            .filter(|skill| skill.status.as_ref().is_some_and(|status| status.packages.is_some()));
+        for item in select(runtime, &scope, Caller::All, packaged) {
+            let is_served = item.accepted.as_ref().map_or_else(
+                |refused| matches!(refused.reason, Reason::PackagesBuilding | Reason::PackagesFailed),
+                |_| true,
+            );
+            let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+            for (revision, artifact, is_earlier) in revisions(item.skill).filter(|_| is_served) {
+                let wanted = asked(runtime, revision, &scope).and_then(|asked| {
+                    Some(Wanted {
+                        asked,
+                        skill: SkillRef {
+                            namespace: item.skill.namespace().unwrap_or_default(),
+                            name: item.skill.name_any(),
+                        },
+                        digest: revision.packages?.digest.clone()?,
+                        artifact: artifact.to_owned(),
+                        is_earlier,
+                        runtimes: vec![own.clone()],
+                    })
+                });
+                if let Some(wanted) = wanted {
+                    add(&mut all, wanted);
+                }
+            }
+        }
+    }
+    for wanted in all.values_mut() {
+        wanted.runtimes.sort();
+        wanted.runtimes.dedup();
+    }
+    all
+}
+
+/// The revisions of a skill with the digest of the content of each, and whether it is an earlier one.
+fn revisions(skill: &Skill) -> impl Iterator<Item = (Revision<'_>, &str, bool)> {
+    let status = skill.status.iter();
+    let newest = status.clone().filter_map(|status| status.artifact.as_ref());
+    let newest = newest.map(|artifact| (Revision::newest(skill), artifact.digest.as_str(), false));
+    let earlier = status.flat_map(|status| &status.earlier);
+    newest.chain(earlier.map(|earlier| (Revision::earlier(skill, earlier), earlier.digest.as_str(), true)))
+}
+
+/// Adds a wish. One environment serves all that ask for it, and is made if one of them is no earlier revision.
+fn add(all: &mut BTreeMap<String, Wanted>, wanted: Wanted) {
+    let Some(found) = all.get_mut(&wanted.asked.key) else {
+        all.insert(wanted.asked.key.clone(), wanted);
+        return;
+    };
+    let mut runtimes = std::mem::take(&mut found.runtimes);
+    runtimes.extend(wanted.runtimes.iter().cloned());
+    if found.is_earlier && !wanted.is_earlier {
+        *found = wanted;
+    }
+    found.runtimes = runtimes;
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_api::skill_status::EarlierRevision;
+    use knack_packages::Records;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::selection::NamespaceLabels;
+
+    fn skill(name: &str, packages: &Value, spec: &Value) -> Skill {
+        let mut whole = json!({"source": {}});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": name}, "spec": whole,
+            "status": {"artifact": {"revision": "r", "digest": name, "size": 1, "fileCount": 1}, "packages": packages},
+        }))
+        .unwrap()
+    }
+
+    fn runtime(name: &str, spec: &Value) -> SkillRuntime {
+        serde_json::from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn equal_locks_are_built_once_for_all_runtimes_of_one_image() {
+        let locked = json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"});
+        let open = json!({"source": "requirements.txt", "python": ["six"], "digest": "d2"});
+        let refused = json!({"source": "requirements.txt", "refused": "no"});
+        let skills = [
+            skill("a", &locked, &json!({})),
+            skill("b", &locked, &json!({})),
+            skill("c", &open, &json!({})),
+            skill("d", &refused, &json!({})),
+            skill("e", &Value::Null, &json!({})),
+            skill("f", &open, &json!({"suspend": true})),
+        ];
+        let runtimes = [
+            runtime("one", &json!({})),
+            runtime("two", &json!({})),
+            runtime("three", &json!({"sandbox": {"image": "r.io/other@sha256:1"}})),
+            runtime("four", &json!({"packages": {"constraints": ["six<2"]}})),
+        ];
+        let (none, records) = (NamespaceLabels::new(), Records::default());
+        let scope = |environments| Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: Some("r.io/base@sha256:0"),
+            allow_image_tags: false,
+            environments,
+        };
+        let skills: Vec<&Skill> = skills.iter().collect();
+        let all = wanted(runtimes.iter().map(|runtime| (runtime, scope(Some(&records)))), &skills);
+        let mut told: Vec<(String, String, String)> = all
+            .values()
+            .map(|wanted| {
+                let runtimes: Vec<&str> = wanted.runtimes.iter().map(|(_, name)| name.as_str()).collect();
+                (wanted.skill.name.clone(), wanted.asked.base.clone(), runtimes.join(" "))
+            })
+            .collect();
+        told.sort();
+        let row = |skill: &str, base: &str, runtimes: &str| (skill.to_owned(), base.to_owned(), runtimes.to_owned());
+        assert_eq!(
+            told,
+            [
+                // Constraints do not touch what a lock fixes.
+                row("a", "r.io/base@sha256:0", "four one two"),
+                row("a", "r.io/other@sha256:1", "three"),
+                row("c", "r.io/base@sha256:0", "four"),
+                row("c", "r.io/base@sha256:0", "one two"),
+                row("c", "r.io/other@sha256:1", "three"),
+            ]
+        );
+        // An edit: what it replaced is kept where it is, and is not made anew unless another skill asks for it.
+        let mut edited = skill(
+            "a",
+            &json!({"source": "requirements.txt", "python": ["mcp"], "digest": "d3"}),
+            &json!({}),
+        );
+        let before: EarlierRevision =
+            serde_json::from_value(json!({"revision": "r0", "digest": "a", "packages": locked})).unwrap();
+        edited.status.as_mut().unwrap().earlier = vec![before];
+        let other = skill("b", &locked, &json!({}));
+        for (skills, expected) in [
+            (vec![&edited], [("d1", true), ("d3", false)]),
+            (vec![&edited, &other], [("d1", false), ("d3", false)]),
+        ] {
+            let all = wanted([(&runtimes[0], scope(Some(&records)))], &skills);
+            let mut told: Vec<(&str, bool)> = all
+                .values()
+                .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
+                .collect();
+            told.sort_unstable();
+            assert_eq!(told, expected);
+        }
+        let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills);
+        assert!(off.is_empty(), "nothing builds");
+    }
+}

@@ -1,0 +1,15 @@
+//! What a command finds at the paths that it is given.
+
+use std::path::PathBuf;
+
+use super::terminal;
+use crate::dev::{Discovered, Search};
+
+/// Searches paths by `discover` or a function like it, off the async runtime, and says what could not be read.
+pub(super) async fn discovered(paths: Vec<PathBuf>, by: fn(&Search) -> Discovered) -> anyhow::Result<Discovered> {
+    let found = tokio::task::spawn_blocking(move || by(&Search::of(paths))).await?;
+    for report in &found.reports {
+        terminal::note(&report.to_string());
+    }
+    Ok(found)
+}

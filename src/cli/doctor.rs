@@ -1,0 +1,162 @@
+//! `knack doctor`: what this machine has for runs of skills, and how to get what it lacks. Nothing is changed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use knack_execution::environments::Environments;
+use knack_execution::interpreter::ProgramPlace;
+use knack_gateway::catalog::{RuntimeSettings, SkillSource};
+use knack_packages::programs::{Mention, Program, known, named};
+use serde_json::{Value, json};
+
+use super::discovered::discovered;
+use super::{Output, programs, terminal};
+use crate::dev::discover;
+use crate::packages::{BuildError, Uv, default_store};
+
+/// Arguments of `knack doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Skills whose programs are looked for: skill folders, manifest files, or folders that hold either. Without any: every
+    /// program that is known
+    paths: Vec<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// One thing that was looked at.
+struct Check {
+    what: String,
+    is_there: bool,
+    /// Where it is, or how to get it; one line each.
+    details: Vec<String>,
+}
+
+impl Check {
+    fn new(what: impl Into<String>, is_there: bool, detail: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            is_there,
+            details: vec![detail.into()],
+        }
+    }
+}
+
+/// Looks at everything. Exit code 1 if code cannot be run here.
+pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let found = if args.paths.is_empty() {
+        Vec::new()
+    } else {
+        discovered(args.paths.clone(), discover).await?.skills
+    };
+    let sandbox = sandbox().await;
+    let can_run = sandbox.is_there;
+    let mut checks = vec![sandbox];
+    checks.push(told(
+        "uv, which installs packages",
+        Uv::find().map(|uv| uv.path().display().to_string()),
+    ));
+    checks.push(told(
+        "folder for packages",
+        default_store().map(|path| path.display().to_string()),
+    ));
+    if args.paths.is_empty() {
+        checks.extend(known().map(|program| look(program, &[])));
+    } else {
+        checks.extend(of_skills(&found));
+    }
+    match args.output {
+        Output::Text => print_text(&checks),
+        Output::Json => {
+            let all: Vec<Value> = checks
+                .iter()
+                .map(|check| json!({"what": check.what, "is_there": check.is_there, "details": check.details}))
+                .collect();
+            terminal::line(&format!("{:#}", json!({"checks": all})));
+        }
+    }
+    Ok(if can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Opens the sandbox as `knack dev` does, without one started ahead.
+async fn sandbox() -> Check {
+    let settings = RuntimeSettings {
+        warm_replicas: Some(0),
+        ..RuntimeSettings::default()
+    };
+    let executor = crate::dev::local_executor(&settings, &Environments::default()).await;
+    let can = executor.capabilities();
+    let first = can.missing.as_ref().map(ToString::to_string);
+    let mut details = vec![first.unwrap_or_else(|| "code can be run here".to_owned())];
+    details.extend(can.notes);
+    let languages: Vec<&str> = can.languages.iter().map(|language| language.as_str()).collect();
+    let what = if languages.is_empty() {
+        "sandbox".to_owned()
+    } else {
+        format!("sandbox, for {}", languages.join(" and "))
+    };
+    Check {
+        what,
+        is_there: can.missing.is_none(),
+        details,
+    }
+}
+
+fn told(what: &str, outcome: Result<String, BuildError>) -> Check {
+    match outcome {
+        Ok(detail) => Check::new(what, true, detail),
+        Err(error) => Check::new(what, false, error.text),
+    }
+}
+
+/// The programs that skills name, with the skills.
+fn of_skills(found: &[SkillSource]) -> Vec<Check> {
+    let mut by_name: BTreeMap<&str, (Program, Vec<String>)> = BTreeMap::new();
+    for source in found {
+        for Mention { program, file, line } in named(&source.files) {
+            let place = format!("named by {}: {file}:{line}", source.id.name);
+            by_name
+                .entry(program.name)
+                .or_insert((program, Vec::new()))
+                .1
+                .push(place);
+        }
+    }
+    by_name
+        .values()
+        .map(|(program, places)| look(*program, places))
+        .collect()
+}
+
+fn look(program: Program, places: &[String]) -> Check {
+    let mut check = match programs::place(program.name) {
+        ProgramPlace::Here(path) => Check::new(program.name, true, path.display().to_string()),
+        ProgramPlace::Closed(path) => {
+            let text = format!(
+                "{} is where runs neither look nor may execute; install it below /usr",
+                path.display()
+            );
+            Check::new(program.name, false, text)
+        }
+        ProgramPlace::Absent => Check::new(program.name, false, program.help()),
+    };
+    check.details.extend_from_slice(places);
+    check
+}
+
+fn print_text(checks: &[Check]) {
+    for check in checks {
+        let mark = if check.is_there { "ok     " } else { "MISSING" };
+        let mut details = check.details.iter();
+        let first = details.next().map_or(String::new(), |detail| format!(": {detail}"));
+        terminal::line(&format!("{mark} {}{first}", check.what));
+        for detail in details {
+            terminal::line(&format!("        {detail}"));
+        }
+    }
+    let missing = checks.iter().filter(|check| !check.is_there).count();
+    terminal::line(&format!("{} of {} are here", checks.len() - missing, checks.len()));
+}

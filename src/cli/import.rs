@@ -1,0 +1,124 @@
+//! `knack skill import`: a skill folder, an archive or what is behind an address as manifests for a cluster.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use knack_api::skill::ArchiveSource;
+use knack_gateway::catalog::SkillSource;
+use knack_skill::problem::{Problem, Profile};
+
+use super::discovered::discovered;
+use super::import_url::{self, Found};
+use super::skill_manifest::{archived, objects, yaml};
+use super::terminal;
+use crate::dev::{discover, discover_text};
+
+/// Arguments of `knack skill import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Skill folder, folder with several, archive (.zip, .tar.gz, .tgz, .tar), or http(s) address: of an archive, of a
+    /// SKILL.md, of an index of skills, or, ending with `/`, of a site that has /.well-known/agent-skills/index.json
+    source: String,
+    /// Of the index of a site only these skills
+    #[arg(long, value_name = "NAME")]
+    skill: Vec<String>,
+    /// Write the address and digest of an archive in place of its files: the cluster fetches it
+    #[arg(long)]
+    pin: bool,
+    /// Namespace of the objects; without it they go where kubectl applies them
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// File to write; standard output without it
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Prints a Skill for each skill found, with its files inside or in a ConfigMap beside it, or with the address of its
+/// archive. Nothing is written if one of them is invalid or does not fit.
+pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
+    let found = match import_url::address(&args.source) {
+        Some(url) => Some(import_url::fetch(&url?, &args.skill).await?),
+        None if args.pin || !args.skill.is_empty() => {
+            bail!("--pin and --skill need an http(s) address, not {}", args.source)
+        }
+        None => on_disk(&args.source).await?,
+    };
+    let Some(found) = found else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let mut documents = Vec::new();
+    for Found { skill, archive } in &found {
+        if !is_valid(skill, Profile::Load) {
+            return Ok(ExitCode::FAILURE);
+        }
+        let archive = archive.as_ref().filter(|_| args.pin);
+        if archive.is_some_and(|archive| archive.url.contains('?')) {
+            terminal::note(&format!(
+                "{}: the address has a query, which is written into the manifest",
+                skill.origin
+            ));
+        }
+        documents.push(manifest(skill, args.namespace.as_deref(), archive).with_context(|| skill.origin.clone())?);
+    }
+    let text = documents.join("---\n");
+    match &args.output {
+        None => terminal::raw(text.as_bytes()),
+        Some(path) => {
+            tokio::fs::write(path, text)
+                .await
+                .with_context(|| format!("--output {}", path.display()))?;
+            terminal::note(&format!("{}: {} skills", path.display(), found.len()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The skills of a folder or an archive; `None`: what is wrong was said.
+async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<Found>>> {
+    let found = discovered(vec![PathBuf::from(source)], discover).await?;
+    if found.errors().next().is_some() {
+        return Ok(None);
+    }
+    if found.skills.is_empty() {
+        bail!("no skill found in {source}; name a folder or an archive with a SKILL.md");
+    }
+    if let Some(skill) = found.skills.iter().find(|skill| skill.labels.is_some()) {
+        bail!(
+            "{}: a manifest already; knack skill export writes its files as a folder",
+            skill.origin
+        );
+    }
+    let found = found.skills.into_iter().map(|skill| Found { skill, archive: None });
+    Ok(Some(found.collect()))
+}
+
+/// Whether a skill holds to a profile; says what is wrong with it.
+pub(super) fn is_valid(source: &SkillSource, profile: Profile) -> bool {
+    let loaded = source.load(profile);
+    for problem in &loaded.problems {
+        terminal::note(&format!("{}: {problem}", source.origin));
+    }
+    loaded.skill.is_some() && !loaded.problems.iter().any(Problem::is_error)
+}
+
+/// The manifests of a skill. Those that hold its files were read back, and gave them again.
+fn manifest(source: &SkillSource, namespace: Option<&str>, archive: Option<&ArchiveSource>) -> anyhow::Result<String> {
+    if let Some(archive) = archive {
+        let object = archived(&source.id.name, namespace, archive);
+        return yaml(&source.origin, &[object]).map_err(anyhow::Error::msg);
+    }
+    let objects = objects(&source.id.name, namespace, &source.files).map_err(anyhow::Error::msg)?;
+    let text = yaml(&source.origin, &objects).map_err(anyhow::Error::msg)?;
+    let again = discover_text(&source.origin, &text);
+    if let Some(report) = again.reports.first() {
+        bail!("{}", report.text);
+    }
+    if again.skills.first().map(|skill| &skill.files) != Some(&source.files) {
+        bail!(
+            "its files would not come back from a manifest as they are; publish it as an archive (spec.source.archive)"
+        );
+    }
+    Ok(text)
+}

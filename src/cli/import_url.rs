@@ -1,0 +1,208 @@
+//! Skills behind an address: a file, or what the index of a site offers.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, bail};
+use knack_api::SkillManifest;
+use knack_api::skill::ArchiveSource;
+use knack_gateway::catalog::SkillSource;
+use reqwest::Url;
+
+use super::terminal;
+use crate::dev::{archive_stem, archived_skill, lone_skill, with_files};
+use crate::sources::archive::unpack;
+use crate::sources::fetch::{Fetcher, Network};
+use crate::sources::has_digest;
+use crate::sources::index::{Entry, INDEX_PATH, Kind, entries};
+
+/// Skills that one call takes from an index: all are in memory until they are written.
+const SKILLS_MAX: usize = 50;
+/// Bytes of their files together, for the same reason.
+const FILES_MAX_BYTES: usize = 256 << 20;
+
+/// A skill, with where a cluster can fetch it.
+pub(super) struct Found {
+    /// Its files.
+    pub skill: SkillSource,
+    /// The archive that they were fetched from; `None`: from elsewhere.
+    pub archive: Option<ArchiveSource>,
+}
+
+/// An address, if that is what a source is.
+pub(super) fn address(source: &str) -> Option<anyhow::Result<Url>> {
+    let is_address = ["https://", "http://"].iter().any(|scheme| source.starts_with(scheme));
+    is_address.then(|| checked(source))
+}
+
+fn checked(source: &str) -> anyhow::Result<Url> {
+    let url = Url::parse(source).context("the address is not valid")?;
+    if !url.username().is_empty() || url.password().is_some() {
+        bail!(
+            "the address holds a user or a password, which would be written into the manifest; fetch the file yourself and import it"
+        );
+    }
+    if !url.path().ends_with('/') {
+        return Ok(url);
+    }
+    Ok(url.join(INDEX_PATH)?)
+}
+
+/// What is behind an address: a file, or of an index those of `wanted`, or all. Only public addresses are asked, and the host that the
+/// user named.
+pub(super) async fn fetch(url: &Url, wanted: &[String]) -> anyhow::Result<Vec<Found>> {
+    let fetcher = Fetcher::new(networks(url).await?)?;
+    let bytes = get(&fetcher, url).await?;
+    let name = file_name(url);
+    let kind = match &*bytes {
+        // Perhaps behind a byte order mark.
+        [b'-', b'-', b'-', ..] | [0xef, 0xbb, 0xbf, ..] => Kind::SkillMd,
+        [b'{', ..] => return offered(&fetcher, url, &bytes, wanted).await,
+        _ => Kind::Archive,
+    };
+    let one = read(url, name, kind, &bytes)?;
+    if let Some(other) = wanted.iter().find(|name| **name != one.skill.id.name) {
+        bail!("{}: a skill {:?}, not {other:?}", shown(url), one.skill.id.name);
+    }
+    Ok(vec![one])
+}
+
+/// The skill of a manifest that names an archive: what a cluster would serve.
+pub(super) async fn pinned(
+    origin: &str,
+    manifest: &SkillManifest,
+    archive: &ArchiveSource,
+) -> anyhow::Result<SkillSource> {
+    let url = checked(&archive.url)?;
+    let fetched = Fetcher::new(networks(&url).await?)?.fetch(archive).await?;
+    let files = unpack(&fetched.bytes).map_err(|error| error.of_field("spec.source.archive"))?;
+    with_files(origin, manifest, files).map_err(anyhow::Error::msg)
+}
+
+/// The addresses of the host of a URL: who names a host on the command line wants it, wherever it is.
+async fn networks(url: &Url) -> anyhow::Result<Vec<Network>> {
+    let host = url.host_str().context("the address has no host")?;
+    let literal = host.trim_matches(|c| c == '[' || c == ']').parse::<IpAddr>();
+    let found = match literal {
+        Ok(address) => vec![address],
+        Err(_) => tokio::net::lookup_host((host, 0))
+            .await
+            .with_context(|| host.to_owned())?
+            .map(|address| address.ip())
+            .collect(),
+    };
+    found
+        .iter()
+        .map(|address| address.to_string().parse().map_err(anyhow::Error::msg))
+        .collect()
+}
+
+async fn get(fetcher: &Fetcher, url: &Url) -> anyhow::Result<bytes::Bytes> {
+    let fetched = fetcher.get(url.as_str()).await.with_context(|| shown(url))?;
+    Ok(fetched.bytes)
+}
+
+/// The skills of an index.
+async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String]) -> anyhow::Result<Vec<Found>> {
+    let entries = entries(base, index).with_context(|| shown(base))?;
+    let mut found = Vec::new();
+    let mut total = 0;
+    for (entry, kind) in chosen(&entries, wanted).with_context(|| shown(base))? {
+        let bytes = get(fetcher, &entry.url).await.with_context(|| entry.name.clone())?;
+        if let Err(digest) = has_digest(&entry.digest, &bytes) {
+            bail!(
+                "{}: {} has digest {digest}, the index says {}; nothing was imported",
+                entry.name,
+                shown(&entry.url),
+                entry.digest
+            );
+        }
+        terminal::note(&format!(
+            "{}: {} bytes from {}",
+            entry.name,
+            bytes.len(),
+            shown(&entry.url)
+        ));
+        let one = read(&entry.url, &entry.name, kind, &bytes)?;
+        if one.skill.id.name != entry.name {
+            bail!("{}: the archive holds a skill {:?}", entry.name, one.skill.id.name);
+        }
+        total += one.skill.files.values().map(|file| file.bytes.len()).sum::<usize>();
+        if total > FILES_MAX_BYTES {
+            bail!(
+                "{}: the skills have more than {} MiB together; name fewer by --skill",
+                entry.name,
+                FILES_MAX_BYTES >> 20
+            );
+        }
+        found.push(one);
+    }
+    Ok(found)
+}
+
+/// The entries that are wanted. Those of a type that is not known are skipped, unless they are asked for.
+fn chosen<'e>(entries: &'e [Entry], wanted: &[String]) -> anyhow::Result<Vec<(&'e Entry, Kind)>> {
+    let names = || {
+        entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if let Some(missing) = wanted
+        .iter()
+        .find(|name| entries.iter().all(|entry| entry.name != **name))
+    {
+        bail!("the index has no skill {missing:?}; it has {}", names());
+    }
+    let mut found = Vec::new();
+    for entry in entries {
+        let is_asked_for = wanted.contains(&entry.name);
+        match entry.kind {
+            _ if !is_asked_for && !wanted.is_empty() => {}
+            Some(kind) => found.push((entry, kind)),
+            None if is_asked_for => bail!("{}: of a type that Knack does not know", entry.name),
+            None => terminal::note(&format!("{}: skipped, of a type that Knack does not know", entry.name)),
+        }
+    }
+    if found.len() > SKILLS_MAX {
+        bail!(
+            "{} skills, at most {SKILLS_MAX} at a time; name those that you want by --skill: {}",
+            found.len(),
+            names()
+        );
+    }
+    Ok(found)
+}
+
+fn read(url: &Url, name: &str, kind: Kind, bytes: &[u8]) -> anyhow::Result<Found> {
+    let origin = shown(url);
+    if kind == Kind::SkillMd {
+        let skill = lone_skill(&origin, name, bytes);
+        return Ok(Found { skill, archive: None });
+    }
+    let skill = archived_skill(&origin, archive_stem(name).unwrap_or(name), bytes)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| origin.clone())?;
+    let archive = ArchiveSource {
+        url: url.to_string(),
+        digest: format!("sha256:{}", knack_skill::digest::sha256(bytes)),
+    };
+    Ok(Found {
+        skill,
+        archive: Some(archive),
+    })
+}
+
+/// The last part of a path that is no SKILL.md: what a skill at its root is named.
+fn file_name(url: &Url) -> &str {
+    let mut parts = url
+        .path()
+        .rsplit('/')
+        .filter(|part| !part.is_empty() && !part.eq_ignore_ascii_case("SKILL.md"));
+    parts.next().unwrap_or_default()
+}
+
+/// An address without its query, which may hold a secret.
+fn shown(url: &Url) -> String {
+    url.as_str().split(['?', '#']).next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,169 @@
+//! `knack skill packages` and `knack packages prune`: environments on this machine, for people.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use knack_execution::interpreter::Reach;
+use knack_gateway::catalog::SkillSource;
+use knack_packages::{Declaration, State, declare};
+use serde_json::{Value, json};
+
+use super::discovered::discovered;
+use super::{Output, terminal};
+use crate::dev::{discover, package_rules};
+use crate::packages::{BuildError, BuildLimits, Builder, Built, Store, default_store, open_builder};
+
+/// Arguments of `knack skill packages`.
+#[derive(Debug, Args)]
+pub struct PackagesArgs {
+    /// Skill folders, manifest files, or folders that hold either
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Make the environments that are not there
+    #[arg(long)]
+    build: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Arguments of `knack packages prune`.
+#[derive(Debug, Args)]
+pub struct PruneArgs {
+    /// Remove what was not used for this many days; 0 removes everything that no running knack uses
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    unused_for: u64,
+}
+
+/// One skill with its packages.
+struct ListedPackages {
+    skill: String,
+    declared: Declaration,
+    state: State,
+    error: Option<BuildError>,
+    built: Option<Built>,
+}
+
+/// Shows every skill that is found. Exit code 1 if one of them declares what cannot be had.
+pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
+    let found = discovered(args.paths.clone(), discover).await?;
+    if found.skills.is_empty() {
+        bail!("no skill found; name a folder with a SKILL.md or a manifest file");
+    }
+    let rules = package_rules(&found.runtimes)?;
+    let builder = open_builder(BuildLimits::default(), rules).await;
+    let mut all = Vec::new();
+    for source in &found.skills {
+        all.push(look(source, &builder, args.build).await);
+    }
+    match args.output {
+        Output::Text => all.iter().for_each(print_text),
+        Output::Json => {
+            let skills: Vec<Value> = all.iter().map(to_json).collect();
+            terminal::line(&format!("{:#}", json!({"skills": skills})));
+        }
+    }
+    let failed = all.iter().any(|shown| shown.error.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn look(source: &SkillSource, builder: &Result<Builder, BuildError>, build: bool) -> ListedPackages {
+    let declared = declare(&source.files, source.overrides.packages.as_deref());
+    let skill = source.id.name.clone();
+    let outcome = match builder {
+        _ if !declared.wants_environment() && !declared.is_refused() => Ok((State::NotDeclared, None)),
+        Err(error) => Err(error.clone()),
+        Ok(builder) if build => {
+            let name = skill.clone();
+            let tell = move |line: &str| terminal::note(&format!("packages of {name}: {line}"));
+            builder
+                .environment(&declared, &tell)
+                .await
+                .map(|built| (State::Ready, Some(built)))
+        }
+        Ok(builder) => builder.present(&declared).await.map(|built| match built {
+            Some(built) => (State::Ready, Some(built)),
+            None => (State::Resolving, None),
+        }),
+    };
+    let (state, error, built) = match outcome {
+        Ok((state, built)) => (state, None, built),
+        Err(error) => (error.state, Some(error), None),
+    };
+    ListedPackages {
+        skill,
+        declared,
+        state,
+        error,
+        built,
+    }
+}
+
+fn print_text(shown: &ListedPackages) {
+    let state = match shown.state {
+        State::Resolving => "not built yet; knack dev and knack skill run build it, or --build".to_owned(),
+        state => state.to_string(),
+    };
+    terminal::line(&format!("{}: {state} ({})", shown.skill, shown.declared.source.shown()));
+    if let Some(error) = &shown.error {
+        terminal::line(&format!("     {}", error.text));
+    }
+    for finding in shown.declared.findings.iter().filter(|finding| !finding.is_error()) {
+        terminal::line(&format!("     {finding}"));
+    }
+    if let Some(built) = &shown.built {
+        let about = &built.about;
+        for (name, version) in &about.packages {
+            terminal::line(&format!("     {name} {version}"));
+        }
+        terminal::line(&format!(
+            "     {} MB in {} files, Python {}, {}",
+            about.bytes / 1_000_000,
+            about.files,
+            about.python,
+            built.environment.root.display()
+        ));
+    } else {
+        for requirement in &shown.declared.python {
+            terminal::line(&format!("     {requirement}"));
+        }
+    }
+}
+
+fn to_json(shown: &ListedPackages) -> Value {
+    let about = shown.built.as_ref().map(|built| &built.about);
+    json!({
+        "skill": shown.skill, "state": if shown.state == State::Resolving { "NotBuilt" } else { shown.state.as_str() },
+        "source": shown.declared.source.shown(), "reason": shown.error.as_ref().map(|error| &error.text),
+        "requirements": shown.declared.python.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "findings": shown.declared.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "environment": about,
+    })
+}
+
+/// Removes what is not used. What a running knack uses stays.
+pub async fn prune(args: PruneArgs) -> anyhow::Result<ExitCode> {
+    let root = default_store()?;
+    if !root.exists() {
+        terminal::line("no environments");
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Removing needs nobody to reach it.
+    let store = Store::open(&root, Reach::SameUser)?;
+    let unused = Duration::from_secs(args.unused_for.saturating_mul(24 * 60 * 60));
+    let pruned = tokio::task::spawn_blocking(move || store.prune(unused)).await??;
+    for one in &pruned {
+        match one.freed {
+            Some(bytes) => terminal::line(&format!("{}: removed, {} MB", one.key, bytes / 1_000_000)),
+            None => terminal::line(&format!("{}: kept, a running knack uses it", one.key)),
+        }
+    }
+    terminal::line(&format!(
+        "{} environments removed",
+        pruned.iter().filter(|one| one.freed.is_some()).count()
+    ));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,102 @@
+//! `knack packages serve`: builds the environments that the skills of a cluster need.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use knack_serving::signals;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::installation::InstallationArgs;
+use crate::builds::{BuilderSettings, Reference, ServeSettings};
+use crate::hub::watch::Watching;
+
+/// Arguments of `knack packages serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    installation: InstallationArgs,
+    /// Namespace of the builder Jobs; this process has rights to Jobs there and nowhere else
+    #[arg(long, default_value = "knack-builds")]
+    builds_namespace: String,
+    /// ServiceAccount of the builder Jobs, which needs no rights
+    #[arg(long, default_value = "knack-builder")]
+    builder_account: String,
+    /// Image of the builder Jobs
+    #[arg(long, value_name = "IMAGE")]
+    builder_image: String,
+    /// Where environments are pushed: registry/repository
+    #[arg(long, value_name = "REPOSITORY")]
+    repository: String,
+    /// Index of packages (PEP 503) that builders ask
+    #[arg(long, value_name = "URL")]
+    index: Option<String>,
+    /// Secret of that namespace with `netrc` for the index
+    #[arg(long, value_name = "NAME")]
+    index_secret: Option<String>,
+    /// Secret of that namespace with `.dockerconfigjson` for the registry
+    #[arg(long, value_name = "NAME")]
+    registry_secret: Option<String>,
+    /// Secret of that namespace to pull the builders' image with; may be given several times
+    #[arg(long = "builder-pull-secret", value_name = "NAME")]
+    builder_pull_secrets: Vec<String>,
+    /// Speak to the registry without TLS (test clusters)
+    #[arg(long)]
+    registry_plain_http: bool,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let (listener, settings) = (args.installation.metrics_listen, settings(args)?);
+    let probes = TcpListener::bind(listener)
+        .await
+        .with_context(|| format!("--metrics-listen {listener}"))?;
+    let client = kube::Client::try_default()
+        .await
+        .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
+    let stop = CancellationToken::new();
+    let signal = stop.clone();
+    tokio::spawn(async move {
+        signals::stop().await;
+        tracing::info!("stopping");
+        signal.cancel();
+    });
+    crate::builds::serve(client, settings, probes, stop).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
+    let target = Reference::parse(&args.repository);
+    if args.repository.contains('@') || target.is_none_or(|target| target.version != "latest") {
+        bail!(
+            "--repository {}: write registry/repository, without tag and digest",
+            args.repository
+        );
+    }
+    let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
+    Ok(ServeSettings {
+        watching: Watching {
+            namespace: args.installation.namespace,
+            watch_namespaces: set(&args.installation.watch_namespaces),
+            runtime_namespaces: set(&args.installation.runtime_namespaces),
+            // It knows them itself.
+            packages: false,
+        },
+        default_runtime: args.installation.default_runtime,
+        default_image: args.installation.sandbox_image,
+        allow_image_tags: args.installation.allow_image_tags,
+        builder: BuilderSettings {
+            namespace: args.builds_namespace,
+            image: args.builder_image,
+            service_account: args.builder_account,
+            repository: args.repository,
+            index: args.index,
+            index_secret: args.index_secret,
+            registry_secret: args.registry_secret,
+            image_pull_secrets: args.builder_pull_secrets,
+            plain_http: args.registry_plain_http,
+        },
+    })
+}

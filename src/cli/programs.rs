@@ -1,0 +1,27 @@
+//! Programs of this machine, as runs would find them.
+
+use std::path::PathBuf;
+
+use knack_execution::interpreter::{ProgramPlace, find_program};
+use knack_packages::programs::ProgramState;
+
+/// Where a program is.
+pub(super) fn place(name: &str) -> ProgramPlace {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path: Vec<PathBuf> = std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .collect();
+    find_program(name, &path)
+}
+
+/// The same as a judgement.
+pub(super) fn state(name: &str) -> ProgramState {
+    match place(name) {
+        ProgramPlace::Here(_) => ProgramState::Here,
+        ProgramPlace::Closed(path) => ProgramState::Closed(format!(
+            "it is {}, where runs neither look nor may execute",
+            path.display()
+        )),
+        ProgramPlace::Absent => ProgramState::Absent,
+    }
+}

@@ -1,0 +1,102 @@
+//! `knack skill push` and `versions`: skills of this machine to a server with OpenAI's Skills API, and what it has.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use knack_gateway::catalog::SkillSource;
+use knack_skill::problem::Profile;
+
+use super::discovered::discovered;
+use super::import::is_valid;
+use super::skills_api::{ServerArgs, SkillsApi};
+use super::terminal;
+use crate::dev::discover;
+
+/// Arguments of `knack skill push`.
+#[derive(Debug, Args)]
+pub struct PushArgs {
+    /// Skill folder, folder with several, archive, or manifest file
+    source: PathBuf,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Leave the default version of skills that are there already as it is
+    #[arg(long)]
+    keep_default: bool,
+}
+
+/// Arguments of `knack skill versions`.
+#[derive(Debug, Args)]
+pub struct VersionsArgs {
+    /// Name of the skill
+    name: String,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Uploads each skill found: a new one, or a new version of the one of its name. All are checked before the first is sent.
+pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
+    let found = discovered(vec![args.source.clone()], discover).await?;
+    if found.skills.is_empty() && found.errors().next().is_none() {
+        bail!(
+            "no skill found in {}; name a folder, an archive or a manifest",
+            args.source.display()
+        );
+    }
+    // Every problem is told, not the first alone.
+    let invalid = found
+        .skills
+        .iter()
+        .filter(|skill| !is_valid(skill, Profile::Strict))
+        .count();
+    if invalid > 0 || found.errors().next().is_some() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let api = SkillsApi::new(&args.server)?;
+    for skill in &found.skills {
+        let said = push_one(&api, skill, !args.keep_default)
+            .await
+            .with_context(|| skill.id.name.clone())?;
+        terminal::line(&said);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn push_one(api: &SkillsApi, source: &SkillSource, is_default: bool) -> anyhow::Result<String> {
+    let name = &source.id.name;
+    let zip = knack_registry::zipped(name, &source.files)?;
+    let Some(skill) = api.named(name).await? else {
+        let skill = api.create(name, &zip).await?;
+        let version = skill.default_version.as_deref().unwrap_or("1");
+        return Ok(format!("{name} {} version {version}, default", skill.id));
+    };
+    let version = api.add(&skill, &zip, is_default).await?;
+    let standing = match skill.default_version {
+        _ if is_default => "default".to_owned(),
+        Some(default) => format!("the default is still {default}"),
+        None => "there is no default".to_owned(),
+    };
+    Ok(format!("{name} {} version {}, {standing}", skill.id, version.version))
+}
+
+/// Prints the versions of a skill: number, id, when it was made, its description.
+pub async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
+    let api = SkillsApi::new(&args.server)?;
+    let Some(skill) = api.named(&args.name).await? else {
+        bail!("{}: this key has no skill of that name there", args.name);
+    };
+    for version in api.versions(&skill).await? {
+        let made = jiff::Timestamp::from_second(version.created_at)
+            .map_or_else(|_| version.created_at.to_string(), |time| time.to_string());
+        let is_default = skill.default_version.as_ref() == Some(&version.version);
+        terminal::line(&format!(
+            "{}{}  {}  {made}  {}",
+            version.version,
+            if is_default { " (default)" } else { "" },
+            version.id,
+            version.description.unwrap_or_default()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,169 @@
+//! What `knack skill run` is asked to run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use knack_execution::{ExecutionId, ExecutionRequest, InputFile, Program, SkillMount};
+use knack_gateway::grants::Grants;
+use knack_hub_api::RuntimeName;
+use knack_skill::call::ToolRun;
+use knack_skill::catalog::ModelCode;
+use knack_skill::model::Skill;
+use serde_json::{Map, Value};
+
+use super::{Output, terminal};
+
+/// Arguments of `knack skill run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Skill folder or manifest file; with --runtime, a Skill of the cluster as namespace/name
+    pub(super) path: PathBuf,
+    /// Which skill, if the path holds several
+    #[arg(long)]
+    pub(super) skill: Option<String>,
+    /// Declared tool to call, with --arguments
+    #[arg(long)]
+    tool: Option<String>,
+    /// Arguments of the tool, as a model would give them
+    #[arg(long, value_name = "JSON", default_value = "{}", requires = "tool")]
+    arguments: String,
+    /// File to put into the working directory as inputs/<name>; repeat for several
+    #[arg(long, value_name = "FILE")]
+    input: Vec<PathBuf>,
+    /// Where result files are saved
+    #[arg(long, value_name = "DIR", default_value = "knack-files")]
+    pub(super) files_dir: PathBuf,
+    /// Wall-clock limit, seconds
+    #[arg(long)]
+    timeout: Option<u64>,
+    /// Give the skill the value of an environment variable
+    #[arg(long, value_name = "SKILL:NAME")]
+    pub(super) allow_env: Vec<String>,
+    /// Run in a cluster, at this SkillRuntime (namespace/name), instead of on this machine
+    #[arg(long, value_name = "RUNTIME")]
+    pub(super) runtime: Option<RuntimeName>,
+    /// With --runtime: the ServiceAccount to run as, as namespace/name; "default" of the runtime's namespace when absent
+    #[arg(long, value_name = "ACCOUNT", requires = "runtime")]
+    pub(super) service_account: Option<String>,
+    /// With --runtime: the namespace that Knack is installed in
+    #[arg(long, value_name = "NAMESPACE", default_value = "knack-system", requires = "runtime")]
+    pub(super) hub_namespace: String,
+    /// With --runtime: the context of the kubeconfig
+    #[arg(long, requires = "runtime")]
+    pub(super) context: Option<String>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) output: Output,
+    /// Program and arguments, instead of a tool: `-- python3 skills/NAME/scripts/x.py out.png`
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// The request; `timeout` is the limit where neither the command line nor the skill names one.
+pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duration) -> anyhow::Result<ExecutionRequest> {
+    let id = ExecutionId::new(knack_execution::now(), &uuid::Uuid::now_v7().to_string(), 0, "cli");
+    let mount = SkillMount {
+        name: skill.id.name.clone(),
+        skill: Arc::clone(skill),
+    };
+    let mut request = match &args.tool {
+        Some(name) => {
+            let tool = tool(skill, name, &args.arguments)?;
+            let env = grants(args, &tool)?;
+            ExecutionRequest {
+                env,
+                ..ExecutionRequest::of_tool(id, CALLER, tool, mount)
+            }
+        }
+        None => ExecutionRequest {
+            skill: Some(format!("{}/{}", skill.id.namespace, skill.id.name)),
+            mounts: vec![mount],
+            ..ExecutionRequest::new(id, CALLER, command(args, skill)?)
+        },
+    };
+    let asked = args.timeout.or(skill.sandbox.timeout_seconds);
+    request.limits.timeout = asked.map_or(timeout, Duration::from_secs);
+    request.inputs = inputs(&args.input).await?;
+    Ok(request)
+}
+
+/// The caller's name for runs from the command line.
+const CALLER: &str = "cli";
+
+/// A command line of the person at the terminal: it gets what `run_code` gets, so no environment values.
+fn command(args: &RunArgs, skill: &Skill) -> anyhow::Result<Program> {
+    if args.command.is_empty() {
+        let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+        bail!(
+            "say what to run: --tool NAME (tools of this skill: {}), or a command after --",
+            if tools.is_empty() {
+                "none".to_owned()
+            } else {
+                tools.join(", ")
+            }
+        );
+    }
+    if !args.allow_env.is_empty() {
+        bail!("--allow-env: only declared tools are given environment values, as in knack dev; name one with --tool");
+    }
+    Ok(Program::Command {
+        argv: args.command.clone(),
+    })
+}
+
+/// A declared tool with its arguments, as a model's call of it.
+fn tool(skill: &Skill, name: &str, arguments: &str) -> anyhow::Result<ToolRun> {
+    if !skill.tools.iter().any(|tool| tool.name == name) {
+        let tools: Vec<_> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+        bail!(
+            "--tool {name}: this skill declares {}",
+            if tools.is_empty() {
+                "no tools".to_owned()
+            } else {
+                tools.join(", ")
+            }
+        );
+    }
+    let arguments: Map<String, Value> = serde_json::from_str(arguments).context("--arguments must be a JSON object")?;
+    ToolRun::resolve(skill, name, arguments, &knack_tool_schema::validate)
+        .map_err(|refused| anyhow::anyhow!("--arguments: {}", refused.trim_start_matches("Error: ")))
+}
+
+/// The values that `--allow-env` grants to a tool; in a cluster the runtime's grants are the hub's.
+fn grants(args: &RunArgs, tool: &ToolRun) -> anyhow::Result<BTreeMap<String, String>> {
+    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+    let granted = grants.for_tool(tool);
+    tool.admit(!granted.env.is_empty(), ModelCode::Allow)
+        .map_err(anyhow::Error::msg)?;
+    if args.runtime.is_none() {
+        for name in &granted.missing {
+            terminal::note(&format!(
+                "the tool asks for {name}, which is not granted; give it with --allow-env {}:{name}",
+                tool.skill.name
+            ));
+        }
+    }
+    Ok(granted.env)
+}
+
+async fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<InputFile>> {
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .with_context(|| format!("--input {}: not a file name", path.display()))?;
+        let bytes = tokio::fs::read(path)
+            .await
+            .with_context(|| format!("--input {}", path.display()))?;
+        files.push(InputFile {
+            path: format!("inputs/{name}"),
+            bytes: bytes.into(),
+        });
+    }
+    Ok(files)
+}

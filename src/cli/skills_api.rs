@@ -1,0 +1,213 @@
+//! A client of OpenAI's Skills API: that of `knack dev --registry`, or the provider's own.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use clap::Args;
+use knack_gateway::host_guard::is_local;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Method, RequestBuilder, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::terminal;
+
+/// A whole exchange: an upload of 32 MiB at 0.5 MiB/s.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(64);
+/// Bytes of an answer: a page of 100 skills with descriptions of 1,024 characters is far below.
+const ANSWER_MAX_BYTES: usize = 4 << 20;
+/// Items of a page, the most that the API gives.
+const PAGE: usize = 100;
+/// Pages that are read of one list: the registry keeps 10,000 skills.
+const PAGES_MAX: usize = 100;
+
+/// Where a Skills API is, and who asks.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    /// Address of the Skills API: a gateway with --registry, or the provider; with or without `/v1`
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4141")]
+    to: Url,
+    /// Environment variable that holds the API key; skills belong to it
+    #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
+    key_env: String,
+}
+
+/// A skill as the API shows it; members that are not used here are left out.
+#[derive(Debug, Deserialize)]
+pub(super) struct Listed {
+    pub id: String,
+    pub name: String,
+    pub default_version: Option<String>,
+}
+
+/// A version of a skill.
+#[derive(Debug, Deserialize)]
+pub(super) struct ListedVersion {
+    pub id: String,
+    pub version: String,
+    /// Seconds since 1970.
+    pub created_at: i64,
+    pub description: Option<String>,
+}
+
+/// A page of a list.
+#[derive(Debug, Deserialize)]
+struct Page<T> {
+    data: Vec<T>,
+    #[serde(default)]
+    has_more: bool,
+    last_id: Option<String>,
+}
+
+/// An error in the API's shape.
+#[derive(Debug, Deserialize)]
+struct Refused {
+    error: RefusedBody,
+}
+
+#[derive(Debug, Deserialize)]
+struct RefusedBody {
+    message: String,
+}
+
+/// The client.
+pub(super) struct SkillsApi {
+    client: reqwest::Client,
+    base: String,
+    key: HeaderValue,
+}
+
+impl SkillsApi {
+    /// A client for a server; the key is read from the environment, so that no list of processes shows it.
+    pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
+        let key = std::env::var(&args.key_env)
+            .ok()
+            .filter(|key| !key.is_empty())
+            .with_context(|| {
+                format!(
+                    "{} is not set; it holds the API key, or name another variable by --key-env",
+                    args.key_env
+                )
+            })?;
+        let mut key = HeaderValue::try_from(format!("Bearer {key}"))
+            .with_context(|| format!("{}: not a key that a header can carry", args.key_env))?;
+        key.set_sensitive(true);
+        let host = args.to.host_str().unwrap_or_default();
+        if args.to.scheme() == "http" && !is_local(host) {
+            terminal::note(&format!(
+                "{host}: the key in {} goes there unencrypted; https:// protects it",
+                args.key_env
+            ));
+        }
+        // A key goes to the host that was named, and nowhere else.
+        let client = reqwest::Client::builder()
+            .redirect(Policy::none())
+            .timeout(EXCHANGE_TIMEOUT)
+            .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        let base = args.to.as_str().trim_end_matches('/');
+        let base = base.strip_suffix("/v1").unwrap_or(base);
+        Ok(Self {
+            client,
+            base: format!("{base}/v1/skills"),
+            key,
+        })
+    }
+
+    /// The caller's skill of a name.
+    pub(super) async fn named(&self, name: &str) -> anyhow::Result<Option<Listed>> {
+        let skills: Vec<Listed> = self.list("").await?;
+        Ok(skills.into_iter().find(|skill| skill.name == name))
+    }
+
+    /// All versions of a skill, the newest first.
+    pub(super) async fn versions(&self, skill: &Listed) -> anyhow::Result<Vec<ListedVersion>> {
+        self.list(&format!("/{}/versions", skill.id)).await
+    }
+
+    /// A new skill of a zip.
+    pub(super) async fn create(&self, name: &str, zip: &[u8]) -> anyhow::Result<Listed> {
+        self.ask(self.upload("", name, zip, false)).await
+    }
+
+    /// A new version of a skill.
+    pub(super) async fn add(&self, skill: &Listed, zip: &[u8], is_default: bool) -> anyhow::Result<ListedVersion> {
+        let path = format!("/{}/versions", skill.id);
+        self.ask(self.upload(&path, &skill.name, zip, is_default)).await
+    }
+
+    fn upload(&self, path: &str, name: &str, zip: &[u8], is_default: bool) -> RequestBuilder {
+        let (content_type, body) = form(name, zip, is_default);
+        self.request(Method::POST, path)
+            .header(CONTENT_TYPE, content_type)
+            .body(body)
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        request.header(AUTHORIZATION, self.key.clone())
+    }
+
+    async fn list<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Vec<T>> {
+        let mut found = Vec::new();
+        let mut after = String::new();
+        for _ in 0..PAGES_MAX {
+            let page: Page<T> = self
+                .ask(self.request(Method::GET, &format!("{path}?limit={PAGE}{after}")))
+                .await?;
+            found.extend(page.data);
+            match page.last_id {
+                Some(last) if page.has_more => after = format!("&after={last}"),
+                _ => return Ok(found),
+            }
+        }
+        bail!("{}: a list of more than {} items", self.base, PAGE * PAGES_MAX)
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
+        let mut response = request.send().await.with_context(|| self.base.clone())?;
+        let status = response.status();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.with_context(|| self.base.clone())? {
+            if bytes.len() + chunk.len() > ANSWER_MAX_BYTES {
+                bail!("{}: an answer of more than {} MiB", self.base, ANSWER_MAX_BYTES >> 20);
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            let why = serde_json::from_slice::<Refused>(&bytes).map(|refused| refused.error.message);
+            bail!(
+                "{}: {status}{}",
+                self.base,
+                why.map_or_else(|_| String::new(), |why| format!(": {why}"))
+            );
+        }
+        serde_json::from_slice(&bytes).with_context(|| {
+            format!(
+                "{}: not an answer of OpenAI's Skills API; a gateway serves it with --registry",
+                self.base
+            )
+        })
+    }
+}
+
+/// A multipart form with one zip: its content type, and its body.
+fn form(name: &str, zip: &[u8], is_default: bool) -> (String, Bytes) {
+    // The digest of a zip is not in the zip.
+    let boundary = format!("knack-{}", knack_skill::digest::sha256(zip));
+    let mut body = Vec::with_capacity(zip.len() + 512);
+    if is_default {
+        body.extend(
+            format!("--{boundary}\r\nContent-Disposition: form-data; name=\"default\"\r\n\r\ntrue\r\n").bytes(),
+        );
+    }
+    let head = format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"files\"; filename=\"{name}.zip\"\r\nContent-Type: application/zip\r\n\r\n"
+    );
+    body.extend(head.bytes());
+    body.extend(zip);
+    body.extend(format!("\r\n--{boundary}--\r\n").bytes());
+    (format!("multipart/form-data; boundary={boundary}"), body.into())
+}

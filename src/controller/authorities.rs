@@ -1,0 +1,208 @@
+//! The hub's authorities in the namespaces of sidecars: ConfigMap `knack-ca`, wherever the label `knack.dev/inject: enabled` is.
+//!
+//! A sidecar reads it from a volume that may be empty at first, again and again while it runs, so nothing waits for it and a
+//! renewed certificate restarts nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use knack_vocabulary::{
+    CONFIG_MAP_CA, CONFIG_MAP_HUB_CA, ENABLED, FIELD_MANAGER, KEY_HUB_CA, LABEL_INJECT, LABEL_MANAGED_BY, MANAGED_BY,
+};
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::Store;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::settings::ControllerSettings;
+use crate::api_call::{CallError, call};
+
+/// How often every namespace is looked at: one whose ConfigMap was deleted or changed has it back within this time.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// After a failure, and while the hub has no certificate yet.
+const RETRY: Duration = Duration::from_secs(5);
+/// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
+const AT_ONCE: usize = 8;
+
+/// What the controller shares the authorities with.
+pub(super) struct Sharing {
+    pub(super) client: Client,
+    pub(super) settings: ControllerSettings,
+    /// Every namespace with its labels.
+    pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
+    /// Told when the labels of a namespace change.
+    pub(super) changed: Arc<Notify>,
+}
+
+/// What is to be done in a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Write,
+    Leave,
+    /// A ConfigMap of this name is somebody else's.
+    Refuse,
+}
+
+/// Decides by the ConfigMap that is there.
+fn step(present: Option<&ConfigMap>, bundle: &str) -> Step {
+    let Some(present) = present else { return Step::Write };
+    let ours = present.labels().get(LABEL_MANAGED_BY).map(String::as_str) == Some(MANAGED_BY);
+    let text = present.data.as_ref().and_then(|data| data.get(KEY_HUB_CA));
+    match (ours, text) {
+        (false, _) => Step::Refuse,
+        (true, Some(text)) if text == bundle => Step::Leave,
+        (true, _) => Step::Write,
+    }
+}
+
+impl Sharing {
+    /// Shares until the task is ended. Only the leader does.
+    pub(super) async fn run(self) {
+        // What was written or found right, since the last look at everything.
+        let mut done: BTreeMap<String, String> = BTreeMap::new();
+        let mut refused: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let whole = match self.round(&mut done, &mut refused).await {
+                Ok(whole) => whole,
+                Err(error) => {
+                    warn!(%error, "the hub's authorities cannot be read; retrying");
+                    false
+                }
+            };
+            let wait = if whole { LOOK_AGAIN } else { RETRY };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(wait) => done.clear(),
+            }
+        }
+    }
+
+    /// The managed namespaces whose pods ask for sidecars.
+    fn asking(&self) -> Vec<String> {
+        let asks = |namespace: &Arc<PartialObjectMeta<Namespace>>| {
+            namespace.metadata.deletion_timestamp.is_none()
+                && namespace.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED)
+                && self.settings.looks_after(&namespace.name_any())
+        };
+        let state = self.namespaces.state();
+        state.iter().filter(|one| asks(one)).map(|one| one.name_any()).collect()
+    }
+
+    /// Every namespace that is not done. Returns whether all are.
+    async fn round(
+        &self,
+        done: &mut BTreeMap<String, String>,
+        refused: &mut BTreeSet<String>,
+    ) -> Result<bool, CallError> {
+        let Some(bundle) = self.bundle().await? else {
+            return Ok(false);
+        };
+        let asking = self.asking();
+        let due = asking.iter().filter(|name| done.get(*name) != Some(&bundle));
+        let results: Vec<_> = futures::stream::iter(due.cloned().collect::<Vec<_>>())
+            .map(|name| {
+                let bundle = &bundle;
+                async move {
+                    let result = self.share(&name, bundle).await;
+                    (name, result)
+                }
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let mut whole = true;
+        for (name, result) in results {
+            match result {
+                Ok(Step::Refuse) => {
+                    if refused.insert(name.clone()) {
+                        warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} belongs to somebody else, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
+                    }
+                    done.insert(name, bundle.clone());
+                }
+                Ok(step) => {
+                    if step == Step::Write {
+                        info!(namespace = %name, "the hub's authorities are shared with the sidecars");
+                    }
+                    refused.remove(&name);
+                    done.insert(name, bundle.clone());
+                }
+                Err(error) => {
+                    whole = false;
+                    warn!(namespace = %name, %error, "the hub's authorities cannot be shared with the sidecars; retrying");
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    /// What gateways trust; `None` while the hub has no certificate.
+    async fn bundle(&self) -> Result<Option<String>, CallError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.settings.namespace);
+        let published = call(
+            || format!("get ConfigMap {}/{CONFIG_MAP_HUB_CA}", self.settings.namespace),
+            api.get_opt(CONFIG_MAP_HUB_CA),
+        )
+        .await?;
+        Ok(published.and_then(|map| map.data?.remove(KEY_HUB_CA)))
+    }
+
+    async fn share(&self, namespace: &str, bundle: &str) -> Result<Step, CallError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let present = call(
+            || format!("get ConfigMap {namespace}/{CONFIG_MAP_CA}"),
+            api.get_opt(CONFIG_MAP_CA),
+        )
+        .await?;
+        let step = step(present.as_ref(), bundle);
+        if step == Step::Write {
+            let map = ConfigMap {
+                metadata: ObjectMeta {
+                    name: Some(CONFIG_MAP_CA.to_owned()),
+                    labels: Some([(LABEL_MANAGED_BY.to_owned(), MANAGED_BY.to_owned())].into()),
+                    ..ObjectMeta::default()
+                },
+                data: Some([(KEY_HUB_CA.to_owned(), bundle.to_owned())].into()),
+                ..ConfigMap::default()
+            };
+            let apply = PatchParams::apply(FIELD_MANAGER).force();
+            call(
+                || format!("apply ConfigMap {namespace}/{CONFIG_MAP_CA}"),
+                api.patch(CONFIG_MAP_CA, &apply, &Patch::Apply(&map)),
+            )
+            .await?;
+        }
+        Ok(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_map_of_somebody_else_is_left_alone() {
+        let map = |manager: Option<&str>, text: Option<&str>| ConfigMap {
+            metadata: ObjectMeta {
+                labels: manager.map(|manager| [(LABEL_MANAGED_BY.to_owned(), manager.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            data: text.map(|text| [(KEY_HUB_CA.to_owned(), text.to_owned())].into()),
+            ..ConfigMap::default()
+        };
+        for (present, expected) in [
+            (None, Step::Write),
+            (Some(map(Some("knack"), Some("a"))), Step::Leave),
+            (Some(map(Some("knack"), Some("b"))), Step::Write),
+            (Some(map(Some("knack"), None)), Step::Write),
+            (Some(map(Some("Helm"), Some("a"))), Step::Refuse),
+            (Some(map(None, Some("b"))), Step::Refuse),
+        ] {
+            assert_eq!(step(present.as_ref(), "a"), expected, "{present:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What builders say of environments of packages, and who looks again when they say something new.
+
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use tokio::sync::watch;
+
+use super::context::Context;
+use super::world::decoded;
+use crate::environments;
+
+/// Follows without end.
+pub(super) async fn follow(context: Arc<Context>) {
+    let (told, news) = watch::channel(());
+    let (client, namespace) = (context.client.clone(), context.settings.namespace.clone());
+    let following = environments::follow(client, namespace, |records| {
+        context.environments.store(Arc::new(records));
+        told.send_replace(());
+    });
+    tokio::join!(following, tell(&context, news));
+}
+
+/// Skills with packages look again, and the runtimes that reach them.
+async fn tell(context: &Context, mut news: watch::Receiver<()>) {
+    while news.changed().await.is_ok() {
+        context.world.ready().await;
+        for skill in context.world.skills() {
+            let Some(skill) = decoded(&skill) else { continue };
+            if skill.status.as_ref().is_some_and(|status| status.packages.is_some()) {
+                let namespace = skill.namespace().unwrap_or_default();
+                context.changes.skills_of(&namespace);
+                context.trigger_skill(&namespace, &skill.name_any()).await;
+            }
+        }
+    }
+}

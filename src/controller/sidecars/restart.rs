@@ -1,0 +1,233 @@
+//! Restarts workloads whose pods have an older sidecar than this installation's, where namespaces ask for it.
+//!
+//! A pod keeps its sidecar as long as it lives. [`super::roll`] decides, [`super::workloads`] reads what it decides on.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use knack_vocabulary::{ANNOTATION_ROLLED_FOR, ENABLED, FIELD_MANAGER_SIDECARS, LABEL_ROLL};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType};
+use kube::{Api, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use super::count::{ALIVE, is_reached};
+use super::roll::{Decision, Workload, decide};
+use super::workloads::{daemon_set, deployment, sidecar_image, stateful_set, workload_of};
+use crate::events::NOTE_MAX_CHARS;
+
+/// How long a controller leads before it restarts anything: what injects must be of this release too. A policy is in force about
+/// a second after `helm upgrade` has changed it, and a webhook of the release before is gone when its pod is. A little less than a
+/// minute, so that it is over at the second look.
+const SETTLE: Duration = Duration::from_secs(50);
+/// Restarts that one look begins in all namespaces together. There is a look every minute, so that an upgrade of hundreds of
+/// namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
+const ROLLS_PER_LOOK: usize = 5;
+/// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each.
+const PAGE: u32 = 100;
+
+/// The state of the restarts between two looks.
+#[derive(Debug)]
+pub(super) struct Restarts {
+    /// The sidecar's image of this installation.
+    image: String,
+    begun: Instant,
+}
+
+/// A workload with what its change needs.
+struct Found {
+    reference: ObjectReference,
+    version: String,
+}
+
+impl Restarts {
+    /// With the image that the sidecars should have; from now on time counts.
+    pub(super) fn new(image: String) -> Self {
+        Self {
+            image,
+            begun: Instant::now(),
+        }
+    }
+
+    /// One look at all namespaces that ask.
+    pub(super) async fn look(&self, context: &Context) {
+        if self.begun.elapsed() < SETTLE {
+            return;
+        }
+        let own = context.settings.namespace.as_str();
+        let asking = context.world.namespaces.state();
+        let mut asking: Vec<String> = asking
+            .iter()
+            .filter(|one| one.labels().get(LABEL_ROLL).map(String::as_str) == Some(ENABLED))
+            .map(|one| one.name_any())
+            .filter(|name| context.settings.looks_after(name) && is_reached(name, own))
+            .collect();
+        asking.sort_unstable();
+        let (mut stale, mut left) = (0, ROLLS_PER_LOOK);
+        for namespace in asking {
+            match self.namespace(context, &namespace, left > 0).await {
+                Ok((count, rolled)) => {
+                    stale += count;
+                    left -= usize::from(rolled);
+                }
+                Err(error) => warn!(%error, namespace, "older sidecars cannot be replaced; retrying"),
+            }
+        }
+        context.metrics.stale_sidecars(stale);
+    }
+
+    /// Pods with an older sidecar in one namespace, and whether a workload is restarted.
+    async fn namespace(&self, context: &Context, namespace: &str, may: bool) -> Result<(usize, bool), ControllerError> {
+        let mut stale: BTreeMap<Option<(&'static str, String)>, usize> = BTreeMap::new();
+        let mut seen = None;
+        each::<Pod>(context, namespace, |pod| {
+            if let Some(image) = sidecar_image(&pod).filter(|image| *image != self.image) {
+                seen.get_or_insert_with(|| image.to_owned());
+                *stale.entry(workload_of(&pod)).or_default() += 1;
+            }
+        })
+        .await?;
+        let all = stale.values().sum();
+        let Some(seen) = seen.filter(|_| may) else {
+            return Ok((all, false));
+        };
+        let (workloads, found) = workloads(context, namespace, &stale).await?;
+        match decide(&workloads, &self.image) {
+            Decision::Nothing => Ok((all, false)),
+            Decision::Wait(one) => {
+                info!(
+                    namespace,
+                    kind = one.kind,
+                    name = one.name,
+                    "waiting for a restart to end"
+                );
+                Ok((all, false))
+            }
+            Decision::Roll(one) => {
+                if let Some(found) = found.get(&(one.kind, one.name.clone())) {
+                    self.roll(context, namespace, one, found).await?;
+                    self.tell(context, one, found, &seen).await;
+                }
+                Ok((all, true))
+            }
+        }
+    }
+
+    /// Changes the pod template, if the workload is still as it was read.
+    async fn roll(
+        &self,
+        context: &Context,
+        namespace: &str,
+        one: &Workload,
+        found: &Found,
+    ) -> Result<(), ControllerError> {
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": found.version},
+            "spec": {"template": {"metadata": {"annotations": {ANNOTATION_ROLLED_FOR: self.image}}}},
+        }));
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER_SIDECARS.to_owned()),
+            ..PatchParams::default()
+        };
+        let what = || format!("restart {} {namespace}/{}", one.kind, one.name);
+        let (client, name) = (context.client.clone(), one.name.as_str());
+        match one.kind {
+            "Deployment" => {
+                let api = Api::<Deployment>::namespaced(client, namespace);
+                context.call(what, api.patch_metadata(name, &params, &patch)).await?;
+            }
+            "StatefulSet" => {
+                let api = Api::<StatefulSet>::namespaced(client, namespace);
+                context.call(what, api.patch_metadata(name, &params, &patch)).await?;
+            }
+            _ => {
+                let api = Api::<DaemonSet>::namespaced(client, namespace);
+                context.call(what, api.patch_metadata(name, &params, &patch)).await?;
+            }
+        }
+        context.metrics.wrote("Workload");
+        Ok(())
+    }
+
+    async fn tell(&self, context: &Context, one: &Workload, found: &Found, seen: &str) {
+        let note = format!(
+            "restarts, since the sidecar of {} of its pods is older than this installation's: {seen}, and not {}",
+            one.stale, self.image
+        );
+        let event = Event {
+            type_: EventType::Normal,
+            reason: "SidecarRolled".to_owned(),
+            note: Some(note.chars().take(NOTE_MAX_CHARS).collect()),
+            action: "Restart".to_owned(),
+            secondary: None,
+        };
+        let what = || "write an Event about a restart".to_owned();
+        let written = context
+            .call(what, context.recorder.publish(&event, &found.reference))
+            .await;
+        if let Err(error) = written {
+            warn!(%error, "an Event about a restart could not be written");
+        }
+    }
+}
+
+/// The workloads of a namespace, with how many of their pods are stale.
+async fn workloads(
+    context: &Context,
+    namespace: &str,
+    stale: &BTreeMap<Option<(&'static str, String)>, usize>,
+) -> Result<(Vec<Workload>, BTreeMap<(&'static str, String), Found>), ControllerError> {
+    let (mut all, mut found) = (Vec::new(), BTreeMap::new());
+    let mut take = |one: Option<Workload>, reference: ObjectReference, version: Option<String>| {
+        let (Some(mut one), Some(version)) = (one, version) else {
+            return;
+        };
+        let key = (one.kind, one.name.clone());
+        one.stale = stale.get(&Some(key.clone())).copied().unwrap_or(0);
+        all.push(one);
+        found.insert(key, Found { reference, version });
+    };
+    each::<Deployment>(context, namespace, |one| {
+        take(deployment(&one), one.object_ref(&()), one.resource_version());
+    })
+    .await?;
+    each::<StatefulSet>(context, namespace, |one| {
+        take(stateful_set(&one), one.object_ref(&()), one.resource_version());
+    })
+    .await?;
+    each::<DaemonSet>(context, namespace, |one| {
+        take(daemon_set(&one), one.object_ref(&()), one.resource_version());
+    })
+    .await?;
+    Ok((all, found))
+}
+
+/// Goes through a list, page by page; pods that have ended are left out.
+async fn each<K>(context: &Context, namespace: &str, mut take: impl FnMut(K)) -> Result<(), ControllerError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let mut params = ListParams::default().limit(PAGE);
+    if K::kind(&()) == "Pod" {
+        params = params.fields(ALIVE);
+    }
+    loop {
+        let what = || format!("list {} of {namespace}", K::plural(&()));
+        let page = context.call(what, api.list(&params)).await?;
+        params.continue_token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        page.items.into_iter().for_each(&mut take);
+        if params.continue_token.is_none() {
+            return Ok(());
+        }
+    }
+}

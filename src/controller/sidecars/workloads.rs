@@ -1,0 +1,232 @@
+//! Workloads and pods of a namespace, read for the decision in [`super::roll`]. Pure.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knack_vocabulary::{ANNOTATION_ROLLED_FOR, CONTAINER_SIDECAR, LABEL_ROLL};
+
+use super::roll::Workload;
+
+/// What the Deployment controller labels the pods of a ReplicaSet with; the ReplicaSet's name ends with it.
+const LABEL_TEMPLATE_HASH: &str = "pod-template-hash";
+/// A strategy that replaces pods when somebody deletes them.
+const ON_DELETE: &str = "OnDelete";
+
+/// Kind and name of the workload of a pod; `None` for those that nothing restarts: Jobs, pods of their own.
+pub(super) fn workload_of(pod: &Pod) -> Option<(&'static str, String)> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true) && owner.api_version == "apps/v1")?;
+    match owner.kind.as_str() {
+        "StatefulSet" => Some(("StatefulSet", owner.name.clone())),
+        "DaemonSet" => Some(("DaemonSet", owner.name.clone())),
+        "ReplicaSet" => {
+            let hash = pod.metadata.labels.as_ref()?.get(LABEL_TEMPLATE_HASH)?;
+            let name = owner.name.strip_suffix(hash)?.strip_suffix('-')?;
+            Some(("Deployment", name.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// The image of a pod's sidecar; `None` if it has none, or is about to go.
+pub(super) fn sidecar_image(pod: &Pod) -> Option<&str> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let containers = pod.spec.as_ref()?.init_containers.iter().flatten();
+    let mut own = containers.filter(|container| container.name == CONTAINER_SIDECAR);
+    own.next()?.image.as_deref()
+}
+
+/// What matters of a Deployment.
+pub(super) fn deployment(one: &Deployment) -> Option<Workload> {
+    let (spec, status) = (one.spec.as_ref()?, one.status.clone().unwrap_or_default());
+    let replicas = spec.replicas.unwrap_or(1);
+    let all = |count: Option<i32>| count.unwrap_or(0) == replicas;
+    let settled = all(status.updated_replicas) && all(status.available_replicas) && all(status.replicas);
+    Some(Workload {
+        settled: settled && seen(&one.metadata, status.observed_generation),
+        held: spec.paused == Some(true),
+        ..common("Deployment", &one.metadata, &spec.template)
+    })
+}
+
+/// What matters of a StatefulSet.
+pub(super) fn stateful_set(one: &StatefulSet) -> Option<Workload> {
+    let (spec, status) = (one.spec.as_ref()?, one.status.clone().unwrap_or_default());
+    let replicas = spec.replicas.unwrap_or(1);
+    let settled =
+        status.available_replicas.unwrap_or(0) == replicas && status.current_revision == status.update_revision;
+    let strategy = spec.update_strategy.as_ref();
+    let partition = strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.partition);
+    Some(Workload {
+        settled: settled && seen(&one.metadata, status.observed_generation),
+        held: partition.unwrap_or(0) > 0 || strategy.and_then(|one| one.type_.as_deref()) == Some(ON_DELETE),
+        ..common("StatefulSet", &one.metadata, &spec.template)
+    })
+}
+
+/// What matters of a DaemonSet.
+pub(super) fn daemon_set(one: &DaemonSet) -> Option<Workload> {
+    let (spec, status) = (one.spec.as_ref()?, one.status.clone().unwrap_or_default());
+    let desired = status.desired_number_scheduled;
+    let all = |count: Option<i32>| count.unwrap_or(0) == desired;
+    let settled = all(status.updated_number_scheduled) && all(status.number_available);
+    let strategy = spec.update_strategy.as_ref();
+    Some(Workload {
+        settled: settled && seen(&one.metadata, status.observed_generation),
+        held: strategy.and_then(|one| one.type_.as_deref()) == Some(ON_DELETE),
+        ..common("DaemonSet", &one.metadata, &spec.template)
+    })
+}
+
+fn common(kind: &'static str, meta: &ObjectMeta, template: &PodTemplateSpec) -> Workload {
+    let annotations = template.metadata.as_ref().and_then(|meta| meta.annotations.as_ref());
+    let mut inits = template
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    Workload {
+        kind,
+        name: meta.name.clone().unwrap_or_default(),
+        label: meta.labels.as_ref().and_then(|all| all.get(LABEL_ROLL)).cloned(),
+        rolled_for: annotations.and_then(|all| all.get(ANNOTATION_ROLLED_FOR)).cloned(),
+        owned: meta
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|owner| owner.controller == Some(true)),
+        written: inits.any(|container| container.name == CONTAINER_SIDECAR),
+        ..Workload::default()
+    }
+}
+
+/// Whether a status is about the object as it is, and the object stays.
+fn seen(meta: &ObjectMeta, observed: Option<i64>) -> bool {
+    meta.deletion_timestamp.is_none() && observed >= meta.generation
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn template() -> Value {
+        json!({
+            "metadata": {"annotations": {"knack.dev/rolled-for": "image:1"}},
+            "spec": {"containers": [{"name": "app"}]},
+        })
+    }
+
+    fn meta() -> Value {
+        json!({"name": "a", "generation": 3})
+    }
+
+    #[test]
+    fn a_workload_is_settled_when_all_its_pods_are_new_and_available() {
+        let read = |status: Value| {
+            let spec = json!({"replicas": 2, "selector": {}, "template": template()});
+            let one = json!({"metadata": meta(), "spec": spec, "status": status});
+            deployment(&serde_json::from_value(one).unwrap()).unwrap()
+        };
+        let good = json!({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
+        assert_eq!(
+            read(good.clone()),
+            Workload {
+                kind: "Deployment",
+                name: "a".to_owned(),
+                rolled_for: Some("image:1".to_owned()),
+                settled: true,
+                ..Workload::default()
+            }
+        );
+        for (field, value) in [
+            ("observedGeneration", 2),
+            ("replicas", 3),
+            ("updatedReplicas", 1),
+            ("availableReplicas", 1),
+        ] {
+            let mut status = good.clone();
+            status[field] = json!(value);
+            assert!(!read(status).settled, "{field}");
+        }
+        assert!(!read(json!({})).settled);
+    }
+
+    #[test]
+    fn other_kinds_have_their_own_words() {
+        let set = |strategy: Value, update: &str, available: i32| {
+            let spec = json!({"selector": {}, "template": template(), "updateStrategy": strategy});
+            let status = json!({"observedGeneration": 3, "replicas": 1, "availableReplicas": available, "currentRevision": "r1", "updateRevision": update});
+            let one = json!({"metadata": meta(), "spec": spec, "status": status});
+            let read = stateful_set(&serde_json::from_value(one).unwrap()).unwrap();
+            (read.settled, read.held)
+        };
+        assert_eq!(set(json!({"type": "RollingUpdate"}), "r1", 1), (true, false));
+        assert_eq!(set(json!({"type": "RollingUpdate"}), "r2", 1), (false, false));
+        assert_eq!(set(json!({"type": "RollingUpdate"}), "r1", 0), (false, false));
+        assert_eq!(set(json!({"type": "OnDelete"}), "r1", 1), (true, true));
+        assert_eq!(set(json!({"rollingUpdate": {"partition": 1}}), "r1", 1), (true, true));
+        let daemon = |strategy: Value, updated: i32| {
+            let spec = json!({"selector": {}, "template": template(), "updateStrategy": strategy});
+            let status = json!({"observedGeneration": 3, "desiredNumberScheduled": 2, "updatedNumberScheduled": updated,
+                "numberAvailable": 2, "currentNumberScheduled": 2, "numberMisscheduled": 0, "numberReady": 2});
+            let one = json!({"metadata": meta(), "spec": spec, "status": status});
+            let read = daemon_set(&serde_json::from_value(one).unwrap()).unwrap();
+            (read.settled, read.held)
+        };
+        assert_eq!(daemon(json!({}), 2), (true, false));
+        assert_eq!(daemon(json!({}), 1), (false, false));
+        assert_eq!(daemon(json!({"type": "OnDelete"}), 2), (true, true));
+    }
+
+    #[test]
+    fn what_bars_a_restart_is_seen() {
+        let mut one = json!({"metadata": meta(), "spec": {"selector": {}, "paused": true, "template": template()}});
+        one["metadata"]["labels"] = json!({"knack.dev/roll": "disabled"});
+        one["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "example.org/v1", "kind": "App", "name": "a", "uid": "u", "controller": true}]);
+        one["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "knack-gateway", "image": "image:1"}]);
+        let read = deployment(&serde_json::from_value(one).unwrap()).unwrap();
+        assert_eq!((read.held, read.owned, read.written), (true, true, true));
+        assert_eq!(read.label.as_deref(), Some("disabled"));
+    }
+
+    #[test]
+    fn a_pod_leads_to_its_workload_and_its_sidecar() {
+        let pod = |kind: &str, name: &str, api: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "labels": {"pod-template-hash": "7d9"},
+                    "ownerReferences": [{"apiVersion": api, "kind": kind, "name": name, "uid": "u", "controller": true}],
+                },
+                "spec": {
+                    "containers": [{"name": "app", "image": "app:1"}],
+                    "initContainers": [{"name": "other", "image": "o:1"}, {"name": "knack-gateway", "image": "image:1"}],
+                },
+            }))
+            .unwrap()
+        };
+        for (kind, name, api, expected) in [
+            (
+                "ReplicaSet",
+                "web-7d9",
+                "apps/v1",
+                Some(("Deployment", "web".to_owned())),
+            ),
+            ("ReplicaSet", "web-8e0", "apps/v1", None),
+            ("StatefulSet", "db", "apps/v1", Some(("StatefulSet", "db".to_owned()))),
+            ("DaemonSet", "agent", "apps/v1", Some(("DaemonSet", "agent".to_owned()))),
+            ("Job", "once", "batch/v1", None),
+            ("StatefulSet", "db", "example.org/v1", None),
+        ] {
+            assert_eq!(workload_of(&pod(kind, name, api)), expected, "{kind} {name}");
+        }
+        let mut one = pod("DaemonSet", "agent", "apps/v1");
+        assert_eq!(sidecar_image(&one), Some("image:1"));
+        one.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert_eq!(sidecar_image(&one), None);
+        assert_eq!(sidecar_image(&Pod::default()), None);
+    }
+}

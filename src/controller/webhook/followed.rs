@@ -1,0 +1,109 @@
+//! What the webhook needs, read again while it runs: certificate and parameters.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use k8s_openapi::api::core::v1::Secret;
+use knack_injection::Parameters;
+use knack_vocabulary::SECRET_WEBHOOK_TLS;
+use kube::{Api, Client};
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tracing::{info, warn};
+
+use super::super::settings::WebhookSettings;
+use crate::api_call::call;
+use crate::certificates::certified_key;
+
+/// How often Secret and file are read. A new certificate serves an hour after its authority was published; only one that
+/// replaces a lost one is needed at once, and until then the API server does without the webhook.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Certificate and parameters, as they were last read.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    certificate: ArcSwapOption<CertifiedKey>,
+    parameters: ArcSwapOption<Parameters>,
+}
+
+impl Followed {
+    /// What is injected; `None` until it could be read once.
+    pub(super) fn parameters(&self) -> Option<Arc<Parameters>> {
+        self.parameters.load_full()
+    }
+
+    /// Reads both once. What cannot be read stays as it was; the answer says why.
+    pub(super) async fn look(&self, client: &Client, namespace: &str, settings: &WebhookSettings) -> Vec<String> {
+        let certificate = self.look_at_certificate(client, namespace).await;
+        let parameters = self.look_at_parameters(&settings.parameters).await;
+        [certificate.err(), parameters.err()].into_iter().flatten().collect()
+    }
+
+    /// Reads both again and again, and says once what is wrong.
+    pub(super) async fn follow(&self, client: &Client, namespace: &str, settings: &WebhookSettings) {
+        let mut told = Vec::new();
+        loop {
+            let wrong = self.look(client, namespace, settings).await;
+            if wrong != told {
+                for what in &wrong {
+                    warn!(%what, "the webhook for sidecars is not up to date; retrying");
+                }
+                told = wrong;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn look_at_certificate(&self, client: &Client, namespace: &str) -> Result<(), String> {
+        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let what = || format!("get Secret {namespace}/{SECRET_WEBHOOK_TLS}");
+        let read = call(what, api.get_opt(SECRET_WEBHOOK_TLS)).await;
+        let secret = read
+            .map_err(|error| error.to_string())?
+            .ok_or_else(|| format!("Secret {SECRET_WEBHOOK_TLS} is not there; the leading replica makes it"))?;
+        let part = |key: &str| {
+            let data = secret.data.as_ref().and_then(|data| data.get(key));
+            data.map(|bytes| bytes.0.as_slice()).unwrap_or_default()
+        };
+        let key = certified_key(part("tls.crt"), part("tls.key"))
+            .map_err(|error| format!("Secret {SECRET_WEBHOOK_TLS}: {error}"))?;
+        let current = self.certificate.load_full();
+        if current.is_none_or(|current| current.cert != key.cert) {
+            info!("the webhook for sidecars has a new certificate");
+            self.certificate.store(Some(Arc::new(key)));
+        }
+        Ok(())
+    }
+
+    async fn look_at_parameters(&self, file: &Path) -> Result<(), String> {
+        let text = tokio::fs::read_to_string(file).await;
+        let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
+        let parameters = Parameters::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        if self.parameters().is_none_or(|current| *current != parameters) {
+            self.parameters.store(Some(Arc::new(parameters)));
+        }
+        Ok(())
+    }
+
+    /// What a TLS listener needs. API servers speak HTTP/2: one connection carries all of their calls.
+    pub(super) fn server_config(self: &Arc<Self>) -> ServerConfig {
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
+    }
+}
+
+#[derive(Debug)]
+struct Resolver(Arc<Followed>);
+
+impl ResolvesServerCert for Resolver {
+    /// Without a certificate the handshake fails, and with it the call.
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.certificate.load_full()
+    }
+}

@@ -1,0 +1,363 @@
+//! From paths that a user named to the skills and runtimes found there.
+
+use std::path::{Path, PathBuf};
+
+use knack_api::skill::ArchiveSource;
+use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
+use knack_gateway::catalog::{Report, ReportLevel, SkillSource, no_packages};
+use knack_skill::SpecOverrides;
+use knack_skill::model::{SkillFile, SkillRef};
+use knack_vocabulary::DEFAULT_NAMESPACE;
+
+use super::config_maps::ConfigMaps;
+use super::folder::read_folder;
+use super::search::Search;
+use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
+use crate::sources::{Files, below, folder_name, inline_files};
+
+/// One manifest file: an etcd object is at most 1.5 MiB, so a larger file holds no object that a cluster would take.
+const MANIFEST_MAX_BYTES: u64 = 4 << 20;
+/// Folders searched below a named path.
+const SEARCH_MAX_DEPTH: usize = 8;
+
+/// Everything that was found, and what could not be read.
+#[derive(Debug, Default)]
+pub struct Discovered {
+    /// Skills in the order of the paths, then by name.
+    pub skills: Vec<SkillSource>,
+    /// Runtimes with their origin.
+    pub runtimes: Vec<(String, SkillRuntimeManifest)>,
+    /// What could not be read or is not served as written.
+    pub reports: Vec<Report>,
+    /// Origins that failed as a whole, so that what they gave before can be kept.
+    pub failed: Vec<String>,
+    /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
+    pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
+}
+
+/// Searches files and folders. A folder with a SKILL.md is one skill, and so is an archive with one; other folders are
+/// searched for skills and manifests.
+/// Touches the disk: call it outside the async runtime.
+pub fn discover(search: &Search) -> Discovered {
+    discover_all(search).without_archived()
+}
+
+/// The same, for a caller that fetches [`Discovered::archived`].
+pub fn discover_all(search: &Search) -> Discovered {
+    let mut found = Discovered::default();
+    for path in &search.paths {
+        let origin = path.display().to_string();
+        if search.is_written_by_runs(path) {
+            found.fail(
+                origin,
+                "holds generated files, which are never taken as skills; name another folder".to_owned(),
+            );
+            continue;
+        }
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => found.directory(search, path, 0),
+            Ok(_) if is_skill_file(path) => {
+                let parent = path
+                    .parent()
+                    .filter(|p| !p.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
+                found.skill_folder(search, parent);
+            }
+            Ok(_) if is_archive(path) => found.archive(path),
+            Ok(_) => found.manifest_file(path, Named::ByUser),
+            Err(error) => found.fail(origin, format!("cannot be read: {error}")),
+        }
+    }
+    for source in &mut found.skills {
+        source.packages = search.packages;
+    }
+    found
+}
+
+/// How a file came into the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    ByUser,
+    BySearch,
+}
+
+fn is_skill_file(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name == "SKILL.md" || name == "skill.md")
+}
+
+/// The skills and runtimes of a manifest's text.
+pub fn discover_text(origin: &str, text: &str) -> Discovered {
+    let mut found = Discovered::default();
+    found.manifests(origin, text, Named::ByUser);
+    found.without_archived()
+}
+
+/// Ends of the names of files that are archives.
+const ARCHIVES: [&str; 4] = [".zip", ".tar.gz", ".tgz", ".tar"];
+
+/// The name of an archive's file without its ending; `None`: it is none.
+pub fn archive_stem(name: &str) -> Option<&str> {
+    ARCHIVES.iter().find_map(|end| name.strip_suffix(end))
+}
+
+fn is_archive(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| archive_stem(name).is_some())
+}
+
+/// The skill of an archive, named as the folder that holds its SKILL.md, or `stem` where that is at the root.
+pub fn archived_skill(origin: &str, stem: &str, bytes: &[u8]) -> Result<SkillSource, String> {
+    let files = unpack(bytes).map_err(|error| error.message)?;
+    let name = folder_name(&files).unwrap_or(stem).to_owned();
+    let files = below(files, None).map_err(|error| error.message)?;
+    Ok(bare(name, origin.to_owned(), files))
+}
+
+/// The skill of a lone SKILL.md.
+pub fn lone_skill(origin: &str, name: &str, document: &[u8]) -> SkillSource {
+    let file = SkillFile {
+        bytes: document.into(),
+        executable: false,
+    };
+    bare(
+        name.to_owned(),
+        origin.to_owned(),
+        Files::from([("SKILL.md".to_owned(), file)]),
+    )
+}
+
+impl Discovered {
+    /// What is not served as written.
+    pub fn errors(&self) -> impl Iterator<Item = &Report> {
+        self.reports.iter().filter(|report| report.level == ReportLevel::Error)
+    }
+
+    /// Reports what would have to be fetched.
+    fn without_archived(mut self) -> Self {
+        for (origin, manifest, _) in std::mem::take(&mut self.archived) {
+            let text = "spec.source.archive: needs a cluster; name the archive itself, or its folder";
+            self.fail(origin, format!("Skill {}: {text}", shown(&manifest)));
+        }
+        self
+    }
+
+    fn fail(&mut self, origin: String, text: String) {
+        self.reports.push(Report::error(origin.clone(), text));
+        self.failed.push(origin);
+    }
+
+    fn directory(&mut self, search: &Search, directory: &Path, depth: usize) {
+        if directory.join("SKILL.md").is_file() || directory.join("skill.md").is_file() {
+            self.skill_folder(search, directory);
+            return;
+        }
+        let origin = directory.display().to_string();
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(origin, format!("cannot be read: {error}")),
+        };
+        let mut entries: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        entries.sort();
+        for path in entries {
+            let hidden = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_none_or(|name| name.starts_with('.') || name == "node_modules");
+            if hidden || search.is_written_by_runs(&path) {
+                continue;
+            }
+            if path.is_dir() {
+                if depth < SEARCH_MAX_DEPTH {
+                    self.directory(search, &path, depth + 1);
+                }
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "yml")
+            {
+                self.searched_yaml(&path);
+            }
+        }
+    }
+
+    /// A YAML file that was found by searching counts only if it speaks of knack.dev: it may be anybody's.
+    /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
+    fn searched_yaml(&mut self, path: &Path) {
+        match read_bounded(path) {
+            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, Named::BySearch),
+            Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
+            Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
+        }
+    }
+
+    fn skill_folder(&mut self, search: &Search, directory: &Path) {
+        let origin = directory.display().to_string();
+        let name = std::fs::canonicalize(directory)
+            .ok()
+            .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| origin.clone());
+        match read_folder(directory, &origin, search) {
+            Ok((files, warnings)) => {
+                self.reports.extend(warnings);
+                self.skills.push(bare(name, origin, files));
+            }
+            Err(report) => {
+                self.reports.push(report);
+                self.failed.push(origin);
+            }
+        }
+    }
+
+    fn archive(&mut self, path: &Path) {
+        let origin = path.display().to_string();
+        let stem = path.file_name().and_then(|name| archive_stem(name.to_str()?));
+        let skill = read_within(path, ARCHIVE_MAX_BYTES as u64, "an archive")
+            .and_then(|bytes| archived_skill(&origin, stem.unwrap_or_default(), &bytes));
+        match skill {
+            Ok(skill) => self.skills.push(skill),
+            Err(text) => self.fail(origin, text),
+        }
+    }
+
+    fn manifest_file(&mut self, path: &Path, named: Named) {
+        let origin = path.display().to_string();
+        match read_bounded(path) {
+            Ok(text) => self.manifests(&origin, &text, named),
+            Err(text) => self.fail(origin, text),
+        }
+    }
+
+    fn manifests(&mut self, origin: &str, text: &str, named: Named) {
+        let parsed = parse_manifests(text);
+        let maps = ConfigMaps::of(parsed.iter().filter_map(|result| match result {
+            Ok(Manifest::ConfigMap(map)) => Some(&**map),
+            _ => None,
+        }));
+        for result in &parsed {
+            match result {
+                Ok(Manifest::Skill(manifest)) => self.skill_manifest(origin, manifest, &maps),
+                Ok(Manifest::SkillRuntime(manifest)) => {
+                    let ignored = manifest.spec.cluster_only_fields();
+                    if !ignored.is_empty() {
+                        let text = format!(
+                            "SkillRuntime {}: {} have an effect only in a cluster",
+                            manifest.metadata.name,
+                            ignored.join(", ")
+                        );
+                        self.reports.push(Report::warning(origin, text));
+                    }
+                    self.runtime(origin, (**manifest).clone(), named);
+                }
+                Ok(Manifest::ConfigMap(_) | Manifest::Other { .. }) => {}
+                Err(error) => self.fail(origin.to_owned(), error.to_string()),
+            }
+        }
+    }
+
+    /// Prompts and keys go to the upstreams of a runtime: a file counts for them only if its user named it.
+    fn runtime(&mut self, origin: &str, mut manifest: SkillRuntimeManifest, named: Named) {
+        let upstreams = &mut manifest.spec.gateway.upstreams;
+        if named == Named::BySearch && !upstreams.is_empty() {
+            upstreams.clear();
+            let text = format!(
+                "SkillRuntime {}: spec.gateway.upstreams is not used from a file that was found by searching; name the \
+                 file on the command line, or use --upstream",
+                manifest.metadata.name
+            );
+            self.reports.push(Report::warning(origin, text));
+        }
+        self.runtimes.push((origin.to_owned(), manifest));
+    }
+
+    fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest, maps: &ConfigMaps<'_>) {
+        let name = shown(manifest);
+        if manifest.spec.allowed_runtimes.is_some() {
+            self.reports.push(Report::warning(
+                origin,
+                format!("Skill {name}: spec.allowedRuntimes has an effect only in a cluster"),
+            ));
+        }
+        let source = &manifest.spec.source;
+        if let (None, None, Some(archive)) = (&source.inline, &source.config_map, &source.archive) {
+            self.archived
+                .push((origin.to_owned(), manifest.clone(), archive.clone()));
+            return;
+        }
+        match skill_source(origin, manifest, maps) {
+            Ok(source) => self.skills.push(source),
+            Err(text) => self.fail(origin.to_owned(), format!("Skill {name}: {text}")),
+        }
+    }
+}
+
+/// A manifest's object, for a report.
+fn shown(manifest: &SkillManifest) -> String {
+    format!("{}/{}", manifest.metadata.namespace, manifest.metadata.name)
+}
+
+/// A skill without a manifest.
+fn bare(name: String, origin: String, files: Files) -> SkillSource {
+    SkillSource {
+        id: SkillRef {
+            namespace: DEFAULT_NAMESPACE.to_owned(),
+            name,
+        },
+        origin,
+        labels: None,
+        suspend: false,
+        files,
+        overrides: SpecOverrides::default(),
+        packages: no_packages,
+    }
+}
+
+/// The bytes of a file within a bound; the error is a clause for a report. `what`: the kind of file, with its article.
+fn read_within(path: &Path, most: u64, what: &str) -> Result<Vec<u8>, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    let length = std::fs::metadata(path).map_err(unreadable)?.len();
+    if length > most {
+        return Err(format!("{length} bytes; {what} holds at most {most}"));
+    }
+    std::fs::read(path).map_err(unreadable)
+}
+
+/// UTF-8 text of a manifest file; the error is a clause for a report.
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let bytes = read_within(path, MANIFEST_MAX_BYTES, "a manifest file")?;
+    String::from_utf8(bytes).map_err(|error| {
+        format!(
+            "not UTF-8 (byte {}); save it as UTF-8",
+            error.utf8_error().valid_up_to()
+        )
+    })
+}
+
+/// The files and overrides of a manifest; the error names the field.
+fn skill_source(origin: &str, manifest: &SkillManifest, maps: &ConfigMaps<'_>) -> Result<SkillSource, String> {
+    let spec = &manifest.spec;
+    let source = &spec.source;
+    let files = match (&source.inline, &source.config_map, &source.archive) {
+        (Some(inline), None, None) => inline_files(inline).map_err(|error| error.message)?,
+        (None, Some(of), None) => maps.files(&manifest.metadata.namespace, of)?,
+        _ => return Err("spec.source: exactly one of inline, configMap, archive".to_owned()),
+    };
+    with_files(origin, manifest, files)
+}
+
+/// The skill of a manifest, from the files of its source; the error names the field.
+pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Result<SkillSource, String> {
+    let spec = &manifest.spec;
+    let files = below(files, spec.source.path.as_deref());
+    Ok(SkillSource {
+        id: SkillRef {
+            namespace: manifest.metadata.namespace.clone(),
+            name: manifest.metadata.name.clone(),
+        },
+        origin: origin.to_owned(),
+        labels: Some(manifest.metadata.labels.clone()),
+        suspend: spec.suspend,
+        files: files.map_err(|error| error.message)?,
+        overrides: spec.overrides().to_load(),
+        packages: no_packages,
+    })
+}

@@ -1,0 +1,141 @@
+//! A bare skill folder on disk: its files, within the bounds that a skill may have.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use knack_gateway::catalog::Report;
+use knack_skill::model::SkillFile;
+
+use super::search::Search;
+
+/// Files above this are not read: the skill is over its bound anyway (8 MiB in all, docs/design/decisions.md#size-of-a-skill).
+const FOLDER_READ_BYTES: u64 = 9 << 20;
+/// Files of one skill, as many as a cluster takes.
+const FOLDER_MAX_FILES: usize = knack_skill::tree::MAX_FILES;
+/// Folders inside a skill.
+const FOLDER_MAX_DEPTH: usize = 16;
+/// Never part of a skill: version control, byte code, desktop litter, dependencies of a checkout.
+const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", "node_modules"];
+
+/// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's
+/// machine happened to hold. They are named in a warning. What runs write is no part of a skill.
+pub(super) fn read_folder(
+    root: &Path,
+    origin: &str,
+    search: &Search,
+) -> Result<(BTreeMap<String, SkillFile>, Vec<Report>), Report> {
+    let mut walk = Walk {
+        origin,
+        search,
+        files: BTreeMap::new(),
+        warnings: Vec::new(),
+        bytes: 0,
+    };
+    walk.directory(root, "", 0)?;
+    Ok((walk.files, walk.warnings))
+}
+
+struct Walk<'a> {
+    origin: &'a str,
+    search: &'a Search,
+    files: BTreeMap<String, SkillFile>,
+    warnings: Vec<Report>,
+    bytes: u64,
+}
+
+impl Walk<'_> {
+    fn fail(&self, path: &str, text: &str) -> Report {
+        Report::error(format!("{}/{path}", self.origin), text)
+    }
+
+    fn directory(&mut self, directory: &Path, prefix: &str, depth: usize) -> Result<(), Report> {
+        if depth > FOLDER_MAX_DEPTH {
+            return Err(self.fail(
+                prefix,
+                &format!("more than {FOLDER_MAX_DEPTH} folders deep; keep a skill flat"),
+            ));
+        }
+        let entries =
+            std::fs::read_dir(directory).map_err(|error| self.fail(prefix, &format!("cannot be read: {error}")))?;
+        let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                self.warnings.push(Report::warning(
+                    self.origin,
+                    format!("{}: the file name is not UTF-8; left out", entry.path().display()),
+                ));
+                continue;
+            };
+            if SKIPPED.contains(&name) {
+                continue;
+            }
+            let path = if prefix.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{prefix}/{name}")
+            };
+            let kind = entry
+                .file_type()
+                .map_err(|error| self.fail(&path, &format!("cannot be read: {error}")))?;
+            if kind.is_dir() && self.search.is_written_by_runs(&entry.path()) {
+                continue;
+            }
+            if kind.is_dir() {
+                self.directory(&entry.path(), &path, depth + 1)?;
+            } else if kind.is_file() {
+                self.file(&entry.path(), path)?;
+            } else {
+                self.warnings.push(Report::warning(
+                    format!("{}/{path}", self.origin),
+                    "not a regular file; left out (links are not followed)",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, name: String) -> Result<(), Report> {
+        if self.files.len() >= FOLDER_MAX_FILES {
+            return Err(self.fail(
+                "",
+                &format!(
+                    "more than {FOLDER_MAX_FILES} files; a skill holds instructions and scripts, not a tree of data"
+                ),
+            ));
+        }
+        let unreadable = |error: std::io::Error| {
+            Report::error(format!("{}/{name}", self.origin), format!("cannot be read: {error}"))
+        };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        let left = FOLDER_READ_BYTES - self.bytes;
+        let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(left)).unwrap_or(0) + 1);
+        file.take(left + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        self.bytes += bytes.len() as u64;
+        if self.bytes > FOLDER_READ_BYTES {
+            return Err(self.fail(
+                "",
+                "more than 8 MiB in all; keep large data out of the skill and give it to the model as an input file",
+            ));
+        }
+        let file = SkillFile {
+            bytes: bytes.into(),
+            executable: is_executable(&metadata),
+        };
+        self.files.insert(name, file);
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(metadata: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o100 != 0
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &std::fs::Metadata) -> bool {
+    false
+}

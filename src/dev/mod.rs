@@ -1,0 +1,421 @@
+//! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
+
+mod assemble;
+mod config_maps;
+mod discover;
+mod folder;
+mod judged;
+mod local;
+mod runtime;
+mod search;
+mod uploads;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub use assemble::assemble;
+pub use discover::{
+    Discovered, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
+};
+use judged::Judged;
+pub(crate) use local::executor as local_executor;
+pub(crate) use runtime::package_rules;
+pub use search::Search;
+use uploads::DevUploads;
+pub use watch::Watching;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use http::HeaderValue;
+use knack_packages::{Rules, declare};
+use knack_skill::catalog::Node;
+use knack_skill::model::Skill;
+use tokio::net::TcpListener;
+
+use crate::cli::terminal::{self, Terminal};
+use crate::packages::{Packages, Uv};
+use knack_execution::environments::Environments;
+use knack_execution::{Capabilities, Executor, Language};
+use knack_gateway::budget::{BodyTimes, Requests};
+use knack_gateway::catalog::{LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Snapshot};
+use knack_gateway::code_tools::CodeTools;
+use knack_gateway::files::{FILES_QUOTA_BYTES, FileStore};
+use knack_gateway::grants::Grants;
+use knack_gateway::inject::Materials;
+use knack_gateway::metrics::Metrics;
+use knack_gateway::operator_key::KeyScope;
+use knack_gateway::provider::Api;
+use knack_gateway::recorder::Recorder;
+use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
+use knack_gateway::uploads::Uploads;
+use knack_gateway::upstream::{Base, Upstreams};
+use knack_gateway::{Gateway, HostPolicy, server};
+use knack_memory::MemoryBudget;
+use knack_telemetry::Tracer;
+
+/// Arguments of `knack dev`.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// Skill folders, manifest files, archives, or folders that hold skills or manifests
+    #[arg(default_value = ".")]
+    paths: Vec<PathBuf>,
+    /// Address to serve on; loopback only
+    #[arg(long, default_value = "127.0.0.1:4141", env = "KNACK_LISTEN")]
+    listen: SocketAddr,
+    /// Provider for every API: a base URL, `mock` (a scripted model), or `mock=SCRIPT.yaml`
+    #[arg(long, env = "KNACK_UPSTREAM")]
+    upstream: Option<String>,
+    /// Base URL for the OpenAI API
+    #[arg(long, env = "KNACK_UPSTREAM_OPENAI")]
+    upstream_openai: Option<String>,
+    /// Base URL for the Anthropic API
+    #[arg(long, env = "KNACK_UPSTREAM_ANTHROPIC")]
+    upstream_anthropic: Option<String>,
+    /// Base URL for the Gemini API
+    #[arg(long, env = "KNACK_UPSTREAM_GEMINI")]
+    upstream_gemini: Option<String>,
+    /// APIs whose upstream has no tool that runs programs (OpenAI's shell in a container, Anthropic's and Gemini's code
+    /// execution): clients that ask for it get runs in the sandbox of this machine
+    #[arg(
+        long,
+        value_name = "APIS",
+        env = "KNACK_SANDBOX_CODE_TOOLS",
+        value_enum,
+        value_delimiter = ','
+    )]
+    sandbox_code_tools: Vec<CodeTools>,
+    /// Do not run code on this machine: calls that need it are answered with what to do
+    #[arg(long)]
+    no_local_executor: bool,
+    /// Write the bodies of every request, before and after the gateway, into this folder
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Where generated files are written [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    files_dir: Option<PathBuf>,
+    /// Serve the Skills APIs (Anthropic, OpenAI) and keep uploaded skills in this folder
+    #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
+    registry: Option<PathBuf>,
+    /// Give a skill the value of an environment variable
+    #[arg(long, value_name = "SKILL:NAME")]
+    allow_env: Vec<String>,
+    /// Memory for hidden turns between requests, MiB
+    #[arg(long, value_name = "MIB", default_value_t = RECORDS_DEV_BYTES >> 20)]
+    record_store_mib: usize,
+    /// Write the port that is served into this file, once it is
+    #[arg(long, value_name = "FILE")]
+    print_port_file: Option<PathBuf>,
+}
+
+/// Serves until Ctrl-C or SIGTERM.
+pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
+    let listener = listen(args.listen).await?;
+    let address = listener.local_addr()?;
+    let files_folder = files_folder(args.files_dir.clone())?;
+    let search = search(&args, files_folder.as_deref())?;
+    let (runtime, rules) = runtime(search.clone()).await?;
+    let environments = Environments::default();
+    let executor = executor(&args, &runtime, &environments).await;
+    let capabilities = executor.capabilities();
+    let (search, packages) = packages(search, &capabilities, environments, rules);
+    let mock = start_mock(args.upstream.as_deref()).await?;
+    let bases = bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?;
+    // Only the user of this machine can reach this program, and it runs as that user.
+    let upstreams = Upstreams::new(&bases)?.with_key_scope(KeyScope::Account);
+    let metrics = Metrics::default();
+    let tracer = Tracer::from_env("knack-dev").map_err(anyhow::Error::msg)?;
+    let (changed, changes) = tokio::sync::watch::channel(0);
+    let judged = Arc::new(Judged::new(packages.clone(), changed));
+    let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
+    let uploads = uploads(&args, &search, judged)?;
+    let _building = packages.map(|packages| packages.follow(changes));
+    let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+    let recorder = args.record.clone().map(Recorder::start).transpose();
+    let recorder = recorder.context("--record: the folder cannot be made")?;
+    let gateway = Arc::new(Gateway {
+        catalog,
+        catalog_age: None,
+        upstreams,
+        executor,
+        sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
+        grants: Arc::new(grants),
+        uploads,
+        files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        files_folder: files_folder.clone(),
+        records: RecordStore::new(args.record_store_mib << 20),
+        secret: Arc::new(knack_gateway::secret::random_secret().into()),
+        replicas: None,
+        requests: Requests::new(&MemoryBudget::of_process(), BodyTimes::default()),
+        metrics,
+        recent: Arc::default(),
+        tracer: tracer.clone(),
+        console: Arc::new(Terminal),
+        recorder: recorder.clone(),
+        host_policy: HostPolicy::LocalOnly,
+        public_url: Some(format!("http://{address}")),
+        materials: Materials::default(),
+        draining: AtomicBool::new(false),
+    });
+    for note in &capabilities.notes {
+        terminal::line(note);
+    }
+    if let Some(missing) = &capabilities.missing {
+        terminal::line(&format!("code is not run here: {missing}"));
+    }
+    if let Some(folder) = &files_folder {
+        terminal::line(&format!("generated files are written to {}", folder.display()));
+    }
+    greet(address, mock.is_some());
+    if let Some(file) = &args.print_port_file {
+        let written = tokio::fs::write(file, format!("{}\n", address.port())).await;
+        written.with_context(|| format!("--print-port-file {}", file.display()))?;
+    }
+    server::serve(server::Service::open(gateway), listener, stop_signal()).await;
+    if let Some(recorder) = &recorder {
+        recorder.flush().await;
+    }
+    tracer.close().await;
+    terminal::line("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        bail!(
+            "--listen {address}: knack dev serves loopback addresses only, since it runs code for anyone who can reach it; use 127.0.0.1 or [::1]"
+        );
+    }
+    TcpListener::bind(address).await.with_context(|| {
+        format!("--listen {address}: the address cannot be served; is another knack running? choose another port")
+    })
+}
+
+/// The folder of generated files, made if need be. `None` without a home: they are served by URL only.
+///
+/// Outside of what is searched for skills by default: what a model writes must not look like a part of the project.
+fn files_folder(named: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
+    let of_user = || {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+        Some(state.join("knack/files"))
+    };
+    let chosen = named.is_some();
+    let Some(folder) = named.or_else(of_user) else {
+        return Ok(None);
+    };
+    match std::fs::create_dir_all(&folder) {
+        Ok(()) => Ok(Some(folder)),
+        Err(_) if !chosen => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("--files-dir {}", folder.display())),
+    }
+}
+
+/// The folders that are searched for skills. Never those that runs or requests write to: a skill that appears there was
+/// written by a model, and would be in every later request.
+fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search> {
+    if let Some(record) = &args.record {
+        std::fs::create_dir_all(record).with_context(|| format!("--record {}", record.display()))?;
+    }
+    if let Some(registry) = &args.registry {
+        std::fs::create_dir_all(registry).with_context(|| format!("--registry {}", registry.display()))?;
+    }
+    let never = files_folder.into_iter().chain(args.record.as_deref());
+    let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));
+    search.context("the folders for generated files, recordings and uploaded skills cannot be read")
+}
+
+/// Uploaded skills, with `--registry`.
+fn uploads(args: &DevArgs, search: &Search, judged: Arc<Judged>) -> anyhow::Result<Option<Arc<dyn Uploads>>> {
+    let Some(folder) = &args.registry else { return Ok(None) };
+    let opened = DevUploads::open(folder, search.packages, judged);
+    let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
+    terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
+    Ok(Some(Arc::new(opened)))
+}
+
+/// The settings of the runtime size the executor, and its rules choose packages; they are read once, before it starts.
+async fn runtime(search: Search) -> anyhow::Result<(RuntimeSettings, Rules)> {
+    let read = move || {
+        let found = discover(&search);
+        let rules = package_rules(&found.runtimes)?;
+        Ok((assemble(found, Node::Absent, &mut LastGood::default()).runtime, rules))
+    };
+    tokio::task::spawn_blocking(read).await?
+}
+
+async fn watch(
+    search: &Search,
+    capabilities: &Capabilities,
+    metrics: &Metrics,
+    judged: Arc<Judged>,
+) -> anyhow::Result<(Arc<LiveCatalog>, Watching)> {
+    let node = if capabilities.languages.contains(&Language::Node) {
+        Node::Present
+    } else {
+        Node::Absent
+    };
+    let (skills, broken) = (metrics.skills.clone(), metrics.broken_sources.clone());
+    let on_change = move |snapshot: &Snapshot| {
+        tell_snapshot(snapshot);
+        judged.files(snapshot.skills.clone());
+        skills.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
+        let errors = snapshot
+            .reports
+            .iter()
+            .filter(|report| report.level == ReportLevel::Error)
+            .count();
+        broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
+    };
+    watch::watch(search.clone(), node, on_change).await.with_context(|| {
+        let names: Vec<String> = search.paths.iter().map(|path| path.display().to_string()).collect();
+        format!("{} cannot be watched", names.join(", "))
+    })
+}
+
+/// Environments are made where code runs. Without uv the standard one is not offered to skills that declare nothing.
+fn packages(
+    search: Search,
+    capabilities: &Capabilities,
+    environments: Environments,
+    rules: Rules,
+) -> (Search, Option<Arc<Packages>>) {
+    if capabilities.missing.is_some() {
+        return (search, None);
+    }
+    let offer = if Uv::find().is_ok() {
+        declared_or_standard
+    } else {
+        declared_packages
+    };
+    (
+        search.with_packages(offer),
+        Some(Packages::new(environments, rules, terminal::line)),
+    )
+}
+
+/// Names of the packages that a skill declares.
+fn declared_packages(skill: &Skill) -> Vec<String> {
+    let declared = declare(&skill.files, skill.requirements.as_deref());
+    if declared.is_declared() {
+        declared.names()
+    } else {
+        Vec::new()
+    }
+}
+
+/// The same, or those of the standard environment, for a skill that declares none.
+fn declared_or_standard(skill: &Skill) -> Vec<String> {
+    let declared = declare(&skill.files, skill.requirements.as_deref());
+    if declared.wants_environment() {
+        declared.names()
+    } else {
+        Vec::new()
+    }
+}
+
+async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Environments) -> Arc<dyn Executor> {
+    if args.no_local_executor {
+        return Arc::new(knack_execution::Disabled::by_flag());
+    }
+    local::executor(runtime, environments).await
+}
+
+async fn start_mock(upstream: Option<&str>) -> anyhow::Result<Option<knack_mock_provider::MockServer>> {
+    let script = match upstream {
+        Some("mock") => knack_mock_provider::Script::built_in(),
+        Some(word) => match word.strip_prefix("mock=") {
+            Some(path) => {
+                let text = tokio::fs::read_to_string(path)
+                    .await
+                    .with_context(|| format!("--upstream {word}: the script cannot be read"))?;
+                knack_mock_provider::Script::parse(&text)
+                    .map_err(|error| anyhow::anyhow!("--upstream {word}: {error}"))?
+            }
+            None => return Ok(None),
+        },
+        None => return Ok(None),
+    };
+    Ok(Some(
+        knack_mock_provider::spawn(script)
+            .await
+            .context("the scripted model cannot listen on loopback")?,
+    ))
+}
+
+/// Addresses by API: its own flag, then `--upstream`, then the SkillRuntime, then the public one.
+fn bases(args: &DevArgs, runtime: &RuntimeSettings, mock: Option<String>) -> anyhow::Result<BTreeMap<Api, Base>> {
+    let all = mock.or_else(|| args.upstream.clone());
+    let mut bases = BTreeMap::new();
+    for (api, flag) in [
+        (Api::OpenAi, &args.upstream_openai),
+        (Api::Anthropic, &args.upstream_anthropic),
+        (Api::Gemini, &args.upstream_gemini),
+    ] {
+        let Some(url) = flag
+            .clone()
+            .or_else(|| all.clone())
+            .or_else(|| runtime.upstreams.get(api.as_str()).cloned())
+        else {
+            continue;
+        };
+        let parsed: http::Uri = url
+            .parse()
+            .with_context(|| format!("upstream {}: {url:?} is not a URL", api.as_str()))?;
+        if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
+            bail!(
+                "upstream {}: {url:?} is not an http or https URL; write for example {}",
+                api.as_str(),
+                api.default_url()
+            );
+        }
+        // The operator's own key, from the environment of knack and from nowhere else; it is sent instead of the client's.
+        let variable = format!("KNACK_UPSTREAM_{}_KEY", api.as_str().to_uppercase());
+        let key = std::env::var(&variable)
+            .ok()
+            .map(|key| HeaderValue::from_str(&key))
+            .transpose()
+            .with_context(|| format!("{variable} cannot be a header value"))?;
+        bases.insert(api, Base { url, key });
+    }
+    Ok(bases)
+}
+
+fn tell_snapshot(snapshot: &Snapshot) {
+    for report in &snapshot.reports {
+        terminal::line(&report.to_string());
+    }
+    let names: Vec<&str> = snapshot.skills.iter().map(|skill| skill.id.name.as_str()).collect();
+    terminal::line(&format!(
+        "{} skills at revision {}: {}",
+        names.len(),
+        snapshot.revision,
+        names.join(", ")
+    ));
+}
+
+/// How to point each SDK here: the only thing that a person must do.
+fn greet(address: SocketAddr, mock: bool) {
+    terminal::line(&format!(
+        "knack serves http://{address}{}",
+        if mock { " with a scripted model behind it" } else { "" }
+    ));
+    terminal::line(&format!("  OpenAI SDKs     export OPENAI_BASE_URL=http://{address}/v1"));
+    terminal::line(&format!("  Anthropic SDKs  export ANTHROPIC_BASE_URL=http://{address}"));
+    terminal::line(&format!(
+        "  Google Gen AI   export GOOGLE_GEMINI_BASE_URL=http://{address}"
+    ));
+}
+
+async fn stop_signal() {
+    knack_serving::signals::stop().await;
+    terminal::line("stopping; running answers are finished first");
+}

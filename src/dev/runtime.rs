@@ -1,0 +1,133 @@
+//! The settings of the runtime that `knack dev` serves, from its manifest.
+
+use std::time::Duration;
+
+use knack_api::{Resources, SkillRuntimeManifest};
+use knack_gateway::catalog::{Report, RuntimeSettings, SkillSource};
+use knack_packages::Rules;
+use knack_skill::catalog::{ModelCode, Pin};
+use knack_skill::model::{ActivationMode, SkillRef};
+
+use crate::selection::rules;
+
+/// The settings of a manifest.
+fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
+    let (spec, base) = (&manifest.spec, RuntimeSettings::default());
+    let injection = &spec.gateway.injection;
+    let selector = spec.skill_selector.clone().unwrap_or_default();
+    let namespace = manifest.metadata.namespace.clone();
+    let pins = selector.skills.iter().map(|pin| Pin {
+        skill: SkillRef {
+            namespace: pin.namespace.clone().unwrap_or_else(|| namespace.clone()),
+            name: pin.name.clone(),
+        },
+        mode: pin.mode.map(Into::into),
+        inputs: pin.inputs.clone(),
+    });
+    let (timeout, max_timeout) = spec.sandbox.time_limits();
+    RuntimeSettings {
+        pins: pins.collect(),
+        name: SkillRef {
+            namespace,
+            name: manifest.metadata.name.clone(),
+        },
+        suspend: spec.suspend,
+        max_activation: spec.max_activation.map_or(ActivationMode::Listed, Into::into),
+        match_labels: selector.match_labels,
+        model_code: match spec.sandbox.model_code {
+            knack_api::runtime_sandbox::ModelCode::Allow => ModelCode::Allow,
+            knack_api::runtime_sandbox::ModelCode::Deny => ModelCode::Deny,
+        },
+        timeout: Duration::from_secs(timeout),
+        max_timeout: Duration::from_secs(max_timeout),
+        memory_bytes: spec.sandbox.resources.as_ref().and_then(Resources::memory_bytes),
+        max_tool_rounds: injection.max_tool_rounds.unwrap_or(base.max_tool_rounds),
+        deadline: injection.deadline_seconds.map_or(base.deadline, Duration::from_secs),
+        max_listing_tokens: injection.max_listing_tokens.unwrap_or(base.max_listing_tokens),
+        models: injection.models.clone().unwrap_or_default(),
+        min_max_tokens: injection.min_max_tokens.unwrap_or(base.min_max_tokens),
+        upstreams: spec
+            .gateway
+            .upstreams
+            .iter()
+            .map(|(api, upstream)| (api.clone(), upstream.url.clone()))
+            .collect(),
+        max_runs: spec.concurrency.max_runs,
+        max_queued: spec.concurrency.max_queued,
+        queue_timeout: spec.concurrency.queue_timeout_seconds.map(Duration::from_secs),
+        warm_replicas: spec.warm_pool.replicas,
+        warm_idle: spec.warm_pool.max_idle_seconds.map(Duration::from_secs),
+    }
+}
+
+/// What the runtime that is served demands of packages. Errors: a rule that cannot be read, with its field.
+pub(crate) fn package_rules(found: &[(String, SkillRuntimeManifest)]) -> anyhow::Result<Rules> {
+    let Some((origin, manifest)) = candidates(found).first().copied() else {
+        return Ok(Rules::default());
+    };
+    let rules = manifest.spec.packages.as_ref().map(rules).transpose();
+    let rules = rules.map_err(|text| anyhow::anyhow!("{origin}: SkillRuntime {}: {text}", manifest.metadata.name))?;
+    Ok(rules.unwrap_or_default())
+}
+
+/// Those among which the first is served: those marked default, else all.
+fn candidates(found: &[(String, SkillRuntimeManifest)]) -> Vec<&(String, SkillRuntimeManifest)> {
+    let marked: Vec<_> = found.iter().filter(|(_, manifest)| manifest.spec.default).collect();
+    if marked.is_empty() {
+        found.iter().collect()
+    } else {
+        marked
+    }
+}
+
+/// Chooses among the runtimes found: the one marked default, else the only one, else the first with a warning.
+pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<RuntimeSettings>, Vec<Report>) {
+    let candidates = candidates(found);
+    let Some((origin, manifest)) = candidates.first() else {
+        return (None, Vec::new());
+    };
+    let mut reports = Vec::new();
+    if candidates.len() > 1 {
+        let names: Vec<_> = candidates.iter().map(|(_, m)| m.metadata.name.as_str()).collect();
+        let text = format!(
+            "several SkillRuntimes ({}); {} is used; set spec.default: true on one of them",
+            names.join(", "),
+            names[0]
+        );
+        reports.push(Report::warning(origin.clone(), text));
+    }
+    (Some(from_manifest(manifest)), reports)
+}
+
+/// Whether this runtime serves a skill; the reason if not. Pins win over labels.
+pub(super) fn accepts(runtime: &RuntimeSettings, source: &SkillSource) -> Result<(), String> {
+    if source.suspend {
+        return Err("suspended by its manifest".to_owned());
+    }
+    let Some(labels) = &source.labels else {
+        return if runtime.match_labels.is_empty() {
+            Ok(())
+        } else {
+            Err("the runtime selects by labels, and a bare folder has none".to_owned())
+        };
+    };
+    if runtime.pins.iter().any(|pin| pin.skill == source.id) {
+        return Ok(());
+    }
+    // Without a manifest there is no namespace to be bound to.
+    let without_manifest = runtime.name == RuntimeSettings::default().name;
+    if !without_manifest && source.id.namespace != runtime.name.namespace {
+        return Err(format!(
+            "in namespace {}, the runtime serves {}",
+            source.id.namespace, runtime.name.namespace
+        ));
+    }
+    match runtime
+        .match_labels
+        .iter()
+        .find(|(key, value)| labels.get(*key) != Some(value))
+    {
+        Some((key, value)) => Err(format!("label {key}={value} is missing")),
+        None => Ok(()),
+    }
+}

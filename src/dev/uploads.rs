@@ -1,0 +1,222 @@
+//! Uploaded skills in `knack dev`: the APIs over a folder, and each caller's own skills beside those from files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::request::Parts;
+use http::{HeaderMap, Method, Uri};
+use knack_gateway::caller;
+use knack_gateway::catalog::{PackageNames, Snapshot};
+use knack_gateway::uploads::Uploads;
+use knack_registry::{Asked, BadArchive, Files, FolderStore, Owner, Record, Registry, load_stored, route};
+use knack_skill::model::Skill;
+use knack_wire::history::HistorySecret;
+
+use super::judged::Judged;
+use crate::cli::terminal;
+use crate::sources::Cause;
+use crate::sources::archive::unpack;
+
+/// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
+const CALLERS_MAX: usize = 64;
+
+/// Uploaded skills of a folder.
+#[derive(Debug)]
+pub(super) struct DevUploads {
+    store: Arc<FolderStore>,
+    registry: Registry,
+    secret: HistorySecret,
+    packages: PackageNames,
+    judged: Arc<Judged>,
+    /// What callers are served; held while one is made, so that it is made once.
+    made: tokio::sync::Mutex<HashMap<Owner, Made>>,
+    /// Versions that cannot be served, which are told once.
+    told: Mutex<Vec<String>>,
+}
+
+/// What one caller is served.
+#[derive(Debug, Clone)]
+struct Made {
+    /// The state of the store that it was made of.
+    changes: u64,
+    /// The skills from files.
+    base: Arc<Snapshot>,
+    /// The caller's, by the id of the version, with the references under which it is named.
+    skills: BTreeMap<String, (Vec<String>, Arc<Skill>)>,
+    snapshot: Arc<Snapshot>,
+}
+
+impl DevUploads {
+    /// Opens a folder. `packages` tells which packages the runs of a skill have.
+    pub(super) fn open(root: &Path, packages: PackageNames, judged: Arc<Judged>) -> std::io::Result<Self> {
+        let opened = FolderStore::open(root)?;
+        for broken in &opened.broken {
+            terminal::line(&format!("an uploaded skill is left out: {broken}"));
+        }
+        let store = Arc::new(opened.store);
+        Ok(Self {
+            registry: Registry::new(Arc::clone(&store) as Arc<_>, unpack_upload),
+            store,
+            secret: HistorySecret::new(opened.secret),
+            packages,
+            judged,
+            made: tokio::sync::Mutex::default(),
+            told: Mutex::default(),
+        })
+    }
+
+    /// Who sends a request; `None` without a credential.
+    fn owner(&self, parts: &Parts) -> Option<Owner> {
+        caller::has_credential(&parts.headers, &parts.uri)
+            .then(|| Owner::from(caller::identify(&self.secret, &parts.headers, &parts.uri).bucket()))
+    }
+
+    async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
+        let mut made = self.made.lock().await;
+        let changes = self.store.changes();
+        let last = made.get(&owner);
+        if let Some(last) = last.filter(|last| last.changes == changes && Arc::ptr_eq(&last.base, &base)) {
+            return Arc::clone(&last.snapshot);
+        }
+        let records = self.store.skills_of(&owner);
+        if records.is_empty() {
+            if made.remove(&owner).is_some() {
+                self.judge(&made);
+            }
+            return base;
+        }
+        let (store, packages, kept) = (
+            Arc::clone(&self.store),
+            self.packages,
+            last.map(|last| last.skills.clone()).unwrap_or_default(),
+        );
+        let from = Arc::clone(&base);
+        let work = tokio::task::spawn_blocking(move || make(&store, &records, &kept, packages, from, changes));
+        let Ok((now, failed)) = work.await else { return base };
+        self.tell(failed);
+        let snapshot = Arc::clone(&now.snapshot);
+        if made.len() >= CALLERS_MAX
+            && !made.contains_key(&owner)
+            && let Some(other) = made.keys().next().cloned()
+        {
+            made.remove(&other);
+        }
+        made.insert(owner, now);
+        self.judge(&made);
+        snapshot
+    }
+
+    fn judge(&self, made: &HashMap<Owner, Made>) {
+        let skills = made.values().flat_map(|made| made.skills.values());
+        self.judged
+            .uploads(skills.map(|(_, skill)| Arc::clone(skill)).collect());
+    }
+
+    fn tell(&self, failed: Vec<String>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for text in &failed {
+            if !told.contains(text) {
+                terminal::line(text);
+            }
+        }
+        *told = failed;
+    }
+}
+
+/// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served.
+fn make(
+    store: &FolderStore,
+    records: &[Arc<Record>],
+    kept: &BTreeMap<String, (Vec<String>, Arc<Skill>)>,
+    packages: PackageNames,
+    base: Arc<Snapshot>,
+    changes: u64,
+) -> (Made, Vec<String>) {
+    let (mut skills, mut failed) = (BTreeMap::new(), Vec::new());
+    // The default version of each first: it keeps the name.
+    let mut ordered = Vec::new();
+    for record in records {
+        for version in &record.versions {
+            let references = record.references(version);
+            if let Some(known) = kept.get(&version.id).filter(|known| known.0 == references) {
+                skills.insert(version.id.clone(), known.clone());
+            } else {
+                let files = store.files(record, version.number).map_err(|error| error.to_string());
+                match files.and_then(|files| load_stored(record, version, files)) {
+                    Ok(mut skill) => {
+                        skill.packages = packages(&skill);
+                        skills.insert(version.id.clone(), (references, Arc::new(skill)));
+                    }
+                    Err(error) => failed.push(format!(
+                        "uploaded skill {}, version {}, is not served: {error}",
+                        record.name, version.number
+                    )),
+                }
+            }
+            if let Some((_, skill)) = skills.get(&version.id) {
+                ordered.push((record.default != Some(version.number), Arc::clone(skill)));
+            }
+        }
+    }
+    ordered.sort_by_key(|(is_other, _)| *is_other);
+    let ordered: Vec<Arc<Skill>> = ordered.into_iter().map(|(_, skill)| skill).collect();
+    let snapshot = Arc::new(base.with_skills(&ordered));
+    let made = Made {
+        changes,
+        base,
+        skills,
+        snapshot,
+    };
+    (made, failed)
+}
+
+impl Uploads for DevUploads {
+    fn takes(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        route(method, uri.path(), uri.query(), headers).is_some()
+    }
+
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes) -> BoxFuture<'a, http::Response<Bytes>> {
+        async move {
+            let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
+                return http::Response::new(Bytes::new());
+            };
+            let asked = Asked {
+                call,
+                query: parts.uri.query().map(str::to_owned),
+                headers: parts.headers.clone(),
+                body,
+            };
+            let response = self.registry.answer(self.owner(parts).as_ref(), asked).await;
+            terminal::line(&format!(
+                "{} skills api | {} {}",
+                response.status().as_u16(),
+                parts.method,
+                parts.uri.path()
+            ));
+            response
+        }
+        .boxed()
+    }
+
+    fn snapshot<'a>(&'a self, parts: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>> {
+        async move {
+            match self.owner(parts) {
+                Some(owner) => self.served(owner, base).await,
+                None => base,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The reader of archives, in the words of an upload.
+fn unpack_upload(bytes: &[u8]) -> Result<Files, BadArchive> {
+    unpack(bytes).map_err(|error| BadArchive {
+        message: error.message,
+        too_large: error.cause == Cause::TooLarge,
+    })
+}

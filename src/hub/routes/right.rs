@@ -1,0 +1,50 @@
+//! The right to a stream, which lives longer than the right to it may.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use knack_hub_api::ProblemCode;
+use tokio::time::Instant;
+
+use super::HubState;
+use crate::hub::auth::{Caller, Granted};
+
+/// How often the right of an open stream is checked again.
+const RIGHT_EVERY: Duration = Duration::from_secs(30);
+
+/// The reader of a stream, and what was granted when the stream began.
+pub(super) struct Right {
+    pub(super) state: Arc<HubState>,
+    pub(super) granted: Granted,
+    caller: Caller,
+    /// When it is checked again.
+    pub(super) check_at: Instant,
+}
+
+impl Right {
+    pub(super) fn new(state: Arc<HubState>, caller: Caller, granted: Granted) -> Self {
+        Self {
+            state,
+            granted,
+            caller,
+            check_at: Instant::now() + RIGHT_EVERY,
+        }
+    }
+
+    /// Checks again: `None` once the token has expired, the right is withdrawn, or the current right is not sufficient.
+    /// An API server that does not answer withdraws nothing.
+    pub(super) async fn check(&mut self, will_do: impl FnOnce(&Granted, &Granted) -> bool) -> Option<()> {
+        self.check_at = Instant::now() + RIGHT_EVERY;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs());
+        if self.caller.expires <= now {
+            return None;
+        }
+        let holds = match self.state.access.check(&self.caller, &self.granted.name).await {
+            Ok(granted) => will_do(&self.granted, &granted),
+            Err(problem) => problem.code == ProblemCode::Unavailable,
+        };
+        holds.then_some(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Frames over a pod's attach stream.
+
+use k8s_openapi::api::core::v1::Pod;
+use knack_execution::ExecutionError;
+use knack_execution::conversation::Transport;
+use knack_runner::protocol::{Decoder, FromRunner, Heard, Key, OwnerLink, ToRunner};
+use kube::Api;
+use kube::api::{AttachParams, AttachedProcess};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::names::CONTAINER;
+
+/// Bytes that wait on their way into the pod: one small request as a whole, so that a warm call is one write.
+const STDIN_BYTES: usize = 256 << 10;
+
+/// Bytes that wait on their way out: a few frames. The reader never waits for a caller, so more would be idle memory.
+const STDOUT_BYTES: usize = 64 << 10;
+
+/// One read.
+const READ_BYTES: usize = 32 << 10;
+
+/// The one attacher of a pod. Dropping it ends the stream, never the run.
+pub(super) struct Attached {
+    stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Aborts the stream when dropped.
+    _process: AttachedProcess,
+    decoder: Decoder,
+    scratch: Box<[u8]>,
+    link: OwnerLink,
+    /// The runner has shown that it has our key: from now on a line that it has not made is an error.
+    is_bound: bool,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Attached")
+            .field("is_bound", &self.is_bound)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Attached {
+    /// Attaches. Errors: the container does not run, or the API server refuses.
+    pub(super) async fn open(api: &Api<Pod>, pod: &str, key: Key) -> kube::Result<Self> {
+        let parameters = AttachParams::default()
+            .container(CONTAINER)
+            .stdin(true)
+            .stdout(true)
+            .stderr(false)
+            .max_stdin_buf_size(STDIN_BYTES)
+            .max_stdout_buf_size(STDOUT_BYTES);
+        let mut process = api.attach(pod, &parameters).await?;
+        let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else {
+            return Err(kube::Error::Service("the attach stream has no channels".into()));
+        };
+        Ok(Self {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            _process: process,
+            decoder: Decoder::new(),
+            scratch: vec![0; READ_BYTES].into(),
+            link: OwnerLink::new(key),
+            is_bound: false,
+        })
+    }
+
+    /// Claims the runner.
+    pub(super) async fn claim(&mut self) -> Result<(), ExecutionError> {
+        let line = self.link.claim();
+        self.send(&line).await
+    }
+
+    /// Sends a frame.
+    pub(super) async fn tell(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
+        let line = self.encode(frame);
+        self.send(&line).await
+    }
+
+    /// The next message of any kind. Cancel-safe.
+    pub(super) async fn hear(&mut self) -> Result<Heard, ExecutionError> {
+        loop {
+            match self.decoder.next_line() {
+                Some(Ok(line)) => {
+                    let heard = self.link.read(line);
+                    self.is_bound |= matches!(heard, Heard::Frame(_));
+                    return Ok(heard);
+                }
+                // The stream may begin in the middle of a line.
+                Some(Err(_)) if !self.is_bound => {}
+                Some(Err(error)) => return Err(ExecutionError::Internal(error.to_string())),
+                None => match self.stdout.read(&mut self.scratch).await {
+                    Ok(0) | Err(_) => return Err(detached()),
+                    Ok(count) => self.decoder.push(&self.scratch[..count]),
+                },
+            }
+        }
+    }
+
+    /// Reads on until the pod ends the stream.
+    pub(super) async fn drain(&mut self) {
+        while !matches!(self.stdout.read(&mut self.scratch).await, Ok(0) | Err(_)) {}
+    }
+}
+
+impl Transport for Attached {
+    fn encode(&mut self, frame: &ToRunner) -> Vec<u8> {
+        self.link.encode(frame)
+    }
+
+    fn asked(&self) -> String {
+        self.link.asked()
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {
+        self.stdin.write_all(bytes).await.map_err(|_| detached())
+    }
+
+    async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
+        loop {
+            let is_bound = self.is_bound;
+            match self.hear().await? {
+                Heard::Frame(frame) => return Ok(frame),
+                Heard::Gap { due, came } => {
+                    return Err(ExecutionError::Internal(format!(
+                        "frames {due} to {came} of the runner are missing"
+                    )));
+                }
+                // Only the runner writes to its stdout.
+                Heard::Unproven(_) | Heard::Nothing if is_bound => {
+                    return Err(ExecutionError::Internal(
+                        "a frame without the runner's authentication".into(),
+                    ));
+                }
+                Heard::Unproven(_) | Heard::Nothing => {}
+            }
+        }
+    }
+}
+
+/// The stream has ended. This is never the end of a run: the pod's state decides that.
+fn detached() -> ExecutionError {
+    ExecutionError::Internal("the attach stream ended".into())
+}

@@ -1,0 +1,235 @@
+//! The executor of one runtime: ownership, records, queue, pool and conversation in one path.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use knack_execution::check::check;
+use knack_execution::{
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, Missing,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::event::Event;
+use super::ownership::Ownership;
+use super::request::{JobRequest, PoolCounts};
+use super::settings::{JobClients, JobSettings};
+use super::state::State;
+use super::term::Term;
+use super::view::RuntimeView;
+use crate::lease::LookRequest;
+
+/// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds.
+const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs executions as Jobs of one SkillRuntime; see the module.
+#[derive(Debug)]
+pub struct JobExecutor {
+    view: Arc<ArcSwap<RuntimeView>>,
+    state: watch::Receiver<State>,
+    look_request: LookRequest,
+    shutdown: CancellationToken,
+    retired: Arc<AtomicBool>,
+    ownership: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl JobExecutor {
+    /// Opens the executor of a runtime and starts to compete for its ownership. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn new(clients: JobClients, view: RuntimeView, settings: JobSettings) -> Arc<Self> {
+        let view = Arc::new(ArcSwap::from_pointee(view));
+        let shutdown = CancellationToken::new();
+        let (sender, state) = watch::channel(State::default());
+        let retired = Arc::<AtomicBool>::default();
+        let look_request = LookRequest::default();
+        let ownership = Ownership {
+            look_request: look_request.clone(),
+            clients,
+            retired: Arc::clone(&retired),
+            view: Arc::clone(&view),
+            settings,
+            state: sender,
+            shutdown: shutdown.clone(),
+        };
+        Arc::new(Self {
+            view,
+            state,
+            look_request,
+            shutdown,
+            retired,
+            ownership: Mutex::new(Some(tokio::spawn(ownership.keep()))),
+        })
+    }
+
+    /// Applies changed settings: to the next run, without a restart. Running executions keep theirs.
+    ///
+    /// Namespace, name and uid stay those of [`JobExecutor::new`].
+    pub fn update(&self, view: RuntimeView) {
+        self.view.store(Arc::new(view));
+        if let State::Serving(term) = &*self.state.borrow() {
+            term.renew();
+        }
+    }
+
+    /// The settings in use.
+    #[must_use]
+    pub fn view(&self) -> Arc<RuntimeView> {
+        self.view.load_full()
+    }
+
+    /// Whether this replica owns the runtime now and serves it.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        matches!(*self.state.borrow(), State::Serving(_))
+    }
+
+    /// Whether this replica owns the runtime, or is about to: its end then leaves a gap.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(*self.state.borrow(), State::Serving(_) | State::TakingOver)
+    }
+
+    /// `Some` if another replica owns the runtime: where it answers, if it says so.
+    #[must_use]
+    pub fn other_owner(&self) -> Option<Option<String>> {
+        match &*self.state.borrow() {
+            State::Standby { owner } => Some(owner.clone()),
+            _ => None,
+        }
+    }
+
+    /// Waits until this replica owns the runtime and serves it.
+    pub async fn wait_until_owner(&self) {
+        let mut state = self.state.clone();
+        // The sender lives as long as the task that `shutdown` ends; after that no run is accepted.
+        if state
+            .wait_for(|state| matches!(state, State::Serving(_)))
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until this replica does not serve the runtime any more; returns at once if it does not now.
+    pub async fn wait_until_not_owner(&self) {
+        let mut state = self.state.clone();
+        // Without a sender no run is accepted any more.
+        let _ = state.wait_for(|state| !matches!(state, State::Serving(_))).await;
+    }
+
+    /// Counts for status and metrics; all zero while another replica owns the runtime.
+    #[must_use]
+    pub fn counts(&self) -> PoolCounts {
+        match &*self.state.borrow() {
+            State::Serving(term) => term.counts(),
+            _ => PoolCounts::default(),
+        }
+    }
+
+    /// Runs the request as [`Executor::execute`] does and sends its events into `events`, from the first one, also to
+    /// callers that repeat the id of a running execution. A slow receiver slows no other; dropping one ends nothing.
+    ///
+    /// The result comes after the last event was taken. `cancel` ends the run at once unless another caller waits for
+    /// it; a dropped future ends it after [`JobSettings::orphan_grace`].
+    pub async fn execute_streaming(
+        &self,
+        request: JobRequest,
+        cancel: CancellationToken,
+        events: mpsc::Sender<Event>,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        check(&request.execution)?;
+        let view = self.view.load();
+        if view.suspended {
+            return Err(ExecutionError::Unavailable(Missing::new(
+                format!("SkillRuntime {} is suspended", view.reference()),
+                "set spec.suspend to false",
+            )));
+        }
+        if request.execution.limits.timeout > view.max_timeout {
+            return Err(ExecutionError::Invalid(format!(
+                "a time limit of {} s, the runtime allows {} s",
+                request.execution.limits.timeout.as_secs(),
+                view.max_timeout.as_secs()
+            )));
+        }
+        let term = self.term().await?;
+        term.execute(request, &cancel, events).await
+    }
+
+    /// Hands the runtime over: accepts no new runs, deletes idle pods, releases the Lease and leaves running executions
+    /// to the next owner.
+    pub async fn shutdown(&self) {
+        self.shutdown.cancel();
+        let task = self.ownership.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            // A task that panicked has nothing to hand over.
+            let _ = task.await;
+        }
+    }
+
+    /// The runtime is deleted: as [`JobExecutor::shutdown`], and running executions are ended. Their pods would
+    /// otherwise continue until their time limits.
+    pub async fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+        self.shutdown().await;
+    }
+
+    /// The term, once this replica serves.
+    async fn term(&self) -> Result<Arc<Term>, ExecutionError> {
+        let mut state = self.state.clone();
+        let settled = state.wait_for(|state| !matches!(state, State::TakingOver | State::Unknown));
+        match tokio::time::timeout(TAKE_OVER_PATIENCE, settled).await {
+            Ok(Ok(state)) => match &*state {
+                State::Serving(term) => Ok(Arc::clone(term)),
+                State::Standby { owner } => {
+                    // The caller may have found that the owner is gone.
+                    self.look_request.look();
+                    Err(ExecutionError::NotOwner { owner: owner.clone() })
+                }
+                State::TakingOver | State::Unknown => Err(ExecutionError::NotOwner { owner: None }),
+            },
+            _ => Err(ExecutionError::NotOwner { owner: None }),
+        }
+    }
+}
+
+impl Drop for JobExecutor {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+#[async_trait]
+impl Executor for JobExecutor {
+    async fn execute(
+        &self,
+        request: ExecutionRequest,
+        cancel: CancellationToken,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        let (events, _) = mpsc::channel(1);
+        self.execute_streaming(request.into(), cancel, events).await
+    }
+
+    async fn get(&self, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
+        self.term().await?.records.get(knack_execution::now(), caller, id)
+    }
+
+    async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
+        self.term().await?.records.cancel(knack_execution::now(), caller, id)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let view = self.view();
+        Capabilities {
+            languages: view.languages.clone(),
+            missing: None,
+            notes: Vec::new(),
+            concurrency: view.max_runs,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The executor's view of a pod: a value taken from the watch, so that every decision about it is a pure function.
+
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use knack_vocabulary::LABEL_POOL;
+
+use super::names::{CONTAINER, LABEL_PROBE};
+
+/// The last observed state of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PodFacts {
+    /// Its name.
+    pub(super) name: String,
+    /// Its uid; the journal's key is made from it.
+    pub(super) uid: String,
+    /// The Job that controls it: labels can be written by any client that makes pods.
+    pub(super) job: String,
+    /// The uid of that Job.
+    pub(super) job_uid: String,
+    /// Its node, once it is bound.
+    pub(super) node: Option<String>,
+    /// The user id of its container.
+    pub(super) run_as: Option<u32>,
+    /// The pool that it was made for.
+    pub(super) pool: Option<String>,
+    /// Whether it is a probe.
+    pub(super) is_probe: bool,
+    /// Seconds since the epoch.
+    pub(super) created: i64,
+    /// The node that it runs on.
+    pub(super) phase: Phase,
+    /// Kubernetes' reason.
+    pub(super) reason: Option<String>,
+    /// The same in a sentence.
+    pub(super) message: Option<String>,
+    /// `PodScheduled` is False.
+    pub(super) unscheduled: Option<Cause>,
+    /// `DisruptionTarget` is True.
+    pub(super) disruption: Option<Cause>,
+    /// Its container.
+    pub(super) container: ContainerFacts,
+    /// The container runs, or has run. One that never did ends as terminated too, with its pod, but has no time of its start.
+    pub(super) has_begun: bool,
+    /// It was deleted and is terminating.
+    pub(super) is_deleting: bool,
+}
+
+/// A reason and its sentence.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// Kubernetes' reason.
+    pub(super) reason: String,
+    /// In a sentence.
+    pub(super) message: String,
+}
+
+/// The phase of a pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Not started.
+    #[default]
+    Pending,
+    /// Started.
+    Running,
+    /// Ended with exit code 0.
+    Succeeded,
+    /// Ended otherwise.
+    Failed,
+    /// Its node does not answer.
+    Unknown,
+}
+
+/// The state of the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum ContainerFacts {
+    /// Nothing is known.
+    #[default]
+    Absent,
+    /// It does not run yet.
+    Waiting(Cause),
+    /// It runs.
+    Running,
+    /// It has ended.
+    Terminated {
+        /// Why.
+        cause: Cause,
+        /// With which code.
+        exit_code: i32,
+    },
+}
+
+impl PodFacts {
+    /// Takes the facts of a pod of ours; `None` if it belongs to no Job.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let labels = pod.metadata.labels.as_ref()?;
+        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+        let job = owners
+            .iter()
+            .find(|owner| owner.controller == Some(true) && owner.kind == "Job" && owner.api_version == "batch/v1")?;
+        let status = pod.status.clone().unwrap_or_default();
+        let spec = pod.spec.as_ref();
+        let conditions = status.conditions.unwrap_or_default();
+        let condition = |name: &str, wanted: &str| {
+            let found = conditions
+                .iter()
+                .find(|condition| condition.type_ == name && condition.status == wanted)?;
+            Some(Cause {
+                reason: found.reason.clone().unwrap_or_default(),
+                message: found.message.clone().unwrap_or_default(),
+            })
+        };
+        let container = status
+            .container_statuses
+            .unwrap_or_default()
+            .into_iter()
+            .find(|container| container.name == CONTAINER)
+            .and_then(|container| container.state);
+        let has_begun = container.as_ref().is_some_and(|state| {
+            let ended = state.terminated.as_ref();
+            state.running.is_some() || ended.is_some_and(|ended| ended.started_at.is_some())
+        });
+        Some(Self {
+            name: pod.metadata.name.clone()?,
+            uid: pod.metadata.uid.clone()?,
+            job: job.name.clone(),
+            job_uid: job.uid.clone(),
+            node: spec.and_then(|spec| spec.node_name.clone()),
+            run_as: spec
+                .and_then(|spec| spec.security_context.as_ref()?.run_as_user)
+                .and_then(|uid| u32::try_from(uid).ok()),
+            pool: labels.get(LABEL_POOL).cloned(),
+            is_probe: labels.contains_key(LABEL_PROBE),
+            created: pod
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(0, |time| time.0.as_second()),
+            phase: match status.phase.as_deref() {
+                Some("Running") => Phase::Running,
+                Some("Succeeded") => Phase::Succeeded,
+                Some("Failed") => Phase::Failed,
+                Some("Unknown") => Phase::Unknown,
+                _ => Phase::Pending,
+            },
+            reason: status.reason,
+            message: status.message,
+            unscheduled: condition("PodScheduled", "False"),
+            disruption: condition("DisruptionTarget", "True"),
+            container: container.map(container_facts).unwrap_or_default(),
+            has_begun,
+            is_deleting: pod.metadata.deletion_timestamp.is_some(),
+        })
+    }
+
+    /// Whether its container has ended, or will never run.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+            || matches!(self.container, ContainerFacts::Terminated { .. })
+    }
+}
+
+fn container_facts(state: ContainerState) -> ContainerFacts {
+    if let Some(ended) = state.terminated {
+        return ContainerFacts::Terminated {
+            cause: Cause {
+                reason: ended.reason.unwrap_or_default(),
+                message: ended.message.unwrap_or_default(),
+            },
+            exit_code: ended.exit_code,
+        };
+    }
+    if state.running.is_some() {
+        return ContainerFacts::Running;
+    }
+    state.waiting.map_or(ContainerFacts::Absent, |waiting| {
+        ContainerFacts::Waiting(Cause {
+            reason: waiting.reason.unwrap_or_default(),
+            message: waiting.message.unwrap_or_default(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_container_has_begun_if_it_runs_or_its_end_has_a_start() {
+        let never = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null}});
+        for (state, expected) in [
+            (json!({"waiting": {"reason": "ContainerCreating"}}), false),
+            (json!({"running": {"startedAt": "2026-11-01T00:00:00Z"}}), true),
+            (
+                json!({"terminated": {"exitCode": 0, "startedAt": "2026-11-01T00:00:00Z"}}),
+                true,
+            ),
+            (never, false),
+            (Value::Null, false),
+        ] {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": "p", "uid": "u", "labels": {},
+                    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}],
+                },
+                "status": {"containerStatuses": [{
+                    "name": CONTAINER, "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": state,
+                }]},
+            });
+            let facts = PodFacts::of(&serde_json::from_value(pod).unwrap()).unwrap();
+            assert_eq!(facts.has_begun, expected, "{state}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Whether sandboxes are cut off from the network, by two locks that are checked separately.
+//!
+//! ```text
+//! control   the hub asks its own listener, before and after  must be answered, or silence proves nothing
+//! probe     a pod with the labels of a run, the runner's     gets answers: the network plugin does not enforce policies
+//!           network lock off, asks the same listener for     on this node; for a while only: it enforces them late
+//!           seconds; pinned to the node that is asked
+//! run       an ordinary run tries to open a socket           may not: the runner's own lock
+//! ```
+//!
+//! Results are kept by node in the [`Gate`](super::gate), which is checked whenever a pod is used.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use knack_execution::conversation::RunEnd;
+use knack_execution::{ExecutionId, ExecutionRequest, Language, Program, StartKind, now};
+use knack_runner::protocol::Probe;
+use knack_serving::beacon::{ProbeTarget, Question};
+use kube::api::LogParams;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::call;
+use super::facts::PodFacts;
+use super::failure::pod_failure;
+use super::isolation_status;
+use super::kinds::Kind;
+use super::launch::{Launcher, job_name};
+use super::names::CONTAINER;
+use super::nodes::{AGAIN, EVERY, ProbeResult, probe_result};
+use super::plan::{Plan, Requester};
+use super::request::JobRequest;
+use super::run::{self, Bounds};
+use super::spec::{JobIdentity, JobPurpose, job_spec};
+use super::spool::Spool;
+use super::view::RuntimeView;
+
+/// How long the pod of the probe may take, image pull included.
+const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// What an ordinary run tries. `EPERM` is the runner's seccomp filter; anything else got past it.
+const ATTEMPT: &str = "import socket, errno
+try:
+    socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    print('open')
+except OSError as error:
+    print('closed' if error.errno == errno.EPERM else 'open')
+";
+
+/// Probes at once, and then every minute nodes that are new or whose result is an hour old, and at once a node that a
+/// run waits for, until the task ends.
+pub(super) async fn watch(
+    launcher: Launcher,
+    view: Arc<ArcSwap<RuntimeView>>,
+    target: ProbeTarget,
+    over: CancellationToken,
+) {
+    let nodes = async {
+        loop {
+            probe_nodes(&launcher, &view.load_full(), &target).await;
+            if !launcher.gate.is_wanted() {
+                let _ = tokio::time::timeout(AGAIN, launcher.gate.wanted()).await;
+            }
+        }
+    };
+    let runner = async {
+        loop {
+            let told = attempt(&launcher, &view.load_full(), &over).await;
+            launcher.gate.tell_runner(told);
+            tokio::time::sleep(if told.is_some() { EVERY } else { AGAIN }).await;
+        }
+    };
+    tokio::join!(isolation_status::publish(&launcher, &view), nodes, runner);
+}
+
+/// Probes the nodes that are wanted or due; while there is no sandbox on any node, one that the scheduler chooses. One
+/// after another: each probe is a pod that the quota counts too.
+async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: &ProbeTarget) {
+    let pods = launcher.index.all().into_iter();
+    let live: BTreeSet<String> = pods
+        .filter(|facts| !facts.is_probe)
+        .filter_map(|facts| facts.node)
+        .collect();
+    for wanted in launcher.gate.next(view.requires_isolation, &live) {
+        let (node, told) = probe(launcher, view, target, wanted.clone()).await;
+        if let Some(node) = wanted.or(node) {
+            launcher.gate.tell(node, told);
+        }
+    }
+}
+
+/// Runs the probe. Returns the node that it ran on, and what it proves there; `None`: no result.
+async fn probe(
+    launcher: &Launcher,
+    view: &RuntimeView,
+    target: &ProbeTarget,
+    node: Option<String>,
+) -> (Option<String>, Option<ProbeResult>) {
+    let control = target.answers().await;
+    let question = target.beacon.ask();
+    let identity = JobIdentity {
+        name: job_name(&view.name),
+        uid: view.uids.first,
+        image: view.image.clone(),
+        resources: view.resources.clone(),
+        env: Vec::new(),
+        owner: launcher.replica.clone(),
+        avoid: launcher.gate.avoided(view.requires_isolation),
+        purpose: JobPurpose::Probe {
+            target: target.address.to_string(),
+            question: question.word.clone(),
+            node,
+        },
+    };
+    let mut state = launcher.index.follow(&identity.name);
+    match launcher.cluster.create(&job_spec(view, &identity)).await {
+        Ok(uid) => launcher.index.bind(&identity.name, uid),
+        Err(error) => {
+            tracing::warn!(%error, "the isolation probe could not be made");
+            return (None, None);
+        }
+    }
+    let is_done = |facts: &PodFacts| {
+        let is_hopeless = pod_failure(facts).is_some_and(|found| found.grace.is_zero());
+        facts.is_over() || is_hopeless || facts.unscheduled.is_some()
+    };
+    let ended = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(is_done));
+    let pod = match tokio::time::timeout(PROBE_TIMEOUT, ended).await {
+        Ok(Ok(state)) => state
+            .facts
+            .as_ref()
+            .map(|facts| (facts.name.clone(), facts.node.clone())),
+        _ => None,
+    };
+    let told = match &pod {
+        Some((pod, Some(_))) => read(launcher, pod, &question).await,
+        _ => None,
+    };
+    launcher.cluster.delete_job(&identity.name).await;
+    // A listener that went away meanwhile explains the silence as well.
+    let control = control && target.answers().await;
+    let told = told.and_then(|told| probe_result(control, question.is_asked(), &told, &question.answer));
+    (pod.and_then(|(_, node)| node), told)
+}
+
+/// The answer in the log of a probe's pod, if it belongs to this question.
+async fn read(launcher: &Launcher, pod: &str, question: &Question) -> Option<Probe> {
+    let parameters = LogParams {
+        container: Some(CONTAINER.to_owned()),
+        ..LogParams::default()
+    };
+    let log = call(launcher.cluster.pods.logs(pod, &parameters)).await.ok()?;
+    let mut told = log.lines().filter_map(|line| serde_json::from_str::<Probe>(line).ok());
+    told.find(|probe| probe.question == question.word)
+}
+
+/// Runs code that tries. `None`: it could not be run, or there is no python.
+async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationToken) -> Option<bool> {
+    if !view.languages.contains(&Language::Python) {
+        return None;
+    }
+    let plan = Plan::of_pool(view, &Kind::plain(Some(Language::Python)));
+    let sandbox = launcher.launch(view, &plan, Requester::Pool, &|_| {}).await.ok()?;
+    let job = sandbox.job.clone();
+    let program = Program::Code {
+        language: Language::Python,
+        source: ATTEMPT.to_owned(),
+    };
+    let id = ExecutionId::new(now(), &launcher.replica, 0, &job);
+    let request = JobRequest::from(ExecutionRequest::new(id, "knack/isolation", program));
+    let bounds = Bounds {
+        cancel: CancellationToken::new(),
+        lost: over.clone(),
+    };
+    let end = run::run(launcher, sandbox, &request, StartKind::Cold, &bounds, &Spool::new(None)).await;
+    launcher.cluster.delete_job(&job).await;
+    match end {
+        RunEnd::Ended(result) => match result.stdout.text().trim() {
+            "closed" => Some(true),
+            "open" => Some(false),
+            _ => None,
+        },
+        RunEnd::NotStarted(_) | RunEnd::Failed(_) => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! The condition `Isolated` of a SkillRuntime.
+
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use knack_api::SkillRuntime;
+use knack_api::runtime_status::IsolationStatus;
+use knack_vocabulary::{CONDITION_ISOLATED, FIELD_MANAGER_HUB};
+use serde_json::json;
+
+use super::isolated::Isolation;
+use super::launch::Launcher;
+use super::view::RuntimeView;
+use crate::api_call::CallError;
+use crate::status_write::{Writer, condition_of};
+
+/// Between two writes: the probes of a cluster that has just been found must not cost a write each.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Writes the condition whenever a result arrives, until the task ends.
+pub(super) async fn publish(launcher: &Launcher, view: &ArcSwap<RuntimeView>) {
+    let mut told = launcher.gate.listen();
+    while told.changed().await.is_ok() {
+        let (found, view) = (launcher.gate.seen(), view.load_full());
+        tracing::info!(runtime = %view.reference(), ?found, "isolation checked");
+        match write(launcher, &view, &found).await {
+            Ok(true) => {}
+            Ok(false) => told.mark_changed(),
+            Err(error) => {
+                tracing::warn!(%error, "condition {CONDITION_ISOLATED} could not be written");
+                told.mark_changed();
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Writes the condition and `status.isolation`. `Ok(false)`: the runtime is another one or another version by now.
+async fn write(launcher: &Launcher, view: &RuntimeView, found: &Isolation) -> Result<bool, CallError> {
+    let writer = Writer {
+        client: &launcher.cluster.client,
+        manager: FIELD_MANAGER_HUB,
+        conditions: &[CONDITION_ISOLATED],
+    };
+    let target = view.target();
+    let Some(current) = writer.stored::<SkillRuntime>(&target).await? else {
+        return Ok(false);
+    };
+    let (status, reason, message) = found.condition();
+    let before = condition_of(&current, CONDITION_ISOLATED).filter(|condition| condition.status == status);
+    let checked = Time(Timestamp::now());
+    let condition = Condition {
+        type_: CONDITION_ISOLATED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: current.metadata.generation,
+        // It moves only when the status flips.
+        last_transition_time: before.map_or_else(|| checked.clone(), |condition| condition.last_transition_time),
+    };
+    let isolation = IsolationStatus {
+        runner: found.runner,
+        cni: found.nodes.enforces(),
+        checked_at: Some(checked),
+    };
+    let status = json!({"conditions": [condition], "isolation": isolation});
+    let written = writer.write::<SkillRuntime>(&target, &status).await?;
+    Ok(written.is_some())
+}

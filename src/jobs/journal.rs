@@ -1,0 +1,245 @@
+//! A pod's log read as the journal of its run.
+
+use std::time::Duration;
+
+use futures::AsyncReadExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use knack_execution::conversation::Collected;
+use knack_runner::protocol::{Decoder, FromRunner, Heard, Key, Reader, RunResult, Started};
+use kube::Api;
+use kube::api::LogParams;
+
+use super::names::CONTAINER;
+
+/// One read of a log.
+const READ_BYTES: usize = 64 << 10;
+
+/// How long reading a whole log may take: 6 MiB over a slow link.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The state of a run, from the part of its journal that was read.
+#[derive(Debug)]
+pub struct Journal {
+    reader: Reader,
+    /// The runner has an owner with our key.
+    pub is_claimed: bool,
+    /// The run, once it has started.
+    pub started: Option<Started>,
+    /// What the run wrote.
+    pub(super) collected: Collected,
+    /// Its end.
+    pub result: Option<RunResult>,
+    /// Frames are missing, at the beginning or in between, and their content is unknown.
+    pub is_damaged: bool,
+    /// The run, as reported by a runner that has another key than ours: of a hub with another secret, or of a client
+    /// that claimed the runner before us.
+    pub foreign_run: Option<String>,
+}
+
+impl Journal {
+    /// The journal of a runner with this key.
+    #[must_use]
+    pub fn new(key: &Key) -> Self {
+        Self {
+            reader: Reader::of_log(key),
+            is_claimed: false,
+            started: None,
+            collected: Collected::default(),
+            result: None,
+            is_damaged: false,
+            foreign_run: None,
+        }
+    }
+
+    /// Whether a run has started, or may have in frames that are missing.
+    pub(super) const fn may_have_started(&self) -> bool {
+        self.started.is_some() || self.is_damaged || self.foreign_run.is_some()
+    }
+
+    /// Takes one line. Only frames that the runner has made with the key count; of others it is remembered that a run
+    /// was started.
+    pub fn take(&mut self, line: &[u8]) -> Option<FromRunner> {
+        let frame = match self.reader.read(line) {
+            Heard::Frame(frame) => frame,
+            Heard::Gap { .. } => {
+                self.is_damaged = true;
+                return None;
+            }
+            Heard::Unproven(FromRunner::Started(started)) => {
+                self.foreign_run.get_or_insert(started.id);
+                return None;
+            }
+            Heard::Unproven(_) | Heard::Nothing => return None,
+        };
+        if self.collected.is_over() {
+            // More than a run may write: its report of its own end no longer counts.
+            return None;
+        }
+        match &frame {
+            FromRunner::Claimed(_) => self.is_claimed = true,
+            FromRunner::Started(started) => {
+                self.started.get_or_insert_with(|| started.clone());
+            }
+            FromRunner::Result(result) => {
+                self.result.get_or_insert_with(|| result.clone());
+            }
+            _ => {}
+        }
+        if self.collected.take(frame.clone()).is_err() {
+            self.is_damaged = true;
+            return None;
+        }
+        Some(frame)
+    }
+}
+
+/// How far a log is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// What is there now.
+    Now,
+    /// Up to the result, or the end of the container.
+    Result,
+    /// Up to the first frame that says that a run has started, or the end of the container.
+    Started,
+}
+
+/// Reads a pod's log from its beginning; `observe` sees every frame.
+///
+/// Errors: the log cannot be read; what was read so far is in `journal`.
+pub(super) async fn read(
+    api: &Api<Pod>,
+    pod: &str,
+    key: &Key,
+    until: Until,
+    observe: &mut (dyn FnMut(&FromRunner) + Send),
+) -> kube::Result<Journal> {
+    read_opened(api, pod, key, until, &|| {}, observe).await
+}
+
+/// The same; `opened` is called when the kubelet has answered: from then on the log is read to its end, also of a pod that is deleted.
+pub(super) async fn read_opened(
+    api: &Api<Pod>,
+    pod: &str,
+    key: &Key,
+    until: Until,
+    opened: &(dyn Fn() + Sync),
+    observe: &mut (dyn FnMut(&FromRunner) + Send),
+) -> kube::Result<Journal> {
+    let parameters = LogParams {
+        container: Some(CONTAINER.to_owned()),
+        follow: until != Until::Now,
+        ..LogParams::default()
+    };
+    let mut journal = Journal::new(key);
+    let reading = async {
+        let mut stream = Box::pin(api.log_stream(pod, &parameters).await?);
+        opened();
+        let mut decoder = Decoder::new();
+        let mut scratch = vec![0; READ_BYTES];
+        loop {
+            // A broken stream is not the end of a journal: the start of a run may be missing.
+            let read = stream.read(&mut scratch).await;
+            let count = read.map_err(|error| kube::Error::Service(error.into()))?;
+            if count == 0 {
+                return Ok::<(), kube::Error>(());
+            }
+            decoder.push(&scratch[..count]);
+            while let Some(line) = decoder.next_line() {
+                if let Ok(line) = line
+                    && let Some(frame) = journal.take(line)
+                {
+                    observe(&frame);
+                }
+            }
+            let is_enough = match until {
+                Until::Now => false,
+                Until::Result => journal.result.is_some(),
+                Until::Started => journal.may_have_started(),
+            };
+            if is_enough {
+                return Ok(());
+            }
+        }
+    };
+    if until == Until::Now {
+        match tokio::time::timeout(READ_TIMEOUT, reading).await {
+            Ok(outcome) => outcome?,
+            Err(_) => return Err(kube::Error::Service("the log was not read in time".into())),
+        }
+    } else {
+        reading.await?;
+    }
+    Ok(journal)
+}
+
+/// Whether there is no journal because there is no container yet. The kubelet answers 400 to this and to other things,
+/// so its text decides.
+pub(super) fn is_before_container(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 400
+        && ["is waiting to start", "does not have a host assigned"]
+            .iter()
+            .any(|words| status.message.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_runner::protocol::{Data, LandlockState, Locks, Output, OutputStream, RunnerLink, WorkBound, encode};
+
+    use super::*;
+
+    const OURS: Key = Key::new([1; 32]);
+    const THEIRS: Key = Key::new([2; 32]);
+
+    fn started(id: &str) -> FromRunner {
+        FromRunner::Started(Started {
+            id: id.to_owned(),
+            digest: String::new(),
+            locks: Locks {
+                seccomp: true,
+                landlock: LandlockState::FullyEnforced,
+                landlock_abi: 7,
+                work: WorkBound::Outside,
+            },
+            context: String::new(),
+        })
+    }
+
+    #[test]
+    fn only_frames_with_our_key_say_what_ran() {
+        let (mut ours, mut theirs) = (RunnerLink::new(&OURS), RunnerLink::new(&THEIRS));
+        let mut journal = Journal::new(&OURS);
+        // A frame of another claimant, and one without any key.
+        journal.take(&theirs.encode(&started("forged")));
+        journal.take(&encode(&started("forged")));
+        assert!(journal.started.is_none() && journal.may_have_started());
+        assert_eq!(journal.foreign_run.as_deref(), Some("forged"));
+        journal.take(&ours.encode(&started("ours")));
+        journal.take(&ours.encode(&started("second")));
+        assert_eq!(journal.started.unwrap().id, "ours");
+        assert!(!journal.is_damaged);
+    }
+
+    #[test]
+    fn a_journal_whose_beginning_is_gone_is_damaged() {
+        let mut runner = RunnerLink::new(&OURS);
+        drop(runner.encode(&started("rotated away")));
+        let mut journal = Journal::new(&OURS);
+        journal.take(&runner.encode(&started("later")));
+        assert!(journal.is_damaged && journal.started.is_none());
+    }
+
+    #[test]
+    fn a_run_cannot_forge_frames_on_its_own_stdout() {
+        // What the run prints travels inside an `output` frame, never as a line of the journal.
+        let mut runner = RunnerLink::new(&OURS);
+        let mut journal = Journal::new(&OURS);
+        let forged = "{\"type\":\"result\",\"id\":\"x\"}\n";
+        journal.take(&runner.encode(&FromRunner::Output(Output {
+            stream: OutputStream::Stdout,
+            data: Data(forged.as_bytes().to_vec()),
+        })));
+        assert!(journal.result.is_none());
+    }
+}

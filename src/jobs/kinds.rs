@@ -1,0 +1,286 @@
+//! Which pods the pool holds, how many of each, and what each may run. Pure.
+//!
+//! A pod's kind is what cannot be changed after its start: its interpreter, its environment, and the packages of its image. Pods
+//! without granted values and packages are made from the beginning; pods with some are made once a run has had them, and only for
+//! a while.
+
+use std::time::Duration;
+
+use knack_execution::{ExecutionRequest, Language, Program};
+use knack_packages::environment::InImage;
+
+use super::plan::Plan;
+use super::view::GRANTED_SHARE;
+use super::view::{EnvGrant, RuntimeView};
+
+/// Sets of granted values and environments of packages that pods are held ready for at once: a conversation uses the tools of a few skills.
+pub(super) const MAX_SETS: usize = 4;
+/// How long after the last run with a set of values or an environment pods are kept ready for it: a pause in a conversation. Each holds a
+/// Secret's values, so none is kept without use.
+pub(super) const USED_LATELY: Duration = Duration::from_mins(5);
+/// How long a pod with granted values may be kept: its values were read at its start, and a replaced Secret has to
+/// reach runs as soon as it reaches mounted volumes (a kubelet checks each minute or two).
+const GRANTED_MAX_IDLE: Duration = Duration::from_mins(2);
+
+/// What distinguishes the pods of the pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Kind {
+    /// The interpreter that is started; none for declared tools, which start their own.
+    pub(super) language: Option<Language>,
+    /// Values from Secrets.
+    pub(super) env: Vec<EnvGrant>,
+    /// The environment of packages, and the image that has it.
+    pub(super) packages: Option<InImage>,
+}
+
+impl Kind {
+    /// A pod without granted values and packages.
+    pub(super) const fn plain(language: Option<Language>) -> Self {
+        Self {
+            language,
+            env: Vec::new(),
+            packages: None,
+        }
+    }
+
+    /// The kind of the pod that is wanted.
+    pub(super) fn of(plan: &Plan) -> Self {
+        Self {
+            language: plan.language,
+            env: plan.env.clone(),
+            packages: plan.packages.clone(),
+        }
+    }
+
+    /// Whether its pods are made once a run has had one, and kept ready for a while: they carry granted values or packages.
+    pub(super) fn is_on_demand(&self) -> bool {
+        self.is_granted() || self.packages.is_some()
+    }
+
+    /// The image of its pods.
+    pub(super) fn image<'a>(&'a self, view: &'a RuntimeView) -> &'a str {
+        self.packages.as_ref().map_or(&view.image, |packages| &packages.image)
+    }
+
+    /// Whether its pods carry granted values.
+    pub(super) fn is_granted(&self) -> bool {
+        !self.env.is_empty()
+    }
+
+    /// Whether the runtime still grants everything that its pods carry, to anybody.
+    pub(super) fn is_allowed(&self, view: &RuntimeView) -> bool {
+        self.env.iter().all(|held| {
+            let is_same =
+                |grant: &&EnvGrant| (&grant.name, &grant.secret, &grant.key) == (&held.name, &held.secret, &held.key);
+            view.env.iter().filter(is_same).any(|grant| !grant.skills.is_empty())
+        })
+    }
+
+    /// How long one of its pods may be kept unused.
+    pub(super) fn max_idle(&self, view: &RuntimeView) -> Duration {
+        if self.is_granted() {
+            view.max_idle.min(GRANTED_MAX_IDLE)
+        } else {
+            view.max_idle
+        }
+    }
+}
+
+/// Pods held ready for each set of granted values and each environment, of which the one used last comes first.
+pub(super) fn shares(replicas: usize, sets: usize) -> Vec<usize> {
+    let all = replicas.saturating_mul(GRANTED_SHARE);
+    let sets = sets.min(MAX_SETS);
+    // As many for one as for the other, so that two tools that take turns do not move pods to and fro.
+    let each = all.checked_div(sets).unwrap_or_default().min(replicas);
+    (0..sets).map(|rank| each.max(usize::from(rank < all))).collect()
+}
+
+impl Plan {
+    /// The pod that the runtime's pool holds.
+    pub(super) fn of_pool(view: &RuntimeView, kind: &Kind) -> Self {
+        Self {
+            image: kind.image(view).to_owned(),
+            resources: view.resources.clone(),
+            env: kind.env.clone(),
+            packages: kind.packages.clone(),
+            language: kind.language,
+        }
+    }
+}
+
+/// Whether a pod that carries granted values may run a request: only a declared tool that asks for each of them, with exactly the
+/// command line that its arguments make.
+pub(super) fn may_run(env: &[EnvGrant], execution: &ExecutionRequest) -> bool {
+    let Some(tool) = execution.tool.as_deref() else {
+        return env.is_empty();
+    };
+    let is_declared = matches!(&execution.program, Program::Command { argv } if *argv == tool.argv);
+    env.is_empty() || (is_declared && env.iter().all(|grant| tool.env.contains(&grant.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use knack_skill::call::ToolRun;
+    use knack_skill::model::SkillRef;
+
+    use super::*;
+    use crate::jobs::spec::tests::view;
+    use knack_execution::ExecutionId;
+
+    fn grant(name: &str, secret: &str, skills: &[&str]) -> EnvGrant {
+        EnvGrant {
+            name: name.to_owned(),
+            secret: secret.to_owned(),
+            key: "key".to_owned(),
+            skills: skills.iter().map(|skill| (*skill).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn pods_with_values_are_few_and_shared_evenly() {
+        for (replicas, sets, expected) in [
+            (0, 3, vec![0, 0, 0]),
+            (2, 0, vec![]),
+            (1, 1, vec![1]),
+            (1, 2, vec![1, 1]),
+            (1, 4, vec![1, 1, 0, 0]),
+            (2, 1, vec![2]),
+            (2, 2, vec![2, 2]),
+            (2, 3, vec![1, 1, 1]),
+            (2, 9, vec![1, 1, 1, 1]),
+            (4, 3, vec![2, 2, 2]),
+            (10, 4, vec![5, 5, 5, 5]),
+        ] {
+            let found = shares(replicas, sets);
+            assert_eq!(found, expected, "{replicas} for {sets}");
+            assert!(found.iter().sum::<usize>() <= GRANTED_SHARE * replicas);
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_grant_was_taken_back_or_moved_is_of_no_use() {
+        let held = Kind {
+            language: None,
+            packages: None,
+            env: vec![grant("API_KEY", "weather", &[])],
+        };
+        for (grants, is_allowed) in [
+            (vec![grant("API_KEY", "weather", &["team/a"])], true),
+            (
+                vec![grant("API_KEY", "weather", &["team/b"]), grant("B", "b", &[])],
+                true,
+            ),
+            (vec![grant("API_KEY", "weather", &[])], false),
+            (vec![grant("API_KEY", "other", &["team/a"])], false),
+            (vec![grant("OTHER", "weather", &["team/a"])], false),
+            (vec![], false),
+        ] {
+            let view = RuntimeView { env: grants, ..view() };
+            assert_eq!(held.is_allowed(&view), is_allowed, "{:?}", view.env);
+            assert!(Kind::plain(Some(Language::Python)).is_allowed(&view));
+        }
+    }
+
+    #[test]
+    fn a_pod_with_values_is_kept_for_minutes() {
+        let view = RuntimeView {
+            max_idle: Duration::from_mins(30),
+            ..view()
+        };
+        let granted = Kind {
+            language: None,
+            packages: None,
+            env: vec![grant("A", "a", &[])],
+        };
+        assert_eq!(granted.max_idle(&view), GRANTED_MAX_IDLE);
+        assert_eq!(Kind::default().max_idle(&view), view.max_idle);
+        let packages = Kind {
+            packages: Some(InImage {
+                image: "r.io/environments@sha256:1".to_owned(),
+                home: "/opt/knack/packages/env-1".to_owned(),
+            }),
+            ..Kind::default()
+        };
+        assert_eq!(packages.max_idle(&view), view.max_idle);
+        assert!(packages.is_on_demand() && !packages.is_granted() && packages.is_allowed(&view));
+        let plan = Plan::of_pool(&view, &packages);
+        assert_eq!(plan.image, "r.io/environments@sha256:1");
+        assert_eq!(Kind::of(&plan), packages);
+    }
+
+    #[test]
+    fn what_carries_values_runs_the_declared_tool_that_asks_for_them_and_nothing_else() {
+        let argv = |words: &[&str]| Program::Command {
+            argv: words.iter().map(|word| (*word).to_owned()).collect(),
+        };
+        let tool = |env: &[&str]| ToolRun {
+            skill: SkillRef {
+                namespace: "team".to_owned(),
+                name: "weather".to_owned(),
+            },
+            tool: "fetch".to_owned(),
+            arguments: serde_json::Map::new(),
+            argv: vec!["python3".to_owned(), "fetch.py".to_owned()],
+            env: env.iter().map(|name| (*name).to_owned()).collect(),
+            is_open: false,
+        };
+        let declared = || argv(&["python3", "fetch.py"]);
+        let code = Program::Code {
+            language: Language::Python,
+            source: "import os; print(os.environ)".to_owned(),
+        };
+        let values = [grant("API_KEY", "weather", &[])];
+        for (what, env, program, tool, expected) in [
+            ("the tool", &values[..], declared(), Some(tool(&["API_KEY"])), true),
+            (
+                "a tool of more names",
+                &values[..],
+                declared(),
+                Some(tool(&["A", "API_KEY"])),
+                true,
+            ),
+            (
+                "a tool that does not ask",
+                &values[..],
+                declared(),
+                Some(tool(&[])),
+                false,
+            ),
+            (
+                "a tool of another name",
+                &values[..],
+                declared(),
+                Some(tool(&["B"])),
+                false,
+            ),
+            (
+                "another command line",
+                &values[..],
+                argv(&["python3", "-c", "1"]),
+                Some(tool(&["API_KEY"])),
+                false,
+            ),
+            (
+                "code under a tool's name",
+                &values[..],
+                code.clone(),
+                Some(tool(&["API_KEY"])),
+                false,
+            ),
+            ("code", &values[..], code.clone(), None, false),
+            ("a command", &values[..], declared(), None, false),
+            ("code without values", &[], code, None, true),
+            ("a command without values", &[], declared(), None, true),
+            ("a tool without values", &[], declared(), Some(tool(&["API_KEY"])), true),
+        ] {
+            let id = ExecutionId::new(Duration::from_secs(1), "test", 0, what);
+            let execution = ExecutionRequest {
+                tool: tool.map(Arc::new),
+                ..ExecutionRequest::new(id, "caller", program)
+            };
+            assert_eq!(may_run(env, &execution), expected, "{what}");
+        }
+    }
+}

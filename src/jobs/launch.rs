@@ -1,0 +1,488 @@
+//! Starts a pod, from the Job to an attached, claimed and locked runner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_execution::conversation::{NO_LANDLOCK, Transport as _, lock_report};
+use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
+use knack_memory::MemoryBudget;
+use knack_runner::protocol::{Exit, FromRunner, Heard, PROTOCOL, PROTOCOL_MIN, Ready, ToRunner, common_protocol};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::attach::Attached;
+use super::cluster::{Cluster, api_failure};
+use super::facts::{ContainerFacts, PodFacts};
+use super::failure::{PodFailure, failure, pod_failure, vanished};
+use super::gate::Gate;
+use super::keys::Keys;
+use super::pace::Pace;
+use super::plan::{Plan, Requester};
+use super::pods::{PodIndex, PodState};
+use super::spec::{JobIdentity, JobPurpose, job_spec};
+use super::start::start_frame;
+use super::start_failures::StartFailures;
+use super::starts::Starts;
+use super::view::{EnvGrant, RuntimeView};
+
+/// How long one try may take.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a running container may refuse to be attached to: containerd reports "running" a moment before it accepts
+/// an attach.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
+/// A container that dies meanwhile ends the stream, and its pod says why.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an interpreter may take until it is ready: 15 to 40 ms are usual.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// When the Events of a Job without a pod are read, and how often: the Job controller makes the pod within 20 ms.
+const EVENTS_AFTER: Duration = Duration::from_secs(1);
+/// Longest part of the runtime's name in a Job's name, so that the pod's name, 6 longer, fits a label.
+const NAME_PART_BYTES: usize = 40;
+
+/// A pod that waits for its only run.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    /// The stream to its runner.
+    pub(super) attached: Attached,
+    /// Its Job.
+    pub(super) job: String,
+    /// Its name.
+    pub(super) pod: String,
+    /// Its uid.
+    pub(super) uid: String,
+    /// Its node.
+    pub(super) node: String,
+    /// The values from Secrets that it carries.
+    pub(super) env: Vec<EnvGrant>,
+    /// The watch's view of it.
+    pub(super) state: watch::Receiver<PodState>,
+    /// The locks that hold.
+    pub(super) locks: Option<LockReport>,
+    /// When the Job's deadline ends it.
+    pub(super) dies: Instant,
+    /// When it became ready.
+    pub(super) since: Instant,
+}
+
+/// Pods that stay and wait for a node after their callers got an error, at most. They make an autoscaler add one; more
+/// of them would fill the namespace's quota.
+const MAX_LINGERING: usize = 4;
+
+/// Makes pods; see the module.
+#[derive(Debug, Clone)]
+pub(super) struct Launcher {
+    pub(super) cluster: Cluster,
+    pub(super) index: Arc<PodIndex>,
+    pub(super) keys: Keys,
+    pub(super) replica: String,
+    pub(super) start_timeout: Duration,
+    pub(super) starts: Starts,
+    /// What output and files of runs are counted in, from their first byte until their last reader is done.
+    pub(super) results: Option<MemoryBudget>,
+    /// What is known of the nodes.
+    pub(super) gate: Arc<Gate>,
+    lingering: Arc<Semaphore>,
+}
+
+impl Launcher {
+    /// A launcher of one replica.
+    pub(super) fn new(
+        cluster: Cluster,
+        index: Arc<PodIndex>,
+        keys: Keys,
+        replica: String,
+        start_timeout: Duration,
+        results: Option<MemoryBudget>,
+    ) -> Self {
+        Self {
+            cluster,
+            index,
+            keys,
+            replica,
+            start_timeout,
+            results,
+            starts: Starts::default(),
+            gate: Arc::default(),
+            lingering: Arc::new(Semaphore::new(MAX_LINGERING)),
+        }
+    }
+
+    /// Makes a Job and waits until its runner is ready; `progress` is called at each step. On an error, and if the
+    /// future is dropped, the Job is deleted, except for a pod that waits for a node.
+    pub(super) async fn launch(
+        &self,
+        view: &RuntimeView,
+        plan: &Plan,
+        requester: Requester,
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Sandbox, ExecutionError> {
+        let launched = self.try_launch(view, plan, requester, progress).await;
+        match &launched {
+            Ok(_) => self.starts.stood(),
+            Err(error) => self.starts.failed(error),
+        }
+        launched
+    }
+
+    async fn try_launch(
+        &self,
+        view: &RuntimeView,
+        plan: &Plan,
+        requester: Requester,
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Sandbox, ExecutionError> {
+        let identity = JobIdentity {
+            name: job_name(&view.name),
+            uid: self.pick_uid(view),
+            image: plan.image.clone(),
+            resources: plan.resources.clone(),
+            env: plan.env.clone(),
+            owner: self.replica.clone(),
+            avoid: self.gate.avoided(view.requires_isolation),
+            purpose: JobPurpose::Run,
+        };
+        let mut cleanup = Cleanup {
+            launcher: Some(self.clone()),
+            job: identity.name.clone(),
+        };
+        let mut state = self.index.follow(&identity.name);
+        let began = Instant::now();
+        let uid = self.cluster.create(&job_spec(view, &identity)).await?;
+        self.index.bind(&identity.name, uid);
+        progress("created");
+        let deadline = began + self.start_timeout;
+        let mut failures = StartFailures::of(requester);
+        let attaching = self.attach(&identity.name, &mut state, &mut failures, progress);
+        let (facts, attached) = match tokio::time::timeout_at(deadline, attaching).await {
+            Ok(Ok(attached)) => attached,
+            Ok(Err(error)) => {
+                if matches!(&error, ExecutionError::Cluster(found) if found.kind == ClusterFailureKind::Unschedulable) {
+                    cleanup.linger(state, deadline);
+                }
+                return Err(error);
+            }
+            Err(_) => return Err(failures.timeout(self.start_timeout)),
+        };
+        let mut sandbox = Sandbox {
+            attached,
+            job: identity.name,
+            pod: facts.name,
+            uid: facts.uid,
+            node: facts.node.unwrap_or_default(),
+            env: plan.env.clone(),
+            state,
+            locks: None,
+            dies: began + view.active_deadline(),
+            since: began,
+        };
+        self.start(&mut sandbox, view, plan).await?;
+        sandbox.since = Instant::now();
+        cleanup.launcher = None;
+        Ok(sandbox)
+    }
+
+    /// Waits for the pod and attaches as soon as it takes it.
+    async fn attach(
+        &self,
+        job: &str,
+        state: &mut watch::Receiver<PodState>,
+        failures: &mut StartFailures,
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<(PodFacts, Attached), ExecutionError> {
+        let mut pace: Option<Pace> = None;
+        let mut running_since: Option<Instant> = None;
+        loop {
+            let now = state.borrow_and_update().clone();
+            self.judge(job, &now, failures).await?;
+            let Some(facts) = now.facts.filter(|facts| facts.node.is_some()) else {
+                // Bound or failing: either is a change. Without a pod nothing changes, so the Job's Events are read.
+                let changed = tokio::time::timeout(EVENTS_AFTER, state.changed()).await;
+                if changed.is_err()
+                    && state.borrow().facts.is_none()
+                    && let Some(found) = self.cluster.job_trouble(job).await
+                {
+                    return Err(found.error(false));
+                }
+                continue;
+            };
+            if pace.is_none() {
+                progress("bound");
+            }
+            let pace = pace.get_or_insert_with(|| Pace::new(Instant::now()));
+            let is_running = facts.container == ContainerFacts::Running;
+            if is_running {
+                running_since.get_or_insert_with(Instant::now);
+            }
+            if Instant::now() < pace.due(is_running) {
+                // The watch may report sooner that it runs, or why not.
+                let _ = tokio::time::timeout_at(pace.due(is_running), state.changed()).await;
+                continue;
+            }
+            let opening = Attached::open(&self.cluster.attach, &facts.name, self.keys.runner(&facts.uid));
+            match tokio::time::timeout(ATTACH_TIMEOUT, opening).await {
+                Ok(Ok(mut attached)) => {
+                    if claim(&mut attached).await? {
+                        progress("running");
+                        return Ok((facts, attached));
+                    }
+                    // Accepted before the container ran, and ended at once: not ready.
+                }
+                Ok(Err(error))
+                    if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) =>
+                {
+                    let said = api_failure(&error);
+                    return Err(failure(
+                        ClusterFailureKind::AttachRefused,
+                        &said.reason,
+                        &said.message,
+                        false,
+                    ));
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            pace.tried(is_running, Instant::now());
+        }
+    }
+
+    /// Fails if the pod has a failure that has lasted too long.
+    async fn judge(&self, job: &str, state: &PodState, failures: &mut StartFailures) -> Result<(), ExecutionError> {
+        if state.is_gone {
+            let job_failed = self.cluster.job_failed(job).await;
+            return Err(vanished(state.facts.as_ref(), job_failed.as_ref()).error(false));
+        }
+        let Some(facts) = &state.facts else { return Ok(()) };
+        let found = pod_failure(facts).or_else(|| {
+            facts.is_over().then(|| PodFailure {
+                kind: ClusterFailureKind::ContainerFailed,
+                reason: "Completed".to_owned(),
+                message: "the container ended before it was claimed".to_owned(),
+                grace: Duration::ZERO,
+            })
+        });
+        match failures.lasting(found) {
+            Some(found) if failures.waits_for(&found) => {
+                self.starts.failed(&found.error(false));
+                Ok(())
+            }
+            Some(found) => Err(found.error(false)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends `start` and waits until the interpreter is ready.
+    async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &Plan) -> Result<(), ExecutionError> {
+        let frame = ToRunner::Start(start_frame(view, plan));
+        let sent = sandbox.attached.tell(&frame).await;
+        sent.map_err(|error| stream_ended(&error))?;
+        let answer = async {
+            loop {
+                match sandbox.attached.next().await? {
+                    FromRunner::Ready(ready) => return Ok(ready.locks),
+                    FromRunner::Result(result) => {
+                        let (word, reason) = match result.exit {
+                            Exit::NotStarted { reason } => ("NotStarted", reason),
+                            Exit::LocksMissing { reason } => (LOCKS_MISSING, reason),
+                            other => ("NotStarted", format!("{other:?}")),
+                        };
+                        return Err(failure(ClusterFailureKind::ContainerFailed, word, &reason, false));
+                    }
+                    FromRunner::Rejected(rejected) => {
+                        return Err(failure(
+                            ClusterFailureKind::RunnerTooOld,
+                            "Rejected",
+                            &rejected.message,
+                            false,
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let answered = tokio::time::timeout(READY_TIMEOUT, answer).await;
+        match answered {
+            Ok(Ok(locks)) => {
+                sandbox.locks = locks.map(lock_report);
+                match lacking(sandbox.locks.as_ref(), view.requires_landlock) {
+                    Some(what) => Err(failure(ClusterFailureKind::ContainerFailed, LOCKS_MISSING, what, false)),
+                    None => Ok(()),
+                }
+            }
+            Ok(Err(error @ ExecutionError::Cluster(_))) => Err(error),
+            // The stream ended: the pod's state says why.
+            Ok(Err(error)) => match pod_failure(&self.index.state(&sandbox.job).facts.unwrap_or_default()) {
+                Some(found) => Err(found.error(false)),
+                None => Err(stream_ended(&error)),
+            },
+            Err(_) => Err(failure(
+                ClusterFailureKind::ContainerFailed,
+                "NoAnswer",
+                "the runner did not report that it is ready",
+                false,
+            )),
+        }
+    }
+
+    /// Deletes a Job whose pod did not become ready. Its program may not be a runner and need its whole grace period to
+    /// end, so the pod is deleted first.
+    async fn discard(&self, job: &str) {
+        if let Some(facts) = self.index.state(job).facts.filter(|facts| !facts.is_over()) {
+            self.cluster.delete_pod(&facts.name, &facts.uid).await;
+        }
+        self.cluster.delete_job(job).await;
+    }
+
+    /// A user id that no pod of the runtime has. Two runtimes may meet in one by chance; they share the process limit then.
+    fn pick_uid(&self, view: &RuntimeView) -> u32 {
+        let used = self.index.uids();
+        let (first, last) = (view.uids.first, view.uids.last.max(view.uids.first));
+        let size = u128::from(last - first) + 1;
+        let start = Uuid::new_v4().as_u128() % size;
+        let free = (0..size.min(1024))
+            .filter_map(|step| u32::try_from((start + step) % size).ok())
+            .map(|offset| first + offset)
+            .find(|uid| !used.contains(uid));
+        free.unwrap_or(first)
+    }
+}
+
+/// The error for a sandbox that is not used: a lock that it must have is not on.
+const LOCKS_MISSING: &str = "LocksMissing";
+
+/// Which lock that is promised a runner does not report.
+fn lacking(locks: Option<&LockReport>, requires_landlock: bool) -> Option<&'static str> {
+    let Some(locks) = locks else {
+        return Some("the runner does not report its locks; use a sandbox image of this release");
+    };
+    if !locks.seccomp {
+        return Some("the runner reports no seccomp filter; use a sandbox image of this release");
+    }
+    (requires_landlock && locks.landlock == NO_LANDLOCK).then_some(
+        "the node's kernel does not enforce Landlock and spec.sandbox.landlock is Required; use nodes with Linux 5.13 or later and lsm=landlock,...",
+    )
+}
+
+/// The error for a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
+pub(super) const STREAM_ENDED: &str = "StreamEnded";
+
+fn stream_ended(error: &ExecutionError) -> ExecutionError {
+    let message = format!("before the run began: {error}");
+    failure(ClusterFailureKind::ApiUnavailable, STREAM_ENDED, &message, false)
+}
+
+/// Sends `claim` and waits for its answer. `false`: the stream ended before anything came.
+async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
+    if attached.claim().await.is_err() {
+        return Ok(false);
+    }
+    let answer = async {
+        loop {
+            match attached.hear().await {
+                Ok(Heard::Frame(FromRunner::Claimed(_))) => return Ok(true),
+                Ok(Heard::Unproven(FromRunner::Claimed(_))) => {
+                    return Err(failure(
+                        ClusterFailureKind::ContainerFailed,
+                        "ClaimedByAnother",
+                        "the runner was claimed with a key that is not this hub's",
+                        false,
+                    ));
+                }
+                Ok(Heard::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
+                // An old runner answers like this to a claim that it does not support.
+                Ok(Heard::Unproven(FromRunner::Rejected(rejected))) => {
+                    return Err(failure(
+                        ClusterFailureKind::RunnerTooOld,
+                        "Rejected",
+                        &rejected.message,
+                        false,
+                    ));
+                }
+                Ok(_) => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    };
+    tokio::time::timeout(CLAIM_TIMEOUT, answer).await.unwrap_or_else(|_| {
+        Err(failure(
+            ClusterFailureKind::RunnerTooOld,
+            "NoAnswer",
+            "the program in the container does not answer as knack-runner",
+            false,
+        ))
+    })
+}
+
+fn check_version(ready: &Ready) -> Result<(), ExecutionError> {
+    let (oldest, newest) = ready.protocols();
+    if common_protocol((PROTOCOL_MIN, PROTOCOL), (oldest, newest)).is_some() {
+        return Ok(());
+    }
+    Err(failure(
+        ClusterFailureKind::RunnerTooOld,
+        "ProtocolMismatch",
+        &format!(
+            "runner {} speaks protocol {oldest} to {newest}, this knack {PROTOCOL_MIN} to {PROTOCOL}; use a sandbox image of \
+             this release",
+            ready.version
+        ),
+        false,
+    ))
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
+}
+
+/// `<runtime>-<10 random characters>`, at most 51 bytes: a pod's name adds 6, and a label holds 63.
+pub(super) fn job_name(runtime: &str) -> String {
+    let part = runtime
+        .get(..NAME_PART_BYTES)
+        .unwrap_or(runtime)
+        .trim_end_matches(['-', '.']);
+    let random = Uuid::new_v4().simple().to_string();
+    format!("{}-{}", part.replace('.', "-"), &random[..10])
+}
+
+/// Deletes the Job unless it was disarmed.
+struct Cleanup {
+    launcher: Option<Launcher>,
+    job: String,
+}
+
+impl Cleanup {
+    /// Leaves a pod that waits for a node until it has one, or its time is over: autoscalers add nodes for pending
+    /// pods.
+    fn linger(&mut self, mut state: watch::Receiver<PodState>, until: Instant) {
+        let Some(launcher) = self.launcher.take() else { return };
+        let Ok(place) = Arc::clone(&launcher.lingering).try_acquire_owned() else {
+            self.launcher = Some(launcher);
+            return;
+        };
+        let job = self.job.clone();
+        tokio::spawn(async move {
+            let has_node = |state: &PodState| {
+                let is_bound = |facts: &PodFacts| facts.node.is_some() || facts.is_over();
+                state.is_gone || state.facts.as_ref().is_some_and(is_bound)
+            };
+            let _ = tokio::time::timeout_at(until, state.wait_for(has_node)).await;
+            launcher.discard(&job).await;
+            drop(place);
+        });
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        if let Some(launcher) = self.launcher.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let job = std::mem::take(&mut self.job);
+            runtime.spawn(async move { launcher.discard(&job).await });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "launch_tests.rs"]
+mod tests;

@@ -1,0 +1,64 @@
+//! Executions as Kubernetes Jobs: one Job, one pod, one container, one run.
+//!
+//! ```text
+//! execute ─▶ records ─▶ queue ─▶ pool (a pod that stands attached, else a new Job) ─▶ conversation ─▶ result
+//!    │                              ▲                                                    │
+//!    └─ only as the runtime's owner └──────── refilled off the hot path ◀── one patch ◀──┘
+//! ```
+//!
+//! Cold and warm pods are built by one pure function ([`job_spec`]) and differ in nothing but time. Code arrives on the
+//! pod's stdin by attach, never in the Job. The pod's log is the journal: a new owner reads from it what ran.
+//!
+//! This module does not decide which caller may run what, and does not read Skills: a request carries its files.
+
+mod attach;
+mod cluster;
+mod event;
+mod executor;
+mod facts;
+mod failure;
+mod from_api;
+mod gate;
+mod handover;
+mod history;
+mod isolated;
+mod isolation;
+mod isolation_status;
+mod journal;
+mod keys;
+mod kinds;
+mod launch;
+mod names;
+mod nodes;
+mod ownership;
+mod pace;
+mod past;
+mod plan;
+mod pods;
+mod pool;
+mod quiet;
+mod record;
+mod recovery;
+mod request;
+mod run;
+mod settings;
+mod spec;
+mod spool;
+mod start;
+mod start_failures;
+mod starts;
+mod state;
+mod term;
+mod view;
+
+pub use event::{Event, OutputStream};
+pub use executor::JobExecutor;
+pub use from_api::{Defaults, languages};
+pub use journal::Journal;
+pub use knack_serving::beacon::{Beacon, ProbeTarget};
+pub use request::{JobRequest, PoolCounts};
+pub use settings::{JobClients, JobSettings, ResultMemory};
+pub use spec::{JobIdentity, JobPurpose, job_spec, pool_key};
+pub use view::{
+    EnvGrant, ImagePullPolicy, JournalMode, PodResources, Resource, RunnerSource, RuntimeView, Toleration, UidRange,
+};

@@ -1,0 +1,241 @@
+//! The task that keeps the Lease of a runtime, serves while it is held, and gives it to the replica that should have it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use knack_vocabulary::LEASE_RUNTIME_PREFIX;
+use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::handover::{HandoverDecision, OwnerState, decide};
+use super::recovery::recover;
+use super::settings::{JobClients, JobSettings};
+use super::state::State;
+use super::term::{Foundation, Term};
+use super::view::RuntimeView;
+use crate::lease::{LeaseClaim, LeaseSettings, LookRequest, Peers, Spread, replica_of};
+
+/// How often an owner checks whether another replica should have its runtime.
+const LOOK: Duration = Duration::from_secs(1);
+/// The same while its process ends: a caller that waits for the end waits for this.
+const LOOK_LEAVING: Duration = Duration::from_millis(100);
+/// Between two runtimes that a replica gives away, unless it ends: their new owners fill their pools meanwhile.
+const MOVE_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the task works with.
+pub(super) struct Ownership {
+    pub(super) look_request: LookRequest,
+    pub(super) clients: JobClients,
+    pub(super) view: Arc<ArcSwap<RuntimeView>>,
+    pub(super) settings: JobSettings,
+    pub(super) state: watch::Sender<State>,
+    pub(super) shutdown: CancellationToken,
+    /// The runtime is deleted.
+    pub(super) retired: Arc<AtomicBool>,
+}
+
+/// How a term ended.
+enum Ended {
+    /// The Lease is not ours any more, or the process ends.
+    Lost,
+    /// The Lease must be released: at a replica that ends, or one at a time where another replica should have it.
+    GivenUp(Option<OwnedMutexGuard<()>>),
+}
+
+impl Ownership {
+    /// Competes for the Lease and serves while it is held, until the shutdown.
+    pub(super) async fn keep(self) {
+        let view = self.view.load_full();
+        let (wanted, is_wanted) = watch::channel(true);
+        let lease = LeaseSettings {
+            address: Some(self.settings.address.clone()),
+            // It is deleted with its runtime.
+            owner: Some(super::spec::owner(&view)),
+            duration: self.settings.lease_duration,
+            // Of 15 s: a runtime that does nothing costs one write in 5 s, and each standby one read in 7.5 s.
+            interval: self.settings.lease_duration / 3,
+            standby: self.settings.lease_duration / 2,
+            look_request: self.look_request.clone(),
+            spread: Some(Spread {
+                replica: replica_of(&self.settings.replica).to_owned(),
+                lease: view.reference(),
+                peers: self.settings.peers.clone(),
+            }),
+            wanted: Some(is_wanted),
+            ..LeaseSettings::new(
+                &view.namespace,
+                format!("{LEASE_RUNTIME_PREFIX}{}", view.name),
+                &self.settings.replica,
+            )
+        };
+        let release = CancellationToken::new();
+        let (renewing, mut claim) = self.clients.leases.keep(lease, release.clone());
+        let mut given_at = None;
+        loop {
+            tokio::select! {
+                () = self.shutdown.cancelled() => break,
+                () = self.wait_for_lease(&mut claim) => {}
+            }
+            let ended = self.serve(claim.clone(), given_at).await;
+            if self.shutdown.is_cancelled() {
+                break;
+            }
+            if let Ended::GivenUp(turn) = ended {
+                given_at = Some(Instant::now());
+                self.state.send_replace(State::Standby { owner: None });
+                wanted.send_replace(false);
+                lost(claim.clone()).await;
+                wanted.send_replace(true);
+                tokio::spawn(async move {
+                    tokio::time::sleep(MOVE_PAUSE).await;
+                    drop(turn);
+                });
+            }
+        }
+        self.state.send_replace(State::Standby { owner: None });
+        release.cancel();
+        // It only fails if it panicked; the Lease then runs out by itself.
+        let _ = renewing.await;
+    }
+
+    /// Waits until the Lease is ours and reports its holder meanwhile.
+    async fn wait_for_lease(&self, claim: &mut watch::Receiver<LeaseClaim>) {
+        loop {
+            let now = claim.borrow_and_update().clone();
+            if now.is_mine(tokio::time::Instant::now()) {
+                return;
+            }
+            if now.holder.is_some() {
+                self.state.send_replace(State::Standby { owner: now.address });
+            } else if matches!(*self.state.borrow(), State::Standby { .. }) {
+                self.state.send_replace(State::Standby { owner: None });
+            }
+            if claim.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
+    async fn serve(&self, claim: watch::Receiver<LeaseClaim>, given_at: Option<Instant>) -> Ended {
+        self.state.send_replace(State::TakingOver);
+        let over = CancellationToken::new();
+        let _ended = over.clone().drop_guard();
+        let view = self.view.load_full();
+        let begin = async {
+            let foundation = Foundation::lay(&self.clients, &view, &self.settings).await;
+            recover(&foundation, &view, &self.settings, &over).await;
+            Term::begin(
+                foundation,
+                Arc::clone(&self.view),
+                &self.settings,
+                claim.clone(),
+                over.clone(),
+            )
+        };
+        let term = tokio::select! {
+            term = begin => term,
+            () = lost(claim.clone()) => return Ended::Lost,
+            () = self.shutdown.cancelled() => return Ended::Lost,
+            () = self.leaving() => return Ended::GivenUp(None),
+        };
+        tracing::info!(runtime = %view.reference(), "serves the runtime");
+        self.state.send_replace(State::Serving(Arc::clone(&term)));
+        tokio::select! {
+            () = lost(claim) => {
+                tracing::warn!(runtime = %view.reference(), "lost the runtime");
+                self.state.send_replace(State::Standby { owner: None });
+                over.cancel();
+                term.pool.abandon();
+                Ended::Lost
+            }
+            turn = self.time_to_give_up(&term, given_at) => {
+                tracing::info!(runtime = %view.reference(), "gives the runtime to another replica");
+                self.let_go(&term, &over).await;
+                Ended::GivenUp(turn)
+            }
+            () = self.shutdown.cancelled() => {
+                self.let_go(&term, &over).await;
+                if self.retired.load(Ordering::Relaxed) {
+                    term.end_pods().await;
+                }
+                Ended::Lost
+            }
+        }
+    }
+
+    /// Accepts no new runs, deletes idle pods, and leaves running executions to the next owner.
+    async fn let_go(&self, term: &Term, over: &CancellationToken) {
+        self.state.send_replace(State::Standby { owner: None });
+        over.cancel();
+        term.pool.close().await;
+    }
+
+    /// Returns when this replica ends.
+    async fn leaving(&self) {
+        let mut peers = self.settings.peers.clone();
+        if peers.wait_for(Peers::is_leaving).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns when the runtime is to be given away; with the right to be the only one that is, unless the process ends.
+    async fn time_to_give_up(&self, term: &Term, given_at: Option<Instant>) -> Option<OwnedMutexGuard<()>> {
+        let (me, lease) = (replica_of(&self.settings.replica), self.view.load().reference());
+        let mut peers = self.settings.peers.clone();
+        let begun = Instant::now();
+        let (mut asked, mut busy_at) = (term.asked(), begun);
+        loop {
+            let look = if peers.borrow_and_update().is_leaving() {
+                LOOK_LEAVING
+            } else {
+                LOOK
+            };
+            tokio::select! {
+                () = tokio::time::sleep(look) => {}
+                Ok(()) = peers.changed() => {}
+            }
+            let (now, in_flight, counts) = (Instant::now(), term.in_flight(), term.counts());
+            if in_flight > 0 || term.asked() != asked {
+                (asked, busy_at) = (term.asked(), now);
+            }
+            let state = OwnerState {
+                now,
+                in_flight,
+                pool_stands: counts.ready >= counts.desired,
+                busy_at,
+                begun,
+                given_at,
+            };
+            let decision = decide(&peers.borrow(), me, &lease, &state);
+            match decision {
+                HandoverDecision::Keep => {}
+                HandoverDecision::Leave => return None,
+                HandoverDecision::Move => {
+                    if let Ok(turn) = Arc::clone(&self.settings.moves).try_lock_owned() {
+                        return Some(turn);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns when the Lease is not ours any more, by its own clock.
+async fn lost(mut claim: watch::Receiver<LeaseClaim>) {
+    loop {
+        let until = claim.borrow_and_update().mine_until;
+        let Some(until) = until else { return };
+        tokio::select! {
+            changed = claim.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep_until(until) => {
+                if !claim.borrow().is_mine(tokio::time::Instant::now()) {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Warm pods: attached, claimed, locked, the interpreter started.
+//!
+//! One is used once and replaced. Replacing takes CPU that the next call needs, so it waits until no run is active, or
+//! for a short time. What is held ready is decided by [`kinds`](super::kinds).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use knack_execution::conversation::Transport as _;
+use knack_execution::{ClusterFailureKind, ExecutionError};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::facts::PodFacts;
+use super::failure::pod_failure;
+use super::kinds::{Kind, MAX_SETS, USED_LATELY, shares};
+use super::launch::{Launcher, Sandbox};
+use super::nodes::Clearance;
+use super::plan::{Plan, Requester};
+use super::pods::PodState;
+use super::quiet::{Active, Quiet};
+use super::spec::pool_key;
+use super::view::RuntimeView;
+
+/// Pods made at once: two cores start two containers as fast as one.
+const REFILLERS: usize = 2;
+/// Pause after a failed start, doubled up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// A cluster that cannot start pods gets two tries a minute.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often warm pods are checked.
+const CHECK: Duration = Duration::from_secs(5);
+/// How long pods of a pool that is closed may take to end; an idle runner ends at once.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// The time that a pod must have left beyond the run's time limit (docs/design/decisions.md#life-of-a-sandbox-pod).
+pub(super) const SPARE: Duration = Duration::from_secs(30);
+
+/// The pool; see the module.
+#[derive(Debug)]
+pub(super) struct Pool {
+    launcher: Launcher,
+    view: Arc<ArcSwap<RuntimeView>>,
+    slots: Mutex<Slots>,
+    quiet: Arc<Quiet>,
+}
+
+type Slots = BTreeMap<Kind, Slot>;
+
+#[derive(Debug, Default)]
+struct Slot {
+    ready: VecDeque<Idle>,
+    starting: usize,
+    /// Of a slot that is not on demand: whether its interpreter is used here.
+    is_wanted: bool,
+    /// When a run took, or would have taken, one of its pods.
+    used: Option<Instant>,
+}
+
+/// A warm pod, and the task that holds its stream.
+#[derive(Debug)]
+struct Idle {
+    key: String,
+    node: String,
+    since: Instant,
+    dies: Instant,
+    take: oneshot::Sender<()>,
+    held: JoinHandle<Option<Sandbox>>,
+}
+
+impl Pool {
+    /// A pool of the runtime's own pods, refilled while the handles live.
+    pub(super) fn start(
+        launcher: Launcher,
+        view: Arc<ArcSwap<RuntimeView>>,
+    ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
+        let mut slots = Slots::new();
+        for (index, language) in view.load().languages.iter().enumerate() {
+            slots.entry(Kind::plain(Some(*language))).or_default().is_wanted = index == 0;
+        }
+        let pool = Arc::new(Self {
+            launcher,
+            view,
+            slots: Mutex::new(slots),
+            quiet: Quiet::new(),
+        });
+        let refillers = (0..REFILLERS)
+            .map(|_| AbortOnDropHandle::new(tokio::spawn(refill(Arc::clone(&pool)))))
+            .collect();
+        (pool, refillers)
+    }
+
+    /// Marks a run as active.
+    pub(super) fn active(&self) -> Active {
+        self.quiet.begin()
+    }
+
+    /// Takes a warm pod that is of the kind (without language and values: of any interpreter), has enough time left for
+    /// a run of `timeout`, and is on a node where it may be used, or may be soon.
+    pub(super) async fn take(&self, kind: &Kind, timeout: Duration) -> Option<Sandbox> {
+        while let Some(idle) = self.pop(kind) {
+            self.quiet.tell();
+            let is_fresh = idle.dies >= Instant::now() + timeout + SPARE;
+            let _ = idle.take.send(());
+            match idle.held.await {
+                Ok(Some(sandbox)) if is_fresh => return Some(sandbox),
+                Ok(Some(sandbox)) => self.discard(sandbox),
+                // It has died just now.
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// A run has had a pod of this kind: with granted values or packages, more of them are kept ready for a while. Called once one
+    /// was ready, so that pods that cannot start, for example because a Secret is missing, are not retried without use.
+    pub(super) fn used(&self, kind: &Kind) {
+        if kind.language.is_some() || kind.is_on_demand() {
+            self.lock().entry(kind.clone()).or_default().used = Some(Instant::now());
+            self.quiet.tell();
+        }
+    }
+
+    /// Pods that are ready.
+    pub(super) fn ready(&self) -> usize {
+        let view = self.view.load();
+        let slots = self.lock();
+        let of = |(kind, slot): (&Kind, &Slot)| slot.count(&key(&view, kind));
+        slots.iter().map(of).sum()
+    }
+
+    /// Pods that should be ready.
+    pub(super) fn desired(&self) -> usize {
+        let view = self.view.load();
+        wanted(&self.lock(), &view, Instant::now()).values().sum()
+    }
+
+    /// The settings have changed: pods of others go, new ones come.
+    pub(super) fn renew(&self) {
+        self.quiet.tell();
+    }
+
+    /// Lets every pod go, and waits until they have ended.
+    pub(super) async fn close(&self) {
+        let idle: Vec<Idle> = self
+            .lock()
+            .values_mut()
+            .flat_map(|slot| {
+                slot.is_wanted = false;
+                slot.used = None;
+                std::mem::take(&mut slot.ready)
+            })
+            .collect();
+        let ended = idle.into_iter().map(|idle| async {
+            let _ = idle.take.send(());
+            if let Ok(Some(mut sandbox)) = idle.held.await {
+                self.launcher.cluster.delete_job(&sandbox.job).await;
+                // A next owner that finds it terminating may not be able to prove that nothing has run in it.
+                let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, sandbox.state.wait_for(is_over)).await;
+            }
+        });
+        futures::future::join_all(ended).await;
+    }
+
+    /// Releases every stream and touches no pod: another replica owns them now.
+    pub(super) fn abandon(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        // Slots are valid between any two statements.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The best pod of these settings of a kind: where it may be used at once, and of those the oldest.
+    fn pop(&self, kind: &Kind) -> Option<Idle> {
+        let view = self.view.load();
+        let mut slots = self.lock();
+        let slot = if kind.language.is_some() || kind.is_on_demand() {
+            let slot = slots.entry(kind.clone()).or_default();
+            slot.is_wanted |= !kind.is_on_demand();
+            slot
+        } else {
+            let plain = slots.iter_mut().filter(|(kind, _)| !kind.is_on_demand());
+            plain.max_by_key(|(kind, slot)| slot.count(&key(&view, kind)))?.1
+        };
+        let key = key(&view, kind);
+        let max_idle = kind.max_idle(&view);
+        let usable = slot.ready.iter().enumerate().filter_map(|(position, idle)| {
+            let clearance = self.clearance(&view, idle);
+            let is_usable = idle.key == key
+                && !matches!(clearance, Clearance::Open | Clearance::Unknown)
+                // The sweep has not yet removed one that has just grown too old.
+                && (!kind.is_granted() || idle.since.elapsed() < max_idle);
+            is_usable.then_some((clearance, position))
+        });
+        let (_, position) = usable.min()?;
+        slot.ready.remove(position)
+    }
+
+    fn clearance(&self, view: &RuntimeView, idle: &Idle) -> Clearance {
+        let gate = &self.launcher.gate;
+        gate.clearance(view.requires_isolation, &idle.node, idle.since.into_std())
+    }
+
+    fn discard(&self, sandbox: Sandbox) {
+        let cluster = self.launcher.cluster.clone();
+        tokio::spawn(async move { cluster.delete_job(&sandbox.job).await });
+    }
+
+    /// Reserves the right to start one missing pod: of the kind that was used last.
+    fn reserve(&self) -> Option<Kind> {
+        let view = self.view.load();
+        let mut slots = self.lock();
+        let wanted = wanted(&slots, &view, Instant::now());
+        let lacking = slots.iter_mut().filter(|(kind, slot)| {
+            let count = wanted.get(*kind).copied().unwrap_or_default();
+            slot.count(&key(&view, kind)) + slot.starting < count
+        });
+        let (kind, slot) = lacking.max_by_key(|(_, slot)| slot.used)?;
+        slot.starting += 1;
+        Some(kind.clone())
+    }
+
+    fn put(self: &Arc<Self>, kind: Kind, key: String, sandbox: Sandbox) {
+        let (take, taken) = oneshot::channel();
+        let (since, dies, node) = (sandbox.since, sandbox.dies, sandbox.node.clone());
+        let held = tokio::spawn(hold(Arc::clone(self), sandbox, taken));
+        let idle = Idle {
+            key,
+            node,
+            since,
+            dies,
+            take,
+            held,
+        };
+        if self.clearance(&self.view.load(), &idle) == Clearance::Ask {
+            // Before a run waits for it.
+            self.launcher.gate.want(&idle.node);
+        }
+        self.lock().entry(kind).or_default().ready.push_back(idle);
+    }
+
+    /// Releases pods that are dead, too old, of other settings or too many.
+    fn sweep(&self) {
+        let view = self.view.load();
+        let mut gone = Vec::new();
+        let mut slots = self.lock();
+        let wanted = wanted(&slots, &view, Instant::now());
+        slots.retain(|kind, slot| {
+            let count = wanted.get(kind).copied().unwrap_or_default();
+            let key = key(&view, kind);
+            let mut kept = VecDeque::new();
+            for idle in std::mem::take(&mut slot.ready) {
+                let is_good = idle.key == key
+                    && idle.since.elapsed() < kind.max_idle(&view)
+                    && kept.len() < count
+                    && self.clearance(&view, &idle) != Clearance::Open;
+                if idle.held.is_finished() {
+                    continue;
+                }
+                if is_good {
+                    kept.push_back(idle);
+                } else {
+                    gone.push(idle);
+                }
+            }
+            slot.ready = kept;
+            !kind.is_on_demand() || count > 0 || slot.starting > 0
+        });
+        drop(slots);
+        for idle in gone {
+            let cluster = self.launcher.cluster.clone();
+            tokio::spawn(async move {
+                let _ = idle.take.send(());
+                if let Ok(Some(sandbox)) = idle.held.await {
+                    cluster.delete_job(&sandbox.job).await;
+                }
+            });
+        }
+    }
+}
+
+impl Slot {
+    /// Warm pods of these settings.
+    fn count(&self, key: &str) -> usize {
+        self.ready.iter().filter(|idle| idle.key == key).count()
+    }
+}
+
+/// Which pods a pool of this runtime may hold for a kind.
+fn key(view: &RuntimeView, kind: &Kind) -> String {
+    pool_key(view, kind.image(view), &view.resources, &kind.env)
+}
+
+/// How many pods of each kind should be ready.
+fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<Kind, usize> {
+    if view.suspended {
+        return BTreeMap::new();
+    }
+    let plain = slots.iter().filter(|(_, slot)| slot.is_wanted);
+    let mut wanted: BTreeMap<Kind, usize> = plain.map(|(kind, _)| (kind.clone(), view.warm_replicas)).collect();
+    let used = |(kind, slot): (&Kind, &Slot)| {
+        let used = slot.used.filter(|used| now.duration_since(*used) < USED_LATELY)?;
+        (kind.is_on_demand() && kind.is_allowed(view)).then(|| (used, kind.clone()))
+    };
+    let mut sets: Vec<_> = slots.iter().filter_map(used).collect();
+    sets.sort_by(|one, other| other.cmp(one));
+    sets.truncate(MAX_SETS);
+    let counts = shares(view.warm_replicas, sets.len());
+    wanted.extend(sets.into_iter().map(|(_, kind)| kind).zip(counts));
+    wanted
+}
+
+/// Holds the stream of a standing pod until it is taken; `None` if the pod dies first.
+async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()>) -> Option<Sandbox> {
+    let Sandbox {
+        attached, state, job, ..
+    } = &mut sandbox;
+    let died = async {
+        loop {
+            tokio::select! {
+                frame = attached.next() => if frame.is_err() { return },
+                changed = state.changed() => {
+                    let state = state.borrow();
+                    let is_bad = |facts: &PodFacts| facts.is_over() || pod_failure(facts).is_some();
+                    if changed.is_err() || state.is_gone || state.facts.as_ref().is_some_and(is_bad) {
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = taken => return Some(sandbox),
+        () = died => {}
+    }
+    tracing::info!(%job, "a pod of the pool is lost");
+    pool.launcher.cluster.delete_job(job).await;
+    pool.quiet.tell();
+    None
+}
+
+async fn refill(pool: Arc<Pool>) {
+    let mut pause = FIRST_PAUSE;
+    let mut changes = pool.quiet.listen();
+    loop {
+        changes.mark_unchanged();
+        pool.sweep();
+        let Some(kind) = pool.reserve() else {
+            let _ = tokio::time::timeout(CHECK, changes.changed()).await;
+            continue;
+        };
+        let reserved = Reserved {
+            pool: &pool,
+            kind: kind.clone(),
+        };
+        pool.quiet.wait().await;
+        let view = pool.view.load_full();
+        let key = key(&view, &kind);
+        let plan = Plan::of_pool(&view, &kind);
+        let launched = pool.launcher.launch(&view, &plan, Requester::Pool, &|_| {}).await;
+        match launched {
+            Ok(sandbox) => {
+                pause = FIRST_PAUSE;
+                pool.put(kind, key, sandbox);
+            }
+            Err(error) => {
+                tracing::warn!(runtime = %view.reference(), %error, "a pod of the pool could not be made");
+                if kind.is_on_demand() {
+                    // Its Secret or its image may be gone. The next run with it gets the error; pods of other kinds are started
+                    // meanwhile.
+                    pool.lock().entry(kind).or_default().used = None;
+                    continue;
+                }
+                if lacks_interpreter(&error) {
+                    pool.lock().entry(kind).or_default().is_wanted = false;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        drop(reserved);
+    }
+}
+
+/// The image has no such interpreter: the next pod has none either.
+fn lacks_interpreter(error: &ExecutionError) -> bool {
+    matches!(error, ExecutionError::Cluster(failure)
+        if failure.kind == ClusterFailureKind::ContainerFailed && failure.reason == "NotStarted")
+}
+
+/// The right to start one pod of a slot.
+struct Reserved<'a> {
+    pool: &'a Pool,
+    kind: Kind,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut slots = self.pool.lock();
+        if let Some(slot) = slots.get_mut(&self.kind) {
+            slot.starting = slot.starting.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What stays of an execution in the cluster: labels and a summary on its Job, an Event if it failed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, ExecutionStatus, Exit};
+use knack_vocabulary::{
+    ANNOTATION_RESULT, API_VERSION, KIND_SKILL_RUNTIME, LABEL_EXECUTION, LABEL_REVISION, LABEL_SKILL,
+    LABEL_SKILL_NAMESPACE,
+};
+use serde::Serialize;
+
+use super::cluster::Cluster;
+use super::request::JobRequest;
+use super::view::RuntimeView;
+
+/// Longest value of a label.
+const LABEL_BYTES: usize = 63;
+/// Hex digits of the hash that ends a shortened value.
+const HASH_DIGITS: usize = 10;
+
+/// The caller that a Job ran for.
+#[derive(Debug, Clone)]
+pub(super) struct Subject {
+    /// The execution.
+    pub(super) id: ExecutionId,
+    /// Namespace of the skill.
+    pub(super) skill_namespace: Option<String>,
+    /// Name of the skill.
+    pub(super) skill: Option<String>,
+    /// Its revision.
+    pub(super) revision: Option<String>,
+}
+
+impl Subject {
+    /// That of a request.
+    pub(super) fn of(request: &JobRequest) -> Self {
+        Self {
+            id: request.execution.id,
+            skill_namespace: request.skill_namespace.clone(),
+            skill: request.skill.clone(),
+            revision: request.revision.clone(),
+        }
+    }
+
+    /// Its labels; values that are too long, or no label values, end in a hash.
+    pub(super) fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::from([(LABEL_EXECUTION.to_owned(), self.id.to_string())]);
+        for (name, value) in [
+            (LABEL_SKILL_NAMESPACE, &self.skill_namespace),
+            (LABEL_SKILL, &self.skill),
+            (LABEL_REVISION, &self.revision),
+        ] {
+            if let Some(value) = value {
+                labels.insert(name.to_owned(), label_value(value));
+            }
+        }
+        labels
+    }
+}
+
+/// A summary of how it ended: the value of the annotation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_millis: Option<u128>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<usize>,
+}
+
+impl Summary {
+    fn of(outcome: &Result<std::sync::Arc<ExecutionResult>, ExecutionError>) -> Self {
+        match outcome {
+            Ok(result) => Self {
+                status: result.status().as_str(),
+                exit: Some(exit_word(result.exit)),
+                reason: None,
+                start: Some(result.timings.start.as_str()),
+                run_millis: Some(result.timings.run.as_millis()),
+                output_bytes: Some(result.stdout.bytes.len() + result.stderr.bytes.len()),
+                files: Some(result.files.len()),
+            },
+            Err(error) => Self {
+                status: ExecutionStatus::Error.as_str(),
+                exit: None,
+                reason: Some(reason(error)),
+                start: None,
+                run_millis: None,
+                output_bytes: None,
+                files: None,
+            },
+        }
+    }
+}
+
+/// Writes the record of an ended run: one patch of its Job.
+pub(super) async fn write(
+    cluster: &Cluster,
+    job: &str,
+    subject: &Subject,
+    outcome: &Result<std::sync::Arc<ExecutionResult>, ExecutionError>,
+) {
+    let summary = serde_json::to_string(&Summary::of(outcome)).unwrap_or_default();
+    let annotations = BTreeMap::from([(ANNOTATION_RESULT.to_owned(), summary)]);
+    cluster.annotate(job, subject.labels(), annotations).await;
+}
+
+/// Reports a failure of the cluster as an Event of the runtime. It names no execution: runs with the same failure are
+/// one Event with a count.
+pub(super) async fn publish_failure(cluster: &Cluster, view: &RuntimeView, error: &ExecutionError) {
+    let runtime = ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(KIND_SKILL_RUNTIME.to_owned()),
+        name: Some(view.name.clone()),
+        namespace: Some(view.namespace.clone()),
+        uid: Some(view.uid.clone()),
+        ..ObjectReference::default()
+    };
+    let note = format!("an execution failed: {error}");
+    cluster
+        .warnings
+        .warn(&runtime, "ExecutionFailed", "Execute", &note)
+        .await;
+}
+
+/// Kubernetes' reason of a failure, or one of Knack's.
+fn reason(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::Cluster(failure) => failure.reason.clone(),
+        other => other.metric_label().to_owned(),
+    }
+}
+
+fn exit_word(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("code {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+        Exit::Timeout => "timeout".to_owned(),
+        Exit::OutOfMemory => "out of memory".to_owned(),
+        Exit::OutputLimit => "output limit".to_owned(),
+        Exit::DiskLimit => "disk limit".to_owned(),
+        Exit::ProcessLimit => "process limit".to_owned(),
+    }
+}
+
+/// A value that a label can hold.
+fn label_value(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let fits = !text.is_empty()
+        && text.len() <= LABEL_BYTES
+        && text.bytes().all(is_plain)
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.ends_with(|last: char| last.is_ascii_alphanumeric());
+    if fits {
+        return text.to_owned();
+    }
+    let hash = knack_skill::digest::sha256(text);
+    let kept: String = text.bytes().filter(u8::is_ascii_alphanumeric).map(char::from).collect();
+    let kept = kept.get(..LABEL_BYTES - HASH_DIGITS - 1).unwrap_or(&kept);
+    let joint = if kept.is_empty() { "" } else { "-" };
+    format!("{kept}{joint}{}", &hash[..HASH_DIGITS])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_text_becomes_a_label_value_and_short_names_stay() {
+        assert_eq!(label_value("pdf-processing"), "pdf-processing");
+        for text in [&"x".repeat(64), "", "-a", "a/b", "ä", &"n".repeat(253)] {
+            let value = label_value(text);
+            assert!(value.len() <= LABEL_BYTES && !value.is_empty(), "{value}");
+            assert!(
+                value.starts_with(|first: char| first.is_ascii_alphanumeric()),
+                "{value}"
+            );
+            assert_eq!(label_value(&value), value);
+        }
+        assert_ne!(label_value(&"x".repeat(64)), label_value(&"x".repeat(65)));
+    }
+
+    #[test]
+    fn a_failure_keeps_the_word_of_kubernetes() {
+        let outcome = Err(super::super::failure::failure(
+            knack_execution::ClusterFailureKind::OutOfMemory,
+            "OOMKilled",
+            "m",
+            true,
+        ));
+        let text = serde_json::to_string(&Summary::of(&outcome)).unwrap();
+        assert_eq!(text, r#"{"status":"error","reason":"OOMKilled"}"#);
+    }
+
+    #[test]
+    fn the_labels_of_a_run_name_skill_revision_and_execution() {
+        let subject = Subject {
+            id: ExecutionId::new(Duration::from_secs(1_763_770_000), "r", 0, "c"),
+            skill_namespace: Some("team".to_owned()),
+            skill: Some("pdf".to_owned()),
+            revision: None,
+        };
+        let names: Vec<String> = subject.labels().into_keys().collect();
+        assert_eq!(names, [LABEL_EXECUTION, LABEL_SKILL, LABEL_SKILL_NAMESPACE]);
+    }
+}

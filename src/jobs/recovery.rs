@@ -1,0 +1,329 @@
+//! The steps of a new owner before it serves: it reads from the journals what ran, finishes what runs, and ends idle
+//! pods.
+//!
+//! ```text
+//! pod over               ─▶ its journal names a run ─▶ the outcome is known again
+//! pod lives, run started ─▶ adopted: its journal is followed to the result
+//! pod lives, no run      ─▶ ended while its journal is watched, and waited for
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::batch::v1::Job;
+use knack_execution::conversation::{DEADLINE_MARGIN, RunEnd, Subject, run_end};
+use knack_execution::records::{Records, Run};
+use knack_execution::{ExecutionError, ExecutionId, StartKind, now};
+use knack_vocabulary::{ANNOTATION_RESULT, LABEL_RUNTIME};
+use kube::api::ListParams;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::call;
+use super::facts::PodFacts;
+use super::journal::{self, Journal, Until};
+use super::keys::Context;
+use super::launch::Launcher;
+use super::past::Past;
+use super::record;
+use super::run::{PodRef, burn, end_if_it_stays, settle};
+use super::settings::JobSettings;
+use super::spool::{EventWriter, Spool};
+use super::term::{Foundation, leave_later};
+use super::view::RuntimeView;
+
+/// Journals read at once: each is a connection to a kubelet.
+const READERS: usize = 16;
+/// Journals tried again while the kubelet or containerd is away, and how often: for as long as one of them takes to start.
+const READ_TRIES: u32 = 40;
+/// Between two tries.
+const READ_RETRY: Duration = Duration::from_millis(500);
+
+/// The content of a pod's journal.
+enum Found {
+    /// A run, by id and context.
+    Run(Box<Known>),
+    /// No run: the pod may go.
+    Idle(PodFacts),
+    /// A run that no caller of this hub can ask for: of a hub with another key.
+    Foreign(PodFacts, ExecutionId),
+    /// A pod that is gone; its Job says what it was.
+    Gone,
+    /// Its journal cannot be read: it may have run anything.
+    Unreadable(PodFacts),
+}
+
+/// A run of an earlier owner.
+struct Known {
+    facts: PodFacts,
+    id: ExecutionId,
+    context: Context,
+    journal: Journal,
+}
+
+/// Recovers; see the module. Returns when all idle pods are gone. Running executions continue in tasks that end with
+/// `over`.
+pub(super) async fn recover(
+    foundation: &Foundation,
+    view: &RuntimeView,
+    settings: &JobSettings,
+    over: &CancellationToken,
+) {
+    let (launcher, records) = (&foundation.launcher, &foundation.records);
+    let orphan_grace = settings.orphan_grace;
+    let pods: Vec<PodFacts> = launcher.index.all();
+    // What an earlier owner ran before the oldest journal that is kept is unknown.
+    records.raise_floor(now().saturating_sub(view.ttl));
+    remember_jobs(launcher, view, records, settings.max_finished).await;
+    let found: Vec<Found> = futures::stream::iter(pods)
+        .map(|facts| look(launcher, facts))
+        .buffer_unordered(READERS)
+        .collect()
+        .await;
+    let mut adopted = BTreeSet::new();
+    let mut idle = Vec::new();
+    let (mut known, mut unknown) = (0, 0);
+    for found in found {
+        match found {
+            Found::Run(run) => {
+                known += 1;
+                adopted.insert(run.facts.job.clone());
+                adopt(launcher, records, *run, orphan_grace, over);
+            }
+            Found::Idle(facts) if facts.is_over() => {}
+            Found::Idle(facts) => idle.push(facts),
+            Found::Foreign(facts, id) => {
+                tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
+                records.refuse(id);
+                unknown += 1;
+                idle.push(facts);
+            }
+            Found::Gone => unknown += 1,
+            Found::Unreadable(facts) => {
+                // It is unknown which execution it was: one that was requested before now is refused rather than run
+                // twice.
+                tracing::error!(pod = %facts.name, "a journal cannot be read; unknown executions are refused");
+                records.raise_floor(now());
+                unknown += 1;
+                idle.push(facts);
+            }
+        }
+    }
+    tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took the runtime over");
+    let ended = idle
+        .into_iter()
+        .map(|facts| end_idle(launcher, records, facts, orphan_grace, over));
+    futures::stream::iter(ended)
+        .buffer_unordered(READERS)
+        .collect::<()>()
+        .await;
+    delete_leftover_jobs(launcher, view, &adopted).await;
+}
+
+/// Reads the journal of a pod.
+async fn look(launcher: &Launcher, facts: PodFacts) -> Found {
+    if facts.is_probe {
+        return Found::Idle(facts);
+    }
+    let key = launcher.keys.runner(&facts.uid);
+    for _ in 0..READ_TRIES {
+        match journal::read(&launcher.cluster.pods, &facts.name, &key, Until::Now, &mut |_| {}).await {
+            Ok(journal) => return judge(launcher, facts, journal),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Found::Gone,
+            // No container yet: nothing has run.
+            Err(error) if journal::is_before_container(&error) => return Found::Idle(facts),
+            Err(error) => {
+                tracing::warn!(pod = %facts.name, %error, "a journal cannot be read now");
+                tokio::time::sleep(READ_RETRY).await;
+            }
+        }
+    }
+    Found::Unreadable(facts)
+}
+
+fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> Found {
+    let Some(started) = &journal.started else {
+        return match journal.foreign_run.as_deref().map(str::parse) {
+            Some(Ok(id)) => Found::Foreign(facts, id),
+            Some(Err(_)) => Found::Unreadable(facts),
+            // The missing part may have the line that says what has started.
+            None if journal.is_damaged => Found::Unreadable(facts),
+            None => Found::Idle(facts),
+        };
+    };
+    let Ok(id) = started.id.parse() else {
+        return Found::Unreadable(facts);
+    };
+    match launcher.keys.open(&facts.uid, &started.context) {
+        Some(context) => Found::Run(Box::new(Known {
+            facts,
+            id,
+            context,
+            journal,
+        })),
+        None => Found::Foreign(facts, id),
+    }
+}
+
+/// Refuses executions that only the Jobs of earlier owners record.
+async fn remember_jobs(launcher: &Launcher, view: &RuntimeView, records: &Arc<Records>, kept: usize) {
+    let past = match list_jobs(launcher, view).await {
+        Ok(jobs) => {
+            let with_pod = launcher.index.all().into_iter().map(|facts| facts.job).collect();
+            Past::of(&jobs, &with_pod, kept)
+        }
+        Err(error) => {
+            tracing::error!(%error, "the Jobs of the last owner cannot be listed; unknown executions are refused");
+            Past {
+                floor: now(),
+                ..Past::default()
+            }
+        }
+    };
+    records.raise_floor(past.floor);
+    for id in past.ids {
+        records.refuse(id);
+    }
+}
+
+async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<Job>> {
+    let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
+    Ok(call(launcher.cluster.jobs.list(&parameters)).await?.items)
+}
+
+/// Makes a run of an earlier owner known again; one that still runs is followed to its end.
+fn adopt(launcher: &Launcher, records: &Arc<Records>, known: Known, orphan_grace: Duration, over: &CancellationToken) {
+    let skill = match (&known.context.skill_namespace, &known.context.skill) {
+        (Some(namespace), Some(name)) => Some(format!("{namespace}/{name}")),
+        (None, name) => name.clone(),
+        (Some(_), None) => None,
+    };
+    let Some((run, waiter)) = records.adopt(&known.context.caller, known.id, skill.as_deref()) else {
+        tracing::error!(id = %known.id, pod = %known.facts.name, "two pods have started one execution");
+        return;
+    };
+    run.start();
+    tokio::spawn(leave_later(waiter, orphan_grace.max(Duration::from_secs(1))));
+    tokio::spawn(finish(launcher.clone(), run, known, over.clone()));
+}
+
+/// Follows an adopted run to its end and writes its record.
+async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationToken) {
+    let Known {
+        facts,
+        id,
+        context,
+        journal,
+    } = known;
+    let start = if context.is_warm {
+        StartKind::Warm
+    } else {
+        StartKind::Cold
+    };
+    let subject = Subject {
+        id,
+        is_command: context.is_command,
+    };
+    let was_over = facts.is_over();
+    let cancel = run.cancel.clone();
+    let outcome = if let Some(result) = journal.result {
+        if !was_over {
+            let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
+            tokio::spawn(end_if_it_stays(launcher.clone(), pod));
+        }
+        run_end(subject, &result, journal.collected, start)
+    } else {
+        let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
+        let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
+        let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
+        tokio::select! {
+            end = settle(&launcher, &pod, subject, start, deadline, &mut events) => end,
+            () = cancel.cancelled() => {
+                launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                RunEnd::Failed(ExecutionError::Cancelled)
+            }
+            () = over.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
+        }
+    };
+    let outcome = match outcome {
+        RunEnd::Ended(result) => Ok(Arc::new(result)),
+        // Its journal says that it started.
+        RunEnd::Failed(error) | RunEnd::NotStarted(error) => Err(error),
+    };
+    let is_ours = !matches!(outcome, Err(ExecutionError::NotOwner { .. }));
+    run.finish(now(), outcome.clone());
+    if is_ours && !(was_over && has_record(&launcher, &facts.job).await) {
+        let subject = record::Subject {
+            id,
+            skill_namespace: context.skill_namespace,
+            skill: context.skill,
+            revision: context.revision,
+        };
+        record::write(&launcher.cluster, &facts.job, &subject, &outcome).await;
+    }
+}
+
+async fn has_record(launcher: &Launcher, job: &str) -> bool {
+    let Ok(job) = call(launcher.cluster.jobs.get_metadata(job)).await else {
+        return true;
+    };
+    job.metadata
+        .annotations
+        .is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
+}
+
+/// Ends a pod that has run nothing; if it starts something at the last moment, that counts.
+async fn end_idle(
+    launcher: &Launcher,
+    records: &Arc<Records>,
+    facts: PodFacts,
+    orphan_grace: Duration,
+    over: &CancellationToken,
+) {
+    let mut state = launcher.index.follow(&facts.job);
+    let pod = PodRef::of(&facts, state.clone());
+    if facts.node.is_some() && !facts.is_probe {
+        // How the run ended says only whether a run began; the journal says which one, while it exists.
+        if let RunEnd::Failed(_) = burn(launcher, &pod).await {
+            match look(launcher, facts.clone()).await {
+                Found::Run(run) => return adopt(launcher, records, *run, orphan_grace, over),
+                Found::Foreign(_, id) => records.refuse(id),
+                Found::Idle(_) => {}
+                Found::Gone | Found::Unreadable(_) => {
+                    tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had begun a run; unknown executions are refused");
+                    records.raise_floor(now());
+                }
+            }
+        }
+    }
+    launcher.cluster.delete_job(&facts.job).await;
+    let gone = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
+    // A node that does not answer cannot confirm it; the Lease of the old owner has expired, so no owner claims the
+    // pod.
+    let _ = tokio::time::timeout(Duration::from_secs(20), gone).await;
+}
+
+/// Jobs whose pod did not exist yet when the old owner ended: it may exist by now, and no owner would ever claim it.
+async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: &BTreeSet<String>) {
+    let jobs = match list_jobs(launcher, view).await {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            tracing::warn!(%error, "the Jobs of the last owner cannot be listed");
+            return;
+        }
+    };
+    let is_finished = |job: &Job| {
+        job.status.as_ref().is_some_and(|status| {
+            status.succeeded.unwrap_or(0) > 0 || status.failed.unwrap_or(0) > 0 || status.completion_time.is_some()
+        })
+    };
+    let leftover = jobs.into_iter().filter(|job| !is_finished(job)).filter_map(|job| {
+        let name = job.metadata.name?;
+        (!adopted.contains(&name)).then_some(name)
+    });
+    for job in leftover {
+        launcher.cluster.delete_job(&job).await;
+    }
+}

@@ -1,0 +1,68 @@
+//! What an execution at a runtime is asked with, and what its pool holds.
+
+use std::sync::Arc;
+
+use knack_execution::ExecutionRequest;
+use knack_packages::environment::InImage;
+use knack_serving::bodies::Holding;
+
+use super::view::PodResources;
+
+/// An execution at a runtime: the request and its requirements for the pod.
+#[derive(Debug, Clone)]
+pub struct JobRequest {
+    /// What to run.
+    pub execution: ExecutionRequest,
+    /// Namespace of the skill that the run belongs to; with [`JobRequest::skill`] the Job's labels, and nothing else: a right
+    /// to values has only `execution.tool`.
+    pub skill_namespace: Option<String>,
+    /// Name of the skill.
+    pub skill: Option<String>,
+    /// Revision of the skill: what the artifact's name ends in.
+    pub revision: Option<String>,
+    /// Another image than the runtime's, if the runtime allows it. Goes cold.
+    pub image: Option<String>,
+    /// The environment of the skill's packages, in an image of its own.
+    pub packages: Option<InImage>,
+    /// Other resources than the runtime's, under its ceiling. Goes cold.
+    pub resources: Option<PodResources>,
+    /// The name under which it waits in the queue: capacity is shared evenly between names.
+    pub sharer: String,
+    /// Its share of the process's memory, held until the run has ended.
+    pub memory: Option<Arc<Holding>>,
+}
+
+impl From<ExecutionRequest> for JobRequest {
+    /// The runtime's settings, for the skill that the request names (`namespace/name`).
+    fn from(execution: ExecutionRequest) -> Self {
+        let parts = execution.skill.as_deref().and_then(|skill| skill.split_once('/'));
+        let (skill_namespace, skill) = match parts {
+            Some((namespace, name)) => (Some(namespace.to_owned()), Some(name.to_owned())),
+            None => (None, execution.skill.clone()),
+        };
+        Self {
+            sharer: execution.caller.clone(),
+            memory: None,
+            execution,
+            skill_namespace,
+            skill,
+            revision: None,
+            image: None,
+            packages: None,
+            resources: None,
+        }
+    }
+}
+
+/// Counts for status and metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Pods that are ready.
+    pub ready: usize,
+    /// Pods that should be ready.
+    pub desired: usize,
+    /// Executions that run.
+    pub running: usize,
+    /// Executions that wait for a place.
+    pub queued: usize,
+}

@@ -1,0 +1,579 @@
+//! One run in a pod: the conversation, and the pod's state where the stream does not show how the run ended.
+//!
+//! The end of an attach is never the end of a run. Whether an execution counts as run is decided by one thing only: the
+//! line `started` in the pod's journal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_execution::conversation::{
+    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport as _, input_frames, left, millis, read_result, run_end,
+    run_frame, skill_frames, wire_program,
+};
+use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionId, StartKind};
+use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::facts::{ContainerFacts, PodFacts};
+use super::failure::{failure, pod_failure, vanished};
+use super::journal::{self, Journal, Until};
+use super::keys::Context;
+use super::kinds::may_run;
+use super::launch::{Launcher, Sandbox};
+use super::pods::PodState;
+use super::request::JobRequest;
+use super::spool::{EventWriter, Spool};
+use super::start::interpreter_path;
+
+/// Frames up to this size go out in one write: a small request is one round trip.
+const ONE_WRITE_BYTES: usize = 192 << 10;
+/// How long a cancelled runner may take to kill its run before its pod is deleted.
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
+/// How long the stream may continue after the pod is reported to be failing: its last frames may be on their way.
+const TROUBLE_GRACE: Duration = Duration::from_secs(2);
+/// How long a runner whose stream broke after `run` was sent may take to send `started`, which is its first frame.
+const STARTED_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the API server, the kubelet or containerd may be away before the result of a run is given up: each is back
+/// within a minute, or needs an administrator.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
+/// Between two tries to read a journal.
+const SETTLE_RETRY: Duration = Duration::from_millis(500);
+/// How long a deleted pod may take to end: a busy kubelet ends many one after another, and a pod whose end is not seen
+/// costs a refusal.
+const BURN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a pod that is ended waits for its journal to be open: a kubelet that is away must not keep it alive.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two reads of the journal of a pod that is being ended.
+const BURN_LOOK: Duration = Duration::from_millis(200);
+/// How long a runner may take to exit after `ack`.
+const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// How long a pod may stay after its run was answered. Longer than a busy kubelet takes to report an exit: the log of a pod that is
+/// over is kept for the next owner, and ends with a pod that is deleted.
+const STAY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A pod without its stream.
+#[derive(Debug, Clone)]
+pub(super) struct PodRef {
+    /// Its Job.
+    pub(super) job: String,
+    /// Its name.
+    pub(super) pod: String,
+    /// Its uid.
+    pub(super) uid: String,
+    /// The watch's view of it.
+    pub(super) state: watch::Receiver<PodState>,
+}
+
+impl PodRef {
+    /// That of a pod in the index.
+    pub(super) fn of(facts: &PodFacts, state: watch::Receiver<PodState>) -> Self {
+        Self {
+            job: facts.job.clone(),
+            pod: facts.name.clone(),
+            uid: facts.uid.clone(),
+            state,
+        }
+    }
+}
+
+/// When a run is given up on.
+#[derive(Debug, Clone)]
+pub(super) struct Bounds {
+    /// The caller cancels it, or there is no waiter left.
+    pub(super) cancel: CancellationToken,
+    /// This replica no longer owns the runtime: release everything and touch nothing.
+    pub(super) lost: CancellationToken,
+}
+
+/// How the conversation ended.
+enum ConversationEnd {
+    Result(RunResult),
+    /// The stream, or the pod, failed.
+    Broken(ExecutionError),
+    /// The runner broke the protocol: neither it nor its journal is read further.
+    Over(ExecutionError),
+    Cancelled,
+    Lost,
+}
+
+/// Runs the request in a pod, once.
+pub(super) async fn run(
+    launcher: &Launcher,
+    mut sandbox: Sandbox,
+    request: &JobRequest,
+    start: StartKind,
+    bounds: &Bounds,
+    spool: &Arc<Spool>,
+) -> RunEnd {
+    let execution = &request.execution;
+    let subject = Subject::of(execution);
+    let pod = PodRef {
+        job: sandbox.job.clone(),
+        pod: sandbox.pod.clone(),
+        uid: sandbox.uid.clone(),
+        state: sandbox.state.clone(),
+    };
+    let frames = match frames(launcher, &mut sandbox, request, start) {
+        Ok(frames) => frames,
+        Err(error) => {
+            launcher.cluster.delete_job(&sandbox.job).await;
+            return RunEnd::NotStarted(error);
+        }
+    };
+    let mut events = EventWriter::new(Arc::clone(spool));
+    let mut collected = Collected::within(&execution.limits, launcher.results.as_ref());
+    let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
+    let mut state = pod.state.clone();
+    let talk = tokio::select! {
+        biased;
+        () = bounds.lost.cancelled() => ConversationEnd::Lost,
+        () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
+        outcome = converse(&mut sandbox, execution.id, frames, &mut collected, &mut events) => match outcome {
+            Ok(result) => ConversationEnd::Result(result),
+            Err(error) if collected.is_over() => ConversationEnd::Over(error),
+            Err(error) => ConversationEnd::Broken(error),
+        },
+        () = in_trouble(&mut state) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
+        () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
+    };
+    match talk {
+        ConversationEnd::Result(RunResult {
+            exit: WireExit::Survivors { count },
+            ..
+        }) => {
+            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+            RunEnd::Failed(left(&format!("{count} of them")))
+        }
+        ConversationEnd::Result(result) => {
+            // Later: the answer does not wait for the runner's exit.
+            tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
+            run_end(subject, &result, collected, start)
+        }
+        ConversationEnd::Over(error) => {
+            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+            RunEnd::Failed(error)
+        }
+        ConversationEnd::Lost => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
+        ConversationEnd::Cancelled => {
+            end_cancelled(launcher, pod, sandbox).await;
+            RunEnd::Failed(ExecutionError::Cancelled)
+        }
+        ConversationEnd::Broken(error) => {
+            drop(sandbox);
+            tracing::info!(pod = %pod.pod, %error, "the stream of a run broke; reading its journal");
+            tokio::select! {
+                () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
+                () = bounds.cancel.cancelled() => {
+                    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                    RunEnd::Failed(ExecutionError::Cancelled)
+                }
+                end = settle(launcher, &pod, subject, start, deadline, &mut events) => end,
+            }
+        }
+    }
+}
+
+/// All frames for the runner, in order, cut so that a small request is one write.
+fn frames(
+    launcher: &Launcher,
+    sandbox: &mut Sandbox,
+    request: &JobRequest,
+    start: StartKind,
+) -> Result<Vec<Vec<u8>>, ExecutionError> {
+    let execution = &request.execution;
+    if !may_run(&sandbox.env, execution) {
+        // No caller should request this; here is the last place that can refuse.
+        return Err(ExecutionError::Internal(
+            "a pod with granted values was asked to run something other than their declared tool".into(),
+        ));
+    }
+    let (program, language) = wire_program(&execution.program, |language| {
+        Some(interpreter_path(language, request.packages.as_ref()))
+    })?;
+    let context = Context {
+        caller: execution.caller.clone(),
+        skill_namespace: request.skill_namespace.clone(),
+        skill: request.skill.clone(),
+        revision: request.revision.clone(),
+        is_command: Subject::of(execution).is_command,
+        is_warm: start == StartKind::Warm,
+        timeout_ms: millis(execution.limits.timeout),
+    };
+    let context = launcher.keys.seal(&sandbox.uid, &context);
+    let run = run_frame(execution, program, language, context);
+    let skills = execution.mounts.iter().flat_map(skill_frames);
+    let mut writes: Vec<Vec<u8>> = vec![Vec::new()];
+    for frame in skills.chain(input_frames(execution)).chain([run]) {
+        let frame = sandbox.attached.encode(&frame);
+        match writes.last_mut() {
+            Some(last) if last.len() + frame.len() <= ONE_WRITE_BYTES => last.extend(frame),
+            _ => writes.push(frame),
+        }
+    }
+    Ok(writes)
+}
+
+async fn converse(
+    sandbox: &mut Sandbox,
+    id: ExecutionId,
+    frames: Vec<Vec<u8>>,
+    collected: &mut Collected,
+    events: &mut EventWriter,
+) -> Result<RunResult, ExecutionError> {
+    for frame in frames {
+        sandbox.attached.send(&frame).await?;
+    }
+    read_result(&mut sandbox.attached, id, collected, &mut |frame| events.frame(frame)).await
+}
+
+/// Returns a while after the pod is reported to be over, gone or failing.
+async fn in_trouble(state: &mut watch::Receiver<PodState>) {
+    let is_bad = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(is_lost);
+    // The index lives as long as the owner; without it there is nothing more to learn.
+    if state.wait_for(is_bad).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(TROUBLE_GRACE).await;
+}
+
+/// Whether no more frames can come from a pod. One that was asked to end finishes its run, and reports it, as long as
+/// its container runs.
+fn is_lost(facts: &PodFacts) -> bool {
+    if facts.is_over() {
+        return true;
+    }
+    let is_leaving = facts.container == ContainerFacts::Running;
+    pod_failure(facts).is_some_and(|found| {
+        !is_leaving || !matches!(found.kind, ClusterFailureKind::Evicted | ClusterFailureKind::PodDeleted)
+    })
+}
+
+/// The answer is complete, so a runner that is gone already is no failure. The stream stays until the pod ends it, or
+/// the ack could be cut off.
+async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
+    let _ = sandbox.attached.tell(&ToRunner::Ack).await;
+    let _ = tokio::time::timeout(EXIT_GRACE, sandbox.attached.drain()).await;
+    drop(sandbox);
+    end_if_it_stays(launcher, pod).await;
+}
+
+/// Ends a pod whose runner has answered and does not exit: whatever it still does was not requested.
+pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
+    let mut state = pod.state;
+    let over = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
+    if tokio::time::timeout(STAY_TIMEOUT, over).await.is_err() {
+        tracing::warn!(pod = %pod.pod, "the runner has answered and does not exit; its pod is ended");
+        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+    }
+}
+
+async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
+    let end = async {
+        sandbox.attached.tell(&ToRunner::Cancel).await?;
+        while !matches!(sandbox.attached.next().await?, FromRunner::Result(_)) {}
+        Ok::<(), ExecutionError>(())
+    };
+    match tokio::time::timeout(CANCEL_GRACE, end).await {
+        Ok(Ok(())) => {
+            tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
+        }
+        _ => launcher.cluster.delete_pod(&sandbox.pod, &sandbox.uid).await,
+    }
+}
+
+/// Determines from the journal and the pod how a run ended, where the stream did not show it. Never runs anything.
+///
+/// [`RunEnd::NotStarted`] only if the container is over and its whole journal has no `started`.
+pub(super) async fn settle(
+    launcher: &Launcher,
+    pod: &PodRef,
+    subject: Subject,
+    start: StartKind,
+    deadline: Instant,
+    events: &mut EventWriter,
+) -> RunEnd {
+    let give_up = deadline + SETTLE_PATIENCE;
+    let mut has_started = false;
+    let mut unstarted_since: Option<Instant> = None;
+    loop {
+        let is_over = {
+            let state = pod.state.borrow();
+            state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over)
+        };
+        let until = match (is_over, has_started) {
+            (true, _) => Until::Now,
+            (false, true) => Until::Result,
+            (false, false) => Until::Started,
+        };
+        events.restart();
+        let bound = if until == Until::Started {
+            Instant::now() + STARTED_PATIENCE
+        } else {
+            give_up
+        };
+        match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
+            Ok(Ok(journal)) => {
+                has_started |= journal.may_have_started();
+                if let Some(result) = &journal.result {
+                    if !is_over {
+                        tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
+                    }
+                    return run_end(subject, result, journal.collected, start);
+                }
+                if is_over {
+                    return over(launcher, pod, has_started).await;
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(pod = %pod.pod, %error, "a journal cannot be read now");
+                if is_over && is_not_found(&error) {
+                    // No journal is left to prove that nothing ran.
+                    return over(launcher, pod, true).await;
+                }
+            }
+            Err(_) if until == Until::Started => {
+                unstarted_since.get_or_insert_with(Instant::now);
+            }
+            Err(_) => {}
+        }
+        if Instant::now() >= give_up {
+            // Long past the runner's own deadline: the pod must not continue.
+            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+            return RunEnd::Failed(failure(
+                ClusterFailureKind::ApiUnavailable,
+                "JournalUnreadable",
+                "could not determine how the run ended from its pod",
+                true,
+            ));
+        }
+        if unstarted_since.is_some() && !has_started {
+            return burn(launcher, pod).await;
+        }
+        tokio::time::sleep(SETTLE_RETRY).await;
+    }
+}
+
+async fn read_journal(
+    launcher: &Launcher,
+    pod: &PodRef,
+    until: Until,
+    events: &mut EventWriter,
+) -> kube::Result<Journal> {
+    let key = launcher.keys.runner(&pod.uid);
+    journal::read(&launcher.cluster.pods, &pod.pod, &key, until, &mut |frame| {
+        events.frame(frame);
+    })
+    .await
+}
+
+/// The container is over and has no result.
+async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
+    let state = pod.state.borrow().clone();
+    let found = state.facts.as_ref().and_then(pod_failure);
+    // The Job says who deleted it: its own deadline, or another client.
+    let is_leaving = state.is_gone || state.facts.as_ref().is_some_and(|facts| facts.is_deleting);
+    let error = match found.filter(|_| !is_leaving) {
+        Some(found) => found.error(may_have_run),
+        None if is_leaving => {
+            let job_failed = launcher.cluster.job_failed(&pod.job).await;
+            vanished(state.facts.as_ref(), job_failed.as_ref()).error(may_have_run)
+        }
+        None => failure(
+            ClusterFailureKind::ContainerFailed,
+            "NoResult",
+            "the container ended without a result",
+            may_have_run,
+        ),
+    };
+    if may_have_run {
+        RunEnd::Failed(error)
+    } else {
+        RunEnd::NotStarted(error)
+    }
+}
+
+/// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts.
+pub(super) async fn burn(launcher: &Launcher, pod: &PodRef) -> RunEnd {
+    let watching = CancellationToken::new();
+    let delete = async {
+        // The journal is opened before the pod is deleted, or its end could be missed.
+        let _ = tokio::time::timeout(OPEN_TIMEOUT, watching.cancelled()).await;
+        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+    };
+    let watched = tokio::time::timeout(BURN_TIMEOUT, has_started(launcher, pod, &watching));
+    let (has_started, ()) = tokio::join!(watched, delete);
+    let told = |kind, reason: &str, message: &str, may_have_run| failure(kind, reason, message, may_have_run);
+    match has_started {
+        Ok(Some(false)) => RunEnd::NotStarted(told(
+            ClusterFailureKind::ContainerFailed,
+            "NotStarted",
+            "the pod was claimed and did not start the run; it is ended",
+            false,
+        )),
+        Ok(Some(true)) => RunEnd::Failed(told(
+            ClusterFailureKind::PodDeleted,
+            "Interrupted",
+            "the run began while its pod was being ended",
+            true,
+        )),
+        Ok(None) | Err(_) => RunEnd::Failed(told(
+            ClusterFailureKind::ApiUnavailable,
+            "JournalUnreadable",
+            "could not determine from its pod whether the run began",
+            true,
+        )),
+    }
+}
+
+/// Follows the journal of a pod that ends, up to the start of a run or the end of the container. A stream that ends
+/// while the container lives (kubelet or containerd went away) proves nothing, and is opened again. `None`: the pod was
+/// gone before its journal was read to the end. `watching` is cancelled as soon as nothing that the pod writes can be
+/// missed.
+async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationToken) -> Option<bool> {
+    let key = launcher.keys.runner(&pod.uid);
+    let mut state = pod.state.clone();
+    let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+    let mut last = LastLook::Nothing;
+    loop {
+        // What is over before it is read has written everything.
+        let was_over = is_over(&state.borrow_and_update());
+        let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
+        let pods = &launcher.cluster.pods;
+        match journal::read_opened(pods, &pod.pod, &key, Until::Started, &opened, &mut ignore).await {
+            Ok(journal) if journal.may_have_started() => return Some(true),
+            Ok(_) if was_over => return Some(false),
+            Ok(_) => last = LastLook::Read,
+            Err(error) if is_not_found(&error) => return last.at_the_end(&state.borrow()),
+            // A container that has not been made has written nothing.
+            Err(error) if journal::is_before_container(&error) => {
+                last = LastLook::NoContainer;
+                watching.cancel();
+            }
+            // The kubelet answers that the container no longer exists: what was read to its end stays read.
+            Err(kube::Error::Api(status)) if status.code < 500 => watching.cancel(),
+            Err(_) => last = LastLook::Nothing,
+        }
+        let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(is_over)).await;
+        if state.borrow().is_gone {
+            return last.at_the_end(&state.borrow());
+        }
+    }
+}
+
+/// The result of the last read of the journal of a pod that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastLook {
+    /// Nothing that can be relied on.
+    Nothing,
+    /// There was no container yet.
+    NoContainer,
+    /// No run, up to the end of the journal.
+    Read,
+}
+
+impl LastLook {
+    /// Whether a run has started in a pod that is gone; `None`: unknown. The kubelet reports how the container ended
+    /// before it removes a pod, so the last facts of one whose container was never created say that it has not begun.
+    fn at_the_end(self, state: &PodState) -> Option<bool> {
+        let has_begun = state.facts.as_ref().is_none_or(|facts| facts.has_begun);
+        let is_known = self == Self::Read || (self == Self::NoContainer && !has_begun);
+        is_known.then_some(false)
+    }
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::facts::{Cause, Phase};
+
+    #[test]
+    fn a_pod_that_went_has_started_nothing_if_its_journal_or_its_last_status_says_so() {
+        let begun = |has_begun| PodState {
+            facts: Some(PodFacts {
+                has_begun,
+                ..PodFacts::default()
+            }),
+            is_gone: true,
+        };
+        for (last, state, expected) in [
+            (LastLook::Read, begun(true), Some(false)),
+            (LastLook::Read, begun(false), Some(false)),
+            (LastLook::NoContainer, begun(false), Some(false)),
+            (LastLook::NoContainer, begun(true), None),
+            (LastLook::NoContainer, PodState::default(), None),
+            (LastLook::Nothing, begun(false), None),
+            (LastLook::Nothing, begun(true), None),
+        ] {
+            assert_eq!(last.at_the_end(&state), expected, "{last:?} {state:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_asked_to_end_is_lost_when_its_container_is() {
+        let running = PodFacts {
+            phase: Phase::Running,
+            container: ContainerFacts::Running,
+            ..PodFacts::default()
+        };
+        let disrupted = |reason: &str| PodFacts {
+            disruption: Some(Cause {
+                reason: reason.to_owned(),
+                message: String::new(),
+            }),
+            ..running.clone()
+        };
+        let ended = ContainerFacts::Terminated {
+            cause: Cause::default(),
+            exit_code: 0,
+        };
+        for (facts, expected) in [
+            (running.clone(), false),
+            (
+                PodFacts {
+                    is_deleting: true,
+                    ..running.clone()
+                },
+                false,
+            ),
+            (disrupted("EvictionByEvictionAPI"), false),
+            (
+                PodFacts {
+                    is_deleting: true,
+                    ..disrupted("EvictionByEvictionAPI")
+                },
+                false,
+            ),
+            (
+                PodFacts {
+                    container: ended,
+                    ..disrupted("EvictionByEvictionAPI")
+                },
+                true,
+            ),
+            (
+                PodFacts {
+                    container: ContainerFacts::Absent,
+                    is_deleting: true,
+                    ..running.clone()
+                },
+                true,
+            ),
+            (disrupted("DeletionByTaintManager"), true),
+            (
+                PodFacts {
+                    phase: Phase::Unknown,
+                    ..running
+                },
+                true,
+            ),
+        ] {
+            assert_eq!(is_lost(&facts), expected, "{facts:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The settings that a runner gets before it has a run: the locks, bounds and interpreter of its sandbox. Pure.
+
+use knack_execution::conversation::{address_space, base_environment, millis, wire_language};
+use knack_execution::{Language, Limits};
+use knack_packages::environment::InImage;
+use knack_runner::protocol::{Interpreter, Journal, Landlock, Limits as WireLimits, Start, Watch};
+
+use super::names::RUN_PATH;
+use super::plan::Plan;
+use super::view::{JournalMode, RuntimeView};
+
+/// Where programs of sandbox images are found.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The log stays below the kubelet's rotation (10 MiB), with room for a second writer of the same file system.
+const JOURNAL_BYTES: u64 = 6 << 20;
+/// Processes and threads of one run: node starts a dozen by itself.
+const MAX_PROCESSES: u64 = 128;
+/// Files and directories in the work directory: as many as on a laptop. Their inodes are memory of the pod.
+const MAX_WORK_FILES: u64 = 10_000;
+/// A request may ask for this many times the default output and files; beyond, it is lowered to that.
+const MAX_OVER_DEFAULT: u64 = 16;
+
+/// The frame that builds the sandbox in a pod.
+pub(super) fn start_frame(view: &RuntimeView, plan: &Plan) -> Start {
+    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let mut read = texts(&[
+        "/etc/ld.so.cache",
+        "/etc/localtime",
+        "/etc/ssl/openssl.cnf",
+        "/etc/ssl/certs",
+        "/dev/zero",
+        "/dev/urandom",
+    ]);
+    // Debian's `sitecustomize` is a link into the directory of its version. What does not exist is passed over.
+    read.extend((8..=20).map(|minor| format!("/etc/python3.{minor}")));
+    let mut execute = texts(&["/usr", "/lib", "/lib64", "/bin"]);
+    let mut path = PATH.to_owned();
+    if let Some(packages) = &plan.packages {
+        // That folder alone.
+        execute.push(packages.home.clone());
+        path = format!("{}/bin:{path}", packages.home);
+    }
+    Start {
+        directory: RUN_PATH.to_owned(),
+        interpreter: plan.language.map(|language| Interpreter {
+            language: wire_language(language),
+            path: interpreter_path(language, plan.packages.as_ref()),
+        }),
+        // A pod of the pool may get either.
+        commands: true,
+        read,
+        execute,
+        write: texts(&["/dev/null"]),
+        landlock: if view.requires_landlock {
+            Landlock::Required
+        } else {
+            Landlock::BestEffort
+        },
+        identity: None,
+        environment: base_environment(&path),
+        inherit: plan.env.iter().map(|grant| grant.name.clone()).collect(),
+        limits: WireLimits {
+            timeout_ms: Some(millis(view.max_timeout)),
+            processes: Some(MAX_PROCESSES),
+            output_bytes: Some(Limits::DEFAULT_OUTPUT_BYTES * MAX_OVER_DEFAULT),
+            result_bytes: Some(Limits::DEFAULT_FILES_BYTES * MAX_OVER_DEFAULT),
+            result_files: Some(u64::from(Limits::DEFAULT_FILES) * MAX_OVER_DEFAULT),
+            address_space_bytes: plan
+                .language
+                .filter(|language| *language == Language::Python)
+                .and_then(|language| address_space(Some(language), None)),
+            ..WireLimits::default()
+        },
+        // The pod's cgroup and its volume's size bound the rest; nothing else bounds the inodes of a volume.
+        watch: Watch {
+            work_files: Some(MAX_WORK_FILES),
+            ..Watch::default()
+        },
+        // Stdin may end with the node's container runtime: the run continues, and its journal shows how it ended.
+        eof_grace_ms: millis(view.max_timeout),
+        journal: Some(Journal {
+            seal: view.logs == JournalMode::Sealed,
+            max_bytes: JOURNAL_BYTES,
+        }),
+    }
+}
+
+/// Where the interpreters of sandbox images are; that of an environment is a link in it.
+pub(super) fn interpreter_path(language: Language, packages: Option<&InImage>) -> String {
+    match (language, packages) {
+        (Language::Python, Some(packages)) => format!("{}/bin/python3", packages.home),
+        (Language::Python, None) => "/usr/bin/python3".to_owned(),
+        (Language::Node, _) => "/usr/bin/node".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::kinds::Kind;
+    use crate::jobs::spec::tests::view;
+
+    #[test]
+    fn a_run_with_packages_starts_the_interpreter_of_its_environment_and_reaches_that_folder_alone() {
+        let view = view();
+        let kind = |language| Kind {
+            packages: Some(InImage {
+                image: "r.io/e@sha256:1".to_owned(),
+                home: "/opt/knack/packages/env-1".to_owned(),
+            }),
+            ..Kind::plain(language)
+        };
+        let frame = |kind| start_frame(&view, &Plan::of_pool(&view, &kind));
+        let (plain, packaged) = (
+            frame(Kind::plain(Some(Language::Python))),
+            frame(kind(Some(Language::Python))),
+        );
+        assert_eq!(plain.interpreter.unwrap().path, "/usr/bin/python3");
+        assert_eq!(
+            packaged.interpreter.unwrap().path,
+            "/opt/knack/packages/env-1/bin/python3"
+        );
+        assert_eq!(
+            packaged.environment["PATH"],
+            format!("/opt/knack/packages/env-1/bin:{}", plain.environment["PATH"])
+        );
+        let more: Vec<_> = packaged
+            .execute
+            .iter()
+            .filter(|path| !plain.execute.contains(path))
+            .collect();
+        assert_eq!(more, ["/opt/knack/packages/env-1"]);
+        assert_eq!((packaged.read, packaged.write), (plain.read, plain.write));
+        let node = frame(kind(Some(Language::Node)));
+        assert_eq!(node.interpreter.unwrap().path, "/usr/bin/node");
+    }
+}

@@ -1,0 +1,158 @@
+//! Whether sandboxes start: condition `SandboxesReady` of the SkillRuntime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use knack_api::SkillRuntime;
+use knack_execution::{ClusterFailure, ExecutionError};
+use knack_vocabulary::{CONDITION_SANDBOXES_READY, FIELD_MANAGER_HUB_STARTS};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::cluster::Cluster;
+use super::view::RuntimeView;
+use crate::api_call::CallError;
+use crate::status_write::{Writer, condition_of};
+
+/// Between two writes: a cluster that starts some pods and some not must not cost a write for each.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How the last start went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Start {
+    /// None was tried yet.
+    #[default]
+    Unknown,
+    /// A sandbox was ready.
+    Stood,
+    /// It does not, or not yet.
+    Failing(ClusterFailure),
+}
+
+/// The result of launches.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Starts(Arc<watch::Sender<Start>>);
+
+impl Starts {
+    /// A sandbox is ready.
+    pub(super) fn stood(&self) {
+        self.set(Start::Stood);
+    }
+
+    /// A sandbox did not start, or waits with a failure that lasts. Only failures that the cluster reports count.
+    pub(super) fn failed(&self, error: &ExecutionError) {
+        if let ExecutionError::Cluster(failure) = error {
+            self.set(Start::Failing(failure.clone()));
+        }
+    }
+
+    fn set(&self, start: Start) {
+        self.0.send_if_modified(|known| {
+            let is_new = *known != start;
+            *known = start;
+            is_new
+        });
+    }
+}
+
+impl Start {
+    /// Status, reason and message; `None`: nothing is known.
+    fn condition(&self) -> Option<(&'static str, &str, &str)> {
+        match self {
+            Self::Unknown => None,
+            Self::Stood => Some(("True", "Started", "the last sandbox became ready")),
+            Self::Failing(failure) => Some(("False", word(&failure.reason), &failure.message)),
+        }
+    }
+}
+
+/// Kubernetes' own word, if a condition can hold it.
+fn word(reason: &str) -> &str {
+    let is_word = reason.starts_with(|first: char| first.is_ascii_alphabetic())
+        && reason.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if is_word { reason } else { "StartFailed" }
+}
+
+/// Writes the condition whenever it changes, until the task ends.
+pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, starts: Starts) {
+    let mut changes = starts.0.subscribe();
+    changes.mark_changed();
+    loop {
+        if changes.changed().await.is_err() {
+            return;
+        }
+        let start = changes.borrow_and_update().clone();
+        match write(&cluster, &view.load_full(), &start).await {
+            Ok(true) => {}
+            Ok(false) => changes.mark_changed(),
+            Err(error) => {
+                tracing::warn!(%error, "condition {CONDITION_SANDBOXES_READY} could not be written");
+                changes.mark_changed();
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// `Ok(false)`: the runtime is another one or another version by now.
+async fn write(cluster: &Cluster, view: &RuntimeView, start: &Start) -> Result<bool, CallError> {
+    let Some((status, reason, message)) = start.condition() else {
+        return Ok(true);
+    };
+    let writer = Writer {
+        client: &cluster.client,
+        manager: FIELD_MANAGER_HUB_STARTS,
+        conditions: &[CONDITION_SANDBOXES_READY],
+    };
+    let target = view.target();
+    let Some(current) = writer.stored::<SkillRuntime>(&target).await? else {
+        return Ok(false);
+    };
+    let before = condition_of(&current, CONDITION_SANDBOXES_READY);
+    if before.as_ref().is_some_and(|before| {
+        (before.status.as_str(), before.reason.as_str(), before.message.as_str()) == (status, reason, message)
+    }) {
+        return Ok(true);
+    }
+    let since = before.filter(|before| before.status == status);
+    let condition = Condition {
+        type_: CONDITION_SANDBOXES_READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: current.metadata.generation,
+        // It moves only when the status flips.
+        last_transition_time: since.map_or_else(|| Time(Timestamp::now()), |since| since.last_transition_time),
+    };
+    let status = json!({"conditions": [condition]});
+    let written = writer.write::<SkillRuntime>(&target, &status).await?;
+    Ok(written.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::failure::failure;
+    use knack_execution::ClusterFailureKind;
+
+    #[test]
+    fn a_condition_has_the_word_and_the_message_of_kubernetes() {
+        let starts = Starts::default();
+        assert_eq!(starts.0.borrow().condition(), None);
+        starts.failed(&ExecutionError::Cancelled);
+        assert_eq!(starts.0.borrow().condition(), None, "nobody's fault");
+        for (reason, expected) in [
+            ("ImagePullBackOff", "ImagePullBackOff"),
+            ("", "StartFailed"),
+            ("no word", "StartFailed"),
+        ] {
+            starts.failed(&failure(ClusterFailureKind::ImagePullFailed, reason, "why", false));
+            assert_eq!(starts.0.borrow().condition(), Some(("False", expected, "why")));
+        }
+        starts.stood();
+        assert_eq!(starts.0.borrow().condition().unwrap().0, "True");
+    }
+}

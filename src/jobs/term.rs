@@ -1,0 +1,501 @@
+//! One term of ownership: everything that a replica holds while it owns a runtime, and lets go of when it does not.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use knack_execution::conversation::RunEnd;
+use knack_execution::queue::{Queue, QueueSettings};
+use knack_execution::records::{Claim, Outcome, RecordSettings, Records, Run, Waiter};
+use knack_execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::cluster::Cluster;
+use super::event::Event;
+use super::gate::Refused;
+use super::history;
+use super::isolation;
+use super::keys::Keys;
+use super::kinds::Kind;
+use super::launch::{Launcher, STREAM_ENDED, Sandbox};
+use super::plan::{Plan, Requester};
+use super::pods::PodIndex;
+use super::pool::Pool;
+use super::record;
+use super::request::{JobRequest, PoolCounts};
+use super::run::{self, Bounds};
+use super::settings::{JobClients, JobSettings};
+use super::spool::Spool;
+use super::starts;
+use super::view::RuntimeView;
+use crate::lease::LeaseClaim;
+
+/// Pods tried for one execution: one that dies before its run started is bad luck, three are a state of the cluster.
+const MAX_PODS: u32 = 3;
+
+/// When the record of a run is written: after the next call of a chain, so that the Job controller's work does not take
+/// its CPU.
+const RECORD_DELAY: Duration = Duration::from_millis(400);
+
+/// The term; see the module.
+#[derive(Debug)]
+pub(super) struct Term {
+    pub(super) view: Arc<ArcSwap<RuntimeView>>,
+    pub(super) launcher: Launcher,
+    pub(super) records: Arc<Records>,
+    pub(super) pool: Arc<Pool>,
+    queue: ArcSwap<Queue>,
+    spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
+    orphan_grace: Duration,
+    /// Cancelled when the term is over.
+    pub(super) over: CancellationToken,
+    claim: watch::Receiver<LeaseClaim>,
+    running: std::sync::atomic::AtomicUsize,
+    /// Callers that are being answered.
+    attended: std::sync::atomic::AtomicUsize,
+    /// Executions that were asked for, in all.
+    asked: std::sync::atomic::AtomicUsize,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+/// The parts of a term that recovery needs before the pool starts.
+pub(super) struct Foundation {
+    pub(super) launcher: Launcher,
+    pub(super) records: Arc<Records>,
+    watch: AbortOnDropHandle<()>,
+}
+
+impl Foundation {
+    /// Starts the watch of the pods and waits for the first list.
+    pub(super) async fn lay(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
+        let cluster = Cluster::new(clients, &view.namespace);
+        let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
+        index.wait_until_synced().await;
+        Self {
+            launcher: Launcher::new(
+                cluster,
+                index,
+                Keys::new(settings.secret),
+                settings.replica.clone(),
+                settings.start_timeout,
+                settings.memory.as_ref().map(|memory| memory.all.clone()),
+            ),
+            records: Records::sharing(
+                RecordSettings {
+                    retention: view.ttl,
+                    admission: view.admission,
+                    ..settings.records.clone()
+                },
+                settings.memory.as_ref().map(|memory| memory.kept.clone()),
+            ),
+            watch,
+        }
+    }
+}
+
+impl Term {
+    /// Begins to serve.
+    pub(super) fn begin(
+        foundation: Foundation,
+        view: Arc<ArcSwap<RuntimeView>>,
+        settings: &JobSettings,
+        claim: watch::Receiver<LeaseClaim>,
+        over: CancellationToken,
+    ) -> Arc<Self> {
+        let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
+        let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
+        tasks.push(foundation.watch);
+        let told = starts::watch(
+            foundation.launcher.cluster.clone(),
+            Arc::clone(&view),
+            foundation.launcher.starts.clone(),
+        );
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(told)));
+        let capped = history::cap(
+            foundation.launcher.cluster.clone(),
+            Arc::clone(&view),
+            settings.max_finished,
+        );
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(capped)));
+        if let Some(target) = settings.probe.clone() {
+            let launcher = foundation.launcher.clone();
+            // Before the first run asks: it waits for a probe then, and is not refused.
+            launcher.gate.open();
+            let watched = isolation::watch(launcher, Arc::clone(&view), target, over.clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(watched)));
+        }
+        Arc::new(Self {
+            view,
+            launcher: foundation.launcher,
+            records: foundation.records,
+            pool,
+            queue,
+            spools: Mutex::default(),
+            orphan_grace: settings.orphan_grace,
+            over,
+            claim,
+            running: std::sync::atomic::AtomicUsize::new(0),
+            attended: std::sync::atomic::AtomicUsize::new(0),
+            asked: std::sync::atomic::AtomicUsize::new(0),
+            _tasks: tasks,
+        })
+    }
+
+    /// Takes changed settings over.
+    pub(super) fn renew(&self) {
+        let view = self.view.load();
+        self.records.renew(now(), view.ttl, view.admission);
+        let wanted = queue_settings(&view);
+        if *self.queue.load().settings() != wanted {
+            // Waiters in the old queue keep their turn; for a moment both queues admit runs.
+            self.queue.store(Arc::new(Queue::new(wanted)));
+        }
+        self.pool.renew();
+    }
+
+    /// Counts for status and metrics.
+    pub(super) fn counts(&self) -> PoolCounts {
+        PoolCounts {
+            ready: self.pool.ready(),
+            desired: self.pool.desired(),
+            running: self.running.load(std::sync::atomic::Ordering::Relaxed),
+            queued: self.queue.load().waiting(),
+        }
+    }
+
+    /// Executions that wait, run, or whose callers get the result at this moment.
+    pub(super) fn in_flight(&self) -> usize {
+        self.records
+            .live()
+            .max(self.attended.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// How many executions were asked for in this term.
+    pub(super) fn asked(&self) -> usize {
+        self.asked.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Claims and runs, or joins the run of the same id.
+    pub(super) async fn execute(
+        self: &Arc<Self>,
+        request: JobRequest,
+        cancel: &CancellationToken,
+        events: mpsc::Sender<Event>,
+    ) -> Outcome {
+        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if let Some(missing) = self.refusal() {
+            return Err(ExecutionError::Unavailable(missing));
+        }
+        let execution = &request.execution;
+        let key = (execution.caller.clone(), execution.id);
+        let claim = self
+            .records
+            .claim(now(), &execution.caller, execution.id, execution.skill.as_deref())?;
+        let (waiter, spool) = match claim {
+            Claim::Ended(outcome) => return outcome,
+            Claim::Known(waiter) => (waiter, self.lock().get(&key).cloned()),
+            Claim::First(run, waiter) => {
+                let spool = Spool::new(self.launcher.results.clone());
+                run.shared_by(&request.sharer);
+                self.lock().insert(key.clone(), Arc::clone(&spool));
+                tokio::spawn(Arc::clone(self).drive(run, request, Arc::clone(&spool)));
+                (waiter, Some(spool))
+            }
+        };
+        self.attend(waiter, spool, cancel, &events).await
+    }
+
+    /// Waits for the outcome and hands the events on meanwhile.
+    async fn attend(
+        &self,
+        waiter: Waiter,
+        spool: Option<Arc<Spool>>,
+        cancel: &CancellationToken,
+        events: &mpsc::Sender<Event>,
+    ) -> Outcome {
+        let _attended = Running::one(&self.attended);
+        // A caller that disconnects without cancelling leaves the run going for a while.
+        let mut patient = LeaveLater {
+            waiter: Some(waiter),
+            grace: self.orphan_grace,
+        };
+        let forwarded = async {
+            if let Some(spool) = spool {
+                spool.forward(events).await;
+            }
+        };
+        let outcome = async {
+            match patient.waiter.as_mut() {
+                Some(waiter) => waiter.wait().await,
+                None => Err(ExecutionError::NotFound),
+            }
+        };
+        tokio::select! {
+            (outcome, ()) = async { tokio::join!(outcome, forwarded) } => outcome,
+            () = self.over.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+            () = cancel.cancelled() => {
+                drop(patient.waiter.take());
+                Err(ExecutionError::Cancelled)
+            }
+        }
+    }
+
+    /// Ends every pod that is there.
+    pub(super) async fn end_pods(&self) {
+        for facts in self.launcher.index.all().iter().filter(|facts| !facts.is_over()) {
+            self.launcher.cluster.delete_pod(&facts.name, &facts.uid).await;
+        }
+    }
+
+    async fn drive(self: Arc<Self>, run: Run, request: JobRequest, spool: Arc<Spool>) {
+        let key = (request.execution.caller.clone(), request.execution.id);
+        let cancel = run.cancel.clone();
+        let queue = self.queue.load_full();
+        let entered = tokio::select! {
+            entered = queue.enter(&request.sharer) => entered,
+            () = cancel.cancelled() => Err(ExecutionError::Cancelled),
+            () = self.over.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+        };
+        let outcome = match entered {
+            Err(error) => Err(error),
+            Ok(place) => {
+                run.start();
+                let _running = Running::one(&self.running);
+                let began = Instant::now();
+                let outcome = self.run(&request, &cancel, &spool).await;
+                outcome.map(|mut result| {
+                    result.timings.queue_wait = place.waited;
+                    result.timings.total = began.elapsed();
+                    Arc::new(result)
+                })
+            }
+        };
+        run.finish(now(), outcome);
+        spool.close();
+        self.lock().remove(&key);
+    }
+
+    /// Runs in a warm pod if there is one, else, or if that one fails before the start, in a new one.
+    async fn run(
+        self: &Arc<Self>,
+        request: &JobRequest,
+        cancel: &CancellationToken,
+        spool: &Arc<Spool>,
+    ) -> Result<knack_execution::ExecutionResult, ExecutionError> {
+        let _active = self.pool.active();
+        let view = self.view.load_full();
+        let plan = plan(&view, request);
+        let kind = Kind::of(&plan);
+        let is_of_pool = plan == Plan::of_pool(&view, &kind);
+        let bounds = Bounds {
+            cancel: cancel.clone(),
+            lost: self.over.clone(),
+        };
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let standing = if is_of_pool {
+                self.pool.take(&kind, request.execution.limits.timeout).await
+            } else {
+                None
+            };
+            let start = if standing.is_some() {
+                StartKind::Warm
+            } else {
+                StartKind::Cold
+            };
+            spool.push(Event::Placed {
+                start,
+                note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
+            });
+            let sandbox = match standing {
+                Some(sandbox) => sandbox,
+                None => match self.launch(&view, &plan, &bounds, spool).await {
+                    Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {
+                        continue;
+                    }
+                    launched => launched?,
+                },
+            };
+            if is_of_pool {
+                self.pool.used(&kind);
+            }
+            let sandbox = match self.admit(&view, sandbox, &bounds).await? {
+                Ok(sandbox) => sandbox,
+                // The next one keeps off that node.
+                Err(refused) if refused.is_of_node && tried < MAX_PODS && self.refusal().is_none() => continue,
+                Err(refused) => return Err(ExecutionError::Unavailable(refused.missing)),
+            };
+            self.check_ownership()?;
+            let job = sandbox.job.clone();
+            let end = run::run(&self.launcher, sandbox, request, start, &bounds, spool).await;
+            let error = match end {
+                RunEnd::Ended(result) => {
+                    self.record(job, request, Ok(Arc::new(result.clone())));
+                    return Ok(result);
+                }
+                RunEnd::Failed(error) => {
+                    self.record(job, request, Err(error.clone()));
+                    return Err(error);
+                }
+                RunEnd::NotStarted(error) => error,
+            };
+            let is_final =
+                matches!(error, ExecutionError::Invalid(_) | ExecutionError::NotOwner { .. }) || tried >= MAX_PODS;
+            self.record(job, request, Err(error.clone()));
+            if is_final {
+                return Err(error);
+            }
+            tracing::warn!(%error, "a pod failed before the run started; another one is tried");
+        }
+    }
+
+    async fn launch(
+        self: &Arc<Self>,
+        view: &RuntimeView,
+        plan: &Plan,
+        bounds: &Bounds,
+        spool: &Arc<Spool>,
+    ) -> Result<Sandbox, ExecutionError> {
+        let progress = |step: &str| spool.push(Event::Progress(step.to_owned()));
+        let launched = tokio::select! {
+            launched = self.launcher.launch(view, plan, Requester::Caller, &progress) => launched,
+            () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
+            () = bounds.lost.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+        };
+        if let Err(error @ ExecutionError::Cluster(_)) = &launched {
+            self.publish(error.clone());
+        }
+        launched
+    }
+
+    /// Waits until the pod's node is known to isolate it, where that is demanded. A pod that is refused is ended.
+    async fn admit(
+        &self,
+        view: &RuntimeView,
+        sandbox: Sandbox,
+        bounds: &Bounds,
+    ) -> Result<Result<Sandbox, Refused>, ExecutionError> {
+        let admitted = self
+            .launcher
+            .gate
+            .admit(view.requires_isolation, &sandbox.node, sandbox.since.into_std());
+        let refused = tokio::select! {
+            admitted = admitted => match admitted {
+                Ok(()) => return Ok(Ok(sandbox)),
+                Err(refused) => Ok(Err(refused)),
+            },
+            () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
+            () = bounds.lost.cancelled() => return Err(ExecutionError::NotOwner { owner: None }),
+        };
+        self.launcher.cluster.delete_job(&sandbox.job).await;
+        refused
+    }
+
+    /// Why the runtime runs nothing now.
+    fn refusal(&self) -> Option<Missing> {
+        self.launcher.gate.refusal(self.view.load().requires_isolation)
+    }
+
+    /// Nothing is claimed with a Lease that may have run out: another owner may be reading the journals.
+    fn check_ownership(&self) -> Result<(), ExecutionError> {
+        if self.claim.borrow().is_mine(Instant::now()) {
+            Ok(())
+        } else {
+            Err(ExecutionError::NotOwner { owner: None })
+        }
+    }
+
+    /// Writes the record of a run, later.
+    pub(super) fn record(self: &Arc<Self>, job: String, request: &JobRequest, outcome: Outcome) {
+        if matches!(outcome, Err(ExecutionError::NotOwner { .. })) {
+            return;
+        }
+        if let Err(error @ ExecutionError::Cluster(_)) = &outcome {
+            self.publish(error.clone());
+        }
+        let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
+        tokio::spawn(async move {
+            tokio::time::sleep(RECORD_DELAY).await;
+            record::write(&cluster, &job, &subject, &outcome).await;
+        });
+    }
+
+    fn publish(&self, error: ExecutionError) {
+        let (cluster, view) = (self.launcher.cluster.clone(), self.view.load_full());
+        tokio::spawn(async move { record::publish_failure(&cluster, &view, &error).await });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, ExecutionId), Arc<Spool>>> {
+        // The map is valid between any two statements.
+        self.spools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which pod a request needs.
+fn plan(view: &RuntimeView, request: &JobRequest) -> Plan {
+    let language = match &request.execution.program {
+        Program::Code { language, .. } => Some(*language),
+        Program::Command { .. } => None,
+    };
+    let of_packages = request.packages.as_ref().map(|packages| &packages.image);
+    let image = request.image.as_ref().or(of_packages).unwrap_or(&view.image);
+    Plan {
+        image: image.clone(),
+        packages: request.packages.clone(),
+        resources: request.resources.clone().unwrap_or_else(|| view.resources.clone()),
+        env: view.grants_of(request.execution.tool.as_deref()),
+        language: language.filter(|language: &Language| *language == Language::Python || *language == Language::Node),
+    }
+}
+
+fn queue_settings(view: &RuntimeView) -> QueueSettings {
+    QueueSettings {
+        concurrency: view.max_runs,
+        max_queued: view.max_queued,
+        queue_timeout: view.queue_timeout,
+    }
+}
+
+/// Counts a run.
+struct Running<'a>(&'a std::sync::atomic::AtomicUsize);
+
+impl<'a> Running<'a> {
+    fn one(count: &'a std::sync::atomic::AtomicUsize) -> Self {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Keeps a waiter registered for a grace period after its connection drops.
+struct LeaveLater {
+    waiter: Option<Waiter>,
+    grace: Duration,
+}
+
+impl Drop for LeaveLater {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let grace = self.grace;
+            runtime.spawn(leave_later(waiter, grace));
+        }
+    }
+}
+
+/// Waits for the outcome in place of a disconnected caller; when the time is up the run is cancelled unless another
+/// caller waits.
+pub(super) async fn leave_later(mut waiter: Waiter, grace: Duration) {
+    let _ = tokio::time::timeout(grace, waiter.wait()).await;
+}

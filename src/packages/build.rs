@@ -1,0 +1,251 @@
+//! From a declaration to an environment.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use knack_execution::environments::Environment;
+use knack_packages::key::Key;
+use knack_packages::{Declaration, Finding, Lock, Rules, State};
+use sha2::{Digest as _, Sha256};
+
+use super::build_error::BuildError;
+use super::bytecode;
+use super::child::Bound;
+use super::layout;
+use super::limits::BuildLimits;
+use super::lock::{Wanted, check_size, choose};
+use super::python::Base;
+use super::store::{Kept, Store};
+use super::uv::Uv;
+
+/// Room for what `uv` writes besides the environment while it installs: lists of the index, metadata.
+const WORK_FILES: u64 = 5_000;
+
+/// Makes environments on one interpreter, in one store.
+#[derive(Debug)]
+pub struct Builder {
+    store: Store,
+    base: Base,
+    /// What is there already needs no `uv`.
+    uv: Result<Uv, BuildError>,
+    limits: BuildLimits,
+    rules: Rules,
+}
+
+/// An environment, and what is told of it.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// For runs.
+    pub environment: Arc<Environment>,
+    /// For people.
+    pub about: Kept,
+    /// Whether it was made now.
+    pub is_new: bool,
+}
+
+impl Builder {
+    /// A builder.
+    pub const fn new(store: Store, base: Base, uv: Result<Uv, BuildError>, limits: BuildLimits, rules: Rules) -> Self {
+        Self {
+            store,
+            base,
+            uv,
+            limits,
+            rules,
+        }
+    }
+
+    /// The environment of a declaration: the one that is there, else a new one. `tell` gets lines of progress.
+    ///
+    /// Nothing of a package is executed. Two builders of one key, in this process or another, make one environment.
+    pub async fn environment(&self, declared: &Declaration, tell: &(dyn Fn(&str) + Sync)) -> Result<Built, BuildError> {
+        self.check(declared)?;
+        let lock = self.lock(declared, tell).await?;
+        check_size(&lock, &self.limits)?;
+        let key = Key::of(&lock, &self.base.platform());
+        if let Some(built) = self.take(&key, false).await? {
+            return Ok(built);
+        }
+        // A builder that is ended leaves its lock to the next one.
+        let wait = 2 * self.limits.time;
+        let alone = self.store.build_alone(&key, wait).await?;
+        // Somebody else may have made it meanwhile.
+        if let Some(built) = self.take(&key, false).await? {
+            return Ok(built);
+        }
+        tell("installing");
+        self.build(&key, &lock).await?;
+        drop(alone);
+        let built = self.take(&key, true).await?;
+        built.ok_or_else(|| {
+            BuildError::new(
+                State::Failed,
+                "the environment was removed while it was made; try again",
+            )
+        })
+    }
+
+    /// The environment of a declaration, if it is there; nothing is installed and nothing is asked for.
+    pub async fn present(&self, declared: &Declaration) -> Result<Option<Built>, BuildError> {
+        self.check(declared)?;
+        match self.known_lock(declared) {
+            Some(lock) => self.take(&Key::of(&lock, &self.base.platform()), false).await,
+            None => Ok(None),
+        }
+    }
+
+    fn check(&self, declared: &Declaration) -> Result<(), BuildError> {
+        if let Some(finding) = declared.findings.iter().find(|finding| finding.is_error()) {
+            return Err(BuildError::new(State::Refused, Finding::to_string(finding)));
+        }
+        if let Some(broken) = declared.versions().and_then(|versions| self.rules.broken_by(versions)) {
+            return Err(BuildError::new(broken.state, broken.text));
+        }
+        declared
+            .python_refused(&self.base.version)
+            .map_or(Ok(()), |why| Err(BuildError::new(State::Refused, why)))
+    }
+
+    /// The skill's lock, else the one that was chosen before, else one that is chosen now.
+    async fn lock(&self, declared: &Declaration, tell: &(dyn Fn(&str) + Sync)) -> Result<Lock, BuildError> {
+        if let Some(lock) = self.known_lock(declared) {
+            return Ok(lock);
+        }
+        let uv = self.uv.as_ref().map_err(Clone::clone)?;
+        tell("choosing versions");
+        let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
+        let constraints = self.rules.constraints_text();
+        let wanted = Wanted {
+            declared,
+            constraints: &constraints,
+            universal: false,
+        };
+        let lock = choose(uv, &self.base, wanted, folder.path(), &self.limits).await?;
+        let kept = self.store.keep_chosen(&self.declaration_hash(declared), lock.text());
+        kept.map_err(|error| BuildError::of_disk("the chosen versions", &error))?;
+        Ok(lock)
+    }
+
+    fn known_lock(&self, declared: &Declaration) -> Option<Lock> {
+        if let Some(lock) = &declared.lock {
+            return Some(lock.clone());
+        }
+        if declared.python.is_empty() {
+            return Some(Lock::empty());
+        }
+        let text = self.store.chosen(&self.declaration_hash(declared))?;
+        Lock::read("chosen", &text).ok()
+    }
+
+    /// Versions are chosen for a platform and a version of Python.
+    fn declaration_hash(&self, declared: &Declaration) -> String {
+        let mut hash = Sha256::new();
+        let platform = format!("{:?} {}", self.base.platform(), self.base.version);
+        let mut parts = vec![platform, declared.requirements_text()];
+        // Without constraints the versions that were chosen before there were any still count.
+        parts.extend(Some(self.rules.constraints_text()).filter(|text| !text.is_empty()));
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        knack_skill::digest::hex(&hash.finalize())
+    }
+
+    async fn take(&self, key: &Key, is_new: bool) -> Result<Option<Built>, BuildError> {
+        let (store, key) = (self.store.clone(), key.clone());
+        let taken = blocking(move || {
+            store
+                .take(&key)
+                .map_err(|error| BuildError::of_disk("the store", &error))
+        })
+        .await?;
+        Ok(taken.map(|(environment, about)| Built {
+            environment: Arc::new(environment),
+            about,
+            is_new,
+        }))
+    }
+
+    /// Makes the environment in a folder of its own and moves it to its place.
+    async fn build(&self, key: &Key, lock: &Lock) -> Result<(), BuildError> {
+        let (store, wanted) = (self.store.clone(), key.clone());
+        let stage = blocking(move || {
+            store
+                .stage(&wanted)
+                .map_err(|error| BuildError::of_disk("the store", &error))
+        })
+        .await?;
+        let built = self.build_in(&stage, key, lock).await;
+        let cleaned =
+            blocking(move || layout::remove(&stage).map_err(|error| BuildError::of_disk("the store", &error))).await;
+        built.and(cleaned)
+    }
+
+    async fn build_in(&self, stage: &Path, key: &Key, lock: &Lock) -> Result<(), BuildError> {
+        let prefix = stage.join("prefix");
+        std::fs::create_dir(&prefix).map_err(|error| BuildError::of_disk("the store", &error))?;
+        if !lock.packages().is_empty() {
+            self.install(stage, &prefix, lock).await?;
+        }
+        let (store, key, base, limits) = (self.store.clone(), key.clone(), self.base.clone(), self.limits);
+        let text = lock.text().to_owned();
+        blocking(move || {
+            let size = layout::finish(&prefix, &store.home(&key), &base, &limits)?;
+            let packages =
+                layout::installed(&prefix, &base).map_err(|error| BuildError::of_disk("the environment", &error))?;
+            let about = Kept {
+                key: key.as_str().to_owned(),
+                python: base.version.clone(),
+                bytes: size.bytes,
+                files: size.files,
+                packages,
+            };
+            std::fs::write(prefix.join(knack_packages::lock::LOCK_FILE), text)
+                .and_then(|()| store.publish(&key, &prefix, &about))
+                .map_err(|error| BuildError::of_disk("the store", &error))
+        })
+        .await
+    }
+
+    async fn install(&self, stage: &Path, prefix: &Path, lock: &Lock) -> Result<(), BuildError> {
+        let uv = self.uv.as_ref().map_err(Clone::clone)?;
+        let file = stage.join("lock.txt");
+        std::fs::write(&file, lock.text()).map_err(|error| BuildError::of_disk("the store", &error))?;
+        let words = [
+            "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            // The cache is removed with the folder, so each file has one name in the end.
+            "--link-mode",
+            "hardlink",
+        ];
+        let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+        for (name, value) in [
+            ("--python", self.base.executable.as_path()),
+            ("--prefix", prefix),
+            ("--cache-dir", &stage.join("uv")),
+            ("--requirements", &file),
+        ] {
+            arguments.extend([name.into(), value.as_os_str().to_owned()]);
+        }
+        let bound = Bound {
+            folder: stage,
+            bytes: self.limits.bytes,
+            files: self.limits.files + WORK_FILES,
+        };
+        uv.run(&arguments, stage, self.limits.time, bound).await?;
+        bytecode::compile(&self.base, prefix, self.limits.time, bound).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BuildError> + Send + 'static,
+) -> Result<T, BuildError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(BuildError::new(State::Failed, "the process is shutting down")))
+}

@@ -1,0 +1,101 @@
+//! Versions chosen for requirements.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use knack_packages::{Declaration, Lock, State};
+
+use super::build_error::BuildError;
+use super::child::Bound;
+use super::limits::BuildLimits;
+use super::python::Base;
+use super::uv::Uv;
+
+/// The file that `uv` reads, in a folder of its own: no project's settings are found beside it.
+const INPUT: &str = "requirements.in";
+
+/// What a runtime allows, beside it.
+const CONSTRAINTS: &str = "constraints.txt";
+
+/// What versions are chosen for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) declared: &'a Declaration,
+    /// Constraints, a line each.
+    pub(super) constraints: &'a str,
+    /// For every platform, and this and later versions of Python.
+    pub(super) universal: bool,
+}
+
+/// A lock for every platform and for this and later versions of Python, as `knack skill lock` writes it.
+pub async fn lock_for_all_platforms(
+    uv: &Uv,
+    base: &Base,
+    declared: &Declaration,
+    limits: &BuildLimits,
+) -> Result<Lock, BuildError> {
+    let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
+    let wanted = Wanted {
+        declared,
+        constraints: "",
+        universal: true,
+    };
+    choose(uv, base, wanted, folder.path(), limits).await
+}
+
+/// Chooses versions; `folder` is empty and stays below the limits.
+pub(super) async fn choose(
+    uv: &Uv,
+    base: &Base,
+    wanted: Wanted<'_>,
+    folder: &Path,
+    limits: &BuildLimits,
+) -> Result<Lock, BuildError> {
+    let input = folder.join(INPUT);
+    std::fs::write(&input, wanted.declared.requirements_text())
+        .and_then(|()| std::fs::write(folder.join(CONSTRAINTS), wanted.constraints))
+        .map_err(|error| BuildError::of_disk("requirements", &error))?;
+    let words = [
+        "pip",
+        "compile",
+        "--quiet",
+        "--generate-hashes",
+        "--only-binary",
+        ":all:",
+        "--no-header",
+        "--no-annotate",
+        "--no-sources",
+        "--constraints",
+        CONSTRAINTS,
+        INPUT,
+    ];
+    let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    arguments.extend(wanted.universal.then(|| "--universal".into()));
+    arguments.extend(["--python".into(), base.executable.clone().into_os_string()]);
+    arguments.extend(["--cache-dir".into(), folder.join("uv").into_os_string()]);
+    let bound = Bound {
+        folder,
+        bytes: limits.bytes,
+        files: limits.files,
+    };
+    let text = uv.run(&arguments, folder, limits.time, bound).await?;
+    let lock = Lock::read("the lock of uv", text.as_bytes()).map_err(|findings| {
+        let first = findings.first().map(ToString::to_string).unwrap_or_default();
+        BuildError::new(State::Failed, format!("uv made a lock that cannot be used: {first}"))
+    })?;
+    check_size(&lock, limits)?;
+    Ok(lock)
+}
+
+/// As many packages as an environment may have.
+pub(super) fn check_size(lock: &Lock, limits: &BuildLimits) -> Result<(), BuildError> {
+    let count = lock.packages().len();
+    if count <= limits.packages {
+        return Ok(());
+    }
+    let text = format!(
+        "{count} packages, more than {}; declare fewer, or split the skill",
+        limits.packages
+    );
+    Err(BuildError::new(State::TooLarge, text))
+}

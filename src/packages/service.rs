@@ -1,0 +1,185 @@
+//! The environments of the skills that a process serves: built when it starts and when a skill changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use knack_execution::environments::{EnvironmentState, Environments};
+use knack_execution::interpreter::Reach;
+use knack_packages::{Declaration, Rules, Source, declare};
+use knack_skill::model::Skill;
+use tokio::sync::{OnceCell, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::build::{Builder, Built};
+use super::build_error::BuildError;
+use super::limits::BuildLimits;
+use super::python::Base;
+use super::store::{Store, default_store};
+use super::uv::Uv;
+
+/// Where lines of progress go.
+pub type Tell = fn(&str);
+
+/// The service.
+#[derive(Debug)]
+pub struct Packages {
+    environments: Environments,
+    /// Made for the first skill that wants an environment.
+    builder: OnceCell<Result<Builder, BuildError>>,
+    tell: Tell,
+    rules: Rules,
+    /// Skills that were judged, by what their environment depends on; `None` once their environment is settled.
+    known: Mutex<BTreeMap<String, Option<Arc<Wanted>>>>,
+}
+
+/// A skill whose environment is to be made.
+#[derive(Debug)]
+struct Wanted {
+    name: String,
+    declared: Declaration,
+}
+
+impl Packages {
+    /// A service that tells an executor what it has, under the rules of a runtime.
+    pub fn new(environments: Environments, rules: Rules, tell: Tell) -> Arc<Self> {
+        Arc::new(Self {
+            environments,
+            builder: OnceCell::new(),
+            tell,
+            rules,
+            known: Mutex::default(),
+        })
+    }
+
+    /// Judges the skills of a snapshot, before it is served: from now on no run of them goes without what they declare.
+    pub fn judge(&self, skills: &[Arc<Skill>]) {
+        let ids: BTreeSet<String> = skills.iter().map(|skill| skill.environment_id()).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|id, _| ids.contains(id));
+        self.environments.keep(&ids);
+        for skill in skills {
+            let id = skill.environment_id();
+            if known.contains_key(&id) {
+                continue;
+            }
+            let declared = declare(&skill.files, skill.requirements.as_deref());
+            let wanted = declared.wants_environment().then(|| {
+                let why = format!(
+                    "the packages of skill \"{}\" are being installed; try again in a minute",
+                    skill.id.name
+                );
+                self.environments.set(&id, EnvironmentState::Refused(why));
+                Arc::new(Wanted {
+                    name: skill.id.name.clone(),
+                    declared,
+                })
+            });
+            known.insert(id, wanted);
+        }
+    }
+
+    /// Builds what is judged and not settled whenever the watched number changes, one after the other.
+    pub fn follow(self: Arc<Self>, mut changes: watch::Receiver<u64>) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            loop {
+                while let Some((id, wanted)) = self.next() {
+                    // Told on the terminal; runs learn it from the state.
+                    let _ = self.settle(&id, &wanted).await;
+                }
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        }))
+    }
+
+    fn next(&self) -> Option<(String, Arc<Wanted>)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .iter()
+            .find_map(|(id, wanted)| Some((id.clone(), Arc::clone(wanted.as_ref()?))))
+    }
+
+    /// Makes the environment of one skill before it is run. Errors: the skill declares packages, and they are not there.
+    pub async fn ensure(&self, skill: &Arc<Skill>) -> Result<(), BuildError> {
+        self.judge(std::slice::from_ref(skill));
+        match self.next() {
+            Some((id, wanted)) => self.settle(&id, &wanted).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn settle(&self, id: &str, wanted: &Wanted) -> Result<(), BuildError> {
+        let name = &wanted.name;
+        let begun = tokio::time::Instant::now();
+        let built = self.build(wanted).await;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have left the catalog meanwhile.
+        let Some(place) = known.get_mut(id) else {
+            return Ok(());
+        };
+        *place = None;
+        let outcome = match built {
+            Ok(built) => {
+                (self.tell)(&format!("packages of {name}: {}", ready(&built, begun.elapsed())));
+                self.environments.set(id, EnvironmentState::Ready(built.environment));
+                Ok(())
+            }
+            Err(error) if wanted.declared.source == Source::Inferred => {
+                (self.tell)(&format!(
+                    "packages of {name}: its scripts run without the standard environment: {error}"
+                ));
+                self.environments.set(id, EnvironmentState::Base);
+                Ok(())
+            }
+            Err(error) => {
+                (self.tell)(&format!("packages of {name}: {error}"));
+                // The reason is the person's; it may name an index.
+                let why = format!(
+                    "the packages of skill \"{name}\" are not there ({}); it cannot run here",
+                    error.state
+                );
+                self.environments.set(id, EnvironmentState::Refused(why));
+                Err(error)
+            }
+        };
+        drop(known);
+        outcome
+    }
+
+    async fn build(&self, wanted: &Wanted) -> Result<Built, BuildError> {
+        let builder = self
+            .builder
+            .get_or_init(|| open_builder(BuildLimits::default(), self.rules.clone()))
+            .await;
+        let builder = builder.as_ref().map_err(Clone::clone)?;
+        let (tell, name) = (self.tell, wanted.name.clone());
+        builder
+            .environment(&wanted.declared, &move |line| {
+                tell(&format!("packages of {name}: {line}"));
+            })
+            .await
+    }
+}
+
+/// The builder of this machine.
+pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules) -> Result<Builder, BuildError> {
+    let reach = if rustix::process::geteuid().is_root() {
+        Reach::Stranger
+    } else {
+        Reach::SameUser
+    };
+    let base = Base::of_host(reach).await?;
+    let store = Store::open(&default_store()?, reach)?;
+    Ok(Builder::new(store, base, Uv::find(), limits, rules))
+}
+
+fn ready(built: &Built, took: std::time::Duration) -> String {
+    let about = &built.about;
+    let what = format!("{} packages, {} MB", about.packages.len(), about.bytes / 1_000_000);
+    if built.is_new {
+        format!("ready ({what}, {:.1} s)", took.as_secs_f64())
+    } else {
+        format!("ready ({what}, already there)")
+    }
+}

@@ -1,0 +1,290 @@
+//! Where environments are kept.
+//!
+//! ```text
+//! <root>/                       0711: others pass through, and list nothing
+//!     env-<key>/                an environment, read-only
+//!     env-<key>.use             its mtime: last use; locked (shared) by who may run something in it
+//!     env-<key>.build           locked by its only builder
+//!     new-<key>/                a build; whatever is there while nobody builds is left over
+//!     locks/<hash>.lock         versions chosen for a declaration
+//! ```
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use knack_execution::environments::Environment;
+use knack_execution::interpreter::{Reach, unreachable_part};
+use knack_packages::State;
+use knack_packages::key::Key;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::build_error::BuildError;
+use super::layout;
+
+/// Names the folder.
+const STORE_VARIABLE: &str = "KNACK_PACKAGES_DIR";
+
+/// Digits of a key in names of files: 128 bits tell environments apart, and first lines of scripts stay short.
+const KEY_DIGITS: usize = 32;
+
+/// How often a builder that waits for another one looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What an environment says about itself.
+const ABOUT: &str = "environment.json";
+
+/// The folder of environments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// What is told of an environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its key.
+    pub key: String,
+    /// Version of Python.
+    pub python: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Its files.
+    pub files: u64,
+    /// Names and versions.
+    pub packages: Vec<(String, String)>,
+}
+
+/// What became of an environment that was looked at by [`Store::prune`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pruned {
+    /// First digits of its key.
+    pub key: String,
+    /// Bytes that are free now; `None`: a running knack uses it, so it stays.
+    pub freed: Option<u64>,
+}
+
+/// The folder that is used unless `KNACK_PACKAGES_DIR` names one: below the user's cache directory; for root, whose home
+/// the sandbox's users cannot enter, below `/var/cache`.
+pub fn default_store() -> Result<PathBuf, BuildError> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    if let Some(named) = absolute(STORE_VARIABLE) {
+        return Ok(named);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/cache/knack/packages"));
+    }
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let cache = cache.ok_or_else(|| {
+        let text = format!("there is no folder for packages: neither HOME nor {STORE_VARIABLE} is an absolute path");
+        BuildError::new(State::PackagesOff, text)
+    })?;
+    Ok(cache.join("knack/packages"))
+}
+
+impl Store {
+    /// Opens the folder, and makes it if need be. Blocks.
+    pub fn open(root: &Path, reach: Reach) -> Result<Self, BuildError> {
+        let off = |why: String| {
+            BuildError::new(
+                State::PackagesOff,
+                format!("{}: {why}; name another folder by {STORE_VARIABLE}", root.display()),
+            )
+        };
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(root);
+        made.map_err(|error| off(error.to_string()))?;
+        let root = root.canonicalize().map_err(|error| off(error.to_string()))?;
+        let metadata = root.metadata().map_err(|error| off(error.to_string()))?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+            return Err(off("it is not a folder that this user alone can write to".to_owned()));
+        }
+        fs::set_permissions(&root, Permissions::from_mode(0o711)).map_err(|error| off(error.to_string()))?;
+        if let Some(closed) = root
+            .parent()
+            .and_then(|parent| unreachable_part(parent, reach))
+            .filter(|closed| !is_passable(closed))
+        {
+            return Err(off(format!("{} is closed to the sandbox's user", closed.display())));
+        }
+        Ok(Self { root })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the environment of a key stands, once it does.
+    pub(super) fn home(&self, key: &Key) -> PathBuf {
+        self.root.join(name(key))
+    }
+
+    fn beside(&self, key: &Key, end: &str) -> PathBuf {
+        self.root.join(format!("{}.{end}", name(key)))
+    }
+
+    /// The environment of a key, if it is there; it stays as long as the value. Blocks.
+    pub(super) fn take(&self, key: &Key) -> io::Result<Option<(Environment, Kept)>> {
+        let in_use = lock_file(&self.beside(key, "use"))?;
+        // Who removes holds it for a moment only.
+        flock(&in_use, FlockOperation::LockShared)?;
+        let root = self.home(key);
+        let about = match fs::read(root.join(ABOUT)) {
+            Ok(about) => about,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(kept) = serde_json::from_slice::<Kept>(&about)
+            .ok()
+            .filter(|kept| kept.key == key.as_str())
+        else {
+            return Ok(None);
+        };
+        in_use.set_modified(SystemTime::now())?;
+        let bin = root.join("bin");
+        let environment = Environment {
+            key: key.as_str().to_owned(),
+            python: bin.join("python3"),
+            bin,
+            root,
+            in_use,
+        };
+        Ok(Some((environment, kept)))
+    }
+
+    /// Becomes the only builder of a key. Waits for another one at most for a time.
+    pub(super) async fn build_alone(&self, key: &Key, at_most: Duration) -> Result<File, BuildError> {
+        let file = lock_file(&self.beside(key, "build")).map_err(|error| BuildError::of_disk("the store", &error))?;
+        let until = tokio::time::Instant::now() + at_most;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(rustix::io::Errno::WOULDBLOCK) if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let text = format!("another knack has been building it for {} s", at_most.as_secs());
+                    return Err(BuildError::new(State::TimedOut, text));
+                }
+                Err(error) => return Err(BuildError::of_disk("the store", &error.into())),
+            }
+        }
+    }
+
+    /// An empty folder to build in; what an earlier builder left is removed. Only for who builds alone. Blocks.
+    pub(super) fn stage(&self, key: &Key) -> io::Result<PathBuf> {
+        let path = self.root.join(format!("new-{}", &key.as_str()[..KEY_DIGITS]));
+        layout::remove(&path)?;
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(path)
+    }
+
+    /// Moves a finished environment to its place, whole or not at all. Blocks.
+    pub(super) fn publish(&self, key: &Key, prefix: &Path, kept: &Kept) -> io::Result<()> {
+        let home = self.home(key);
+        fs::write(prefix.join(ABOUT), serde_json::to_vec(kept)?)?;
+        layout::make_read_only(prefix)?;
+        // What stands there has no description that fits, or it would have been taken.
+        layout::remove(&home)?;
+        fs::rename(prefix, &home)?;
+        fs::set_permissions(&home, Permissions::from_mode(0o555))
+    }
+
+    /// Versions that were chosen before.
+    pub(super) fn chosen(&self, hash: &str) -> Option<Vec<u8>> {
+        fs::read(self.lock_path(hash)).ok()
+    }
+
+    /// Keeps versions that were chosen.
+    pub(super) fn keep_chosen(&self, hash: &str, text: &str) -> io::Result<()> {
+        let path = self.lock_path(hash);
+        let folder = path.parent().unwrap_or(&self.root);
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let new = tempfile::NamedTempFile::new_in(folder)?;
+        fs::write(new.path(), text)?;
+        new.persist(&path).map(|_| ()).map_err(|error| error.error)
+    }
+
+    fn lock_path(&self, hash: &str) -> PathBuf {
+        self.root.join("locks").join(format!("{hash}.lock"))
+    }
+
+    /// Removes environments that nobody has used for a time, and versions chosen before that. Blocks.
+    pub fn prune(&self, unused: Duration) -> io::Result<Vec<Pruned>> {
+        let now = SystemTime::now();
+        let is_old = |path: &Path| {
+            let used = path.metadata().and_then(|metadata| metadata.modified());
+            used.is_ok_and(|used| now.duration_since(used).unwrap_or_default() >= unused)
+        };
+        let mut pruned = Vec::new();
+        for entry in fs::read_dir(&self.root)?.filter_map(Result::ok) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(key) = name.strip_prefix("new-") {
+                self.remove_left_over(key, &entry.path())?;
+            }
+            let Some(key) = name.strip_prefix("env-").filter(|key| !key.contains('.')) else {
+                continue;
+            };
+            let beside = self.root.join(format!("{name}.use"));
+            if beside.exists() && !is_old(&beside) {
+                continue;
+            }
+            let in_use = lock_file(&beside)?;
+            let freed = if flock(&in_use, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let bytes = layout::measure(&entry.path()).bytes;
+                layout::remove(&entry.path())?;
+                fs::remove_file(&beside)?;
+                Some(bytes)
+            } else {
+                None
+            };
+            pruned.push(Pruned {
+                key: key.chars().take(12).collect(),
+                freed,
+            });
+        }
+        if let Ok(locks) = fs::read_dir(self.root.join("locks")) {
+            for entry in locks.filter_map(Result::ok).filter(|entry| is_old(&entry.path())) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        pruned.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(pruned)
+    }
+
+    /// What a builder left that was ended.
+    fn remove_left_over(&self, key: &str, path: &Path) -> io::Result<()> {
+        let builder = lock_file(&self.root.join(format!("env-{key}.build")))?;
+        match flock(&builder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => layout::remove(path),
+            // It is being built.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn name(key: &Key) -> String {
+    format!("env-{}", &key.as_str()[..KEY_DIGITS])
+}
+
+/// A directory that others may pass through need not be listable.
+fn is_passable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_dir() && metadata.mode() & 0o001 != 0)
+}
+
+fn lock_file(path: &Path) -> io::Result<File> {
+    File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)
+}

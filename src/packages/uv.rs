@@ -1,0 +1,216 @@
+//! `uv` as a bounded child process.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use knack_packages::State;
+use tokio::process::Command;
+
+use super::build_error::BuildError;
+use super::child::{self, Bound};
+
+/// What it inherits. Its settings for indexes are the person's own; those that choose an interpreter, build from source or
+/// write elsewhere are not passed on.
+const INHERITED: [&str; 35] = [
+    "HOME",
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_CONFIG_DIRS",
+    "XDG_DATA_HOME",
+    "NETRC",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "SSL_CLIENT_CERT",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_STRATEGY",
+    "UV_FIND_LINKS",
+    "UV_NO_INDEX",
+    "UV_KEYRING_PROVIDER",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "UV_INSECURE_HOST",
+    "UV_OFFLINE",
+    "UV_HTTP_TIMEOUT",
+    "UV_HTTP_RETRIES",
+    "UV_EXCLUDE_NEWER",
+];
+
+/// Credentials of named indexes: `UV_INDEX_<NAME>_USERNAME`, `_PASSWORD`.
+const INDEX_PREFIX: &str = "UV_INDEX_";
+
+/// Lets tests and people name the program.
+const UV_VARIABLE: &str = "KNACK_UV";
+
+/// The program, with the variables that it is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uv {
+    path: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Uv {
+    /// `KNACK_UV`, else `uv` on `PATH`, with the settings of this process. Errors: there is none; the text says how to get
+    /// it.
+    pub fn find() -> Result<Self, BuildError> {
+        if let Some(named) = std::env::var_os(UV_VARIABLE) {
+            return Self::new(PathBuf::from(named), std::env::vars_os());
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("uv"));
+        let found = candidates.find(|path| path.is_absolute() && path.is_file());
+        Self::new(found.unwrap_or_default(), std::env::vars_os())
+    }
+
+    /// A program with those of the variables that concern it.
+    pub fn new(path: PathBuf, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, BuildError> {
+        if path.is_absolute() && path.is_file() {
+            let environment = environment(variables);
+            return Ok(Self { path, environment });
+        }
+        let text = "packages are installed by uv, which is not on PATH; get it with: pipx install uv \
+                    (or https://docs.astral.sh/uv/getting-started/installation)";
+        Err(BuildError::new(State::PackagesOff, text))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs it once, in a folder, and gives its standard output.
+    ///
+    /// Errors: what its standard error says, the time is over, or the bound is passed. It is ended with all its children in
+    /// every case.
+    pub(super) async fn run(
+        &self,
+        arguments: &[OsString],
+        cwd: &Path,
+        time: Duration,
+        bound: Bound<'_>,
+    ) -> Result<String, BuildError> {
+        let mut command = Command::new(&self.path);
+        command
+            .args(arguments)
+            .current_dir(cwd)
+            .env_clear()
+            .envs(self.environment.iter().cloned());
+        let ended = child::run(command, "uv", State::PackagesOff, time, bound).await?;
+        if ended.is_success {
+            Ok(ended.stdout)
+        } else {
+            Err(BuildError::of_uv(&ended.stderr))
+        }
+    }
+}
+
+fn environment(of: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let own = [
+        // An interpreter is never downloaded: the environment is for the one that runs the skills.
+        ("UV_PYTHON_DOWNLOADS", "never"),
+        ("UV_NO_PROGRESS", "1"),
+        ("NO_COLOR", "1"),
+    ];
+    let is_passed = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        INHERITED.contains(&name.as_ref()) || name.starts_with(INDEX_PREFIX)
+    };
+    let passed = of.filter(|(name, _)| is_passed(name));
+    passed
+        .chain(own.map(|(name, value)| (name.into(), value.into())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_chooses_interpreters_or_builds_is_not_passed_on() {
+        let given = [
+            "HOME",
+            "UV_INDEX_URL",
+            "UV_INDEX_PRIVATE_PASSWORD",
+            "UV_PYTHON",
+            "UV_NO_BINARY",
+            "UV_CONSTRAINT",
+            "UV_CACHE_DIR",
+            "VIRTUAL_ENV",
+            "PYTHONPATH",
+            "OPENAI_API_KEY",
+        ];
+        let passed = environment(given.into_iter().map(|name| (name.into(), "x".into())));
+        let names: Vec<String> = passed
+            .iter()
+            .map(|(name, _)| name.to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "HOME",
+                "UV_INDEX_URL",
+                "UV_INDEX_PRIVATE_PASSWORD",
+                "UV_PYTHON_DOWNLOADS",
+                "UV_NO_PROGRESS",
+                "NO_COLOR"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_or_floods_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |script: &str, time, bytes| {
+            let uv = Uv::new("/bin/sh".into(), std::env::vars_os()).unwrap();
+            let arguments: Vec<OsString> = vec!["-c".into(), script.into()];
+            let path = folder.path().to_path_buf();
+            async move {
+                let bound = Bound {
+                    folder: &path,
+                    bytes,
+                    files: 10,
+                };
+                uv.run(&arguments, &path, time, bound).await
+            }
+        };
+        let long = Duration::from_mins(2);
+        let hung = run("sleep 1000 & sleep 1000", Duration::from_millis(300), 1 << 20)
+            .await
+            .unwrap_err();
+        assert_eq!(hung.state, State::TimedOut);
+        let flood = run("head -c 3000000 /dev/zero > big; sleep 1000", long, 1 << 20)
+            .await
+            .unwrap_err();
+        assert_eq!(flood.state, State::TooLarge, "{flood}");
+        std::fs::remove_file(folder.path().join("big")).unwrap();
+        let many = run("for i in $(seq 20); do : > f$i; done; sleep 1000", long, 1 << 20)
+            .await
+            .unwrap_err();
+        assert!(many.text.contains("files"), "{many}");
+        for number in 1..=20 {
+            std::fs::remove_file(folder.path().join(format!("f{number}"))).unwrap();
+        }
+        assert_eq!(run("echo said", long, 1 << 20).await.unwrap(), "said\n");
+        let failed = run(
+            "echo 'x was not found in the package registry' >&2; exit 1",
+            long,
+            1 << 20,
+        )
+        .await;
+        assert_eq!(failed.unwrap_err().state, State::PackageNotFound);
+    }
+}

@@ -1,0 +1,215 @@
+//! Which revision of a skill with packages a runtime serves, and which of those before the newest are kept.
+
+use std::collections::BTreeMap;
+
+use knack_packages::environment::{InImage, key};
+use knack_packages::{EnvironmentRecord, Records, Rules, State};
+use serde_json::{Value, json};
+
+use super::tests::{runtime, skill};
+use super::*;
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn the_last_revision_whose_packages_are_there_serves_on() {
+    let base = "r.io/default@sha256:00";
+    let image = |digest: &str| InImage {
+        image: format!("r.io/environments@sha256:{digest}"),
+        home: "/opt/knack/packages/env-1".to_owned(),
+    };
+    let declares = |digest: &str| json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": digest});
+    let locked = json!({"source": "requirements.lock", "locked": true, "python": ["mcp==1"], "digest": "d1"});
+    let revision = |name: &str, packages: Value| json!({"revision": name, "digest": name, "packages": packages});
+    let nothing = || revision("plain", Value::Null);
+    for (what, newest, known, earlier, spec, serves, said) in [
+        (
+            "the newest one is there",
+            State::Ready,
+            State::Ready,
+            vec![revision("one", declares("d1"))],
+            json!({}),
+            None,
+            "served",
+        ),
+        (
+            "the newest one is being made",
+            State::Building,
+            State::Ready,
+            vec![revision("one", declares("d1"))],
+            json!({}),
+            Some("one"),
+            "EarlierRevision: revision one stays in service here, for of the newest one its packages are not there (Building)",
+        ),
+        (
+            "the newest one cannot be made",
+            State::NoWheel,
+            State::Ready,
+            vec![revision("one", declares("d1"))],
+            json!({}),
+            Some("one"),
+            "EarlierRevision: revision one stays",
+        ),
+        (
+            "one without packages",
+            State::NoWheel,
+            State::Ready,
+            vec![nothing()],
+            json!({}),
+            Some("plain"),
+            "EarlierRevision",
+        ),
+        (
+            "the newest of those that are there",
+            State::NoWheel,
+            State::Ready,
+            vec![
+                revision("bad", declares("d2")),
+                revision("one", declares("d1")),
+                nothing(),
+            ],
+            json!({}),
+            Some("one"),
+            "EarlierRevision",
+        ),
+        (
+            "none is there",
+            State::NoWheel,
+            State::Conflict,
+            vec![revision("one", declares("d1"))],
+            json!({}),
+            None,
+            "refused PackagesFailed",
+        ),
+        (
+            "the earlier one was made for another image",
+            State::NoWheel,
+            State::Ready,
+            vec![revision("one", declares("d1"))],
+            json!({"sandbox": {"image": "r.io/other@sha256:00"}}),
+            None,
+            "refused PackagesBuilding",
+        ),
+        (
+            "the earlier one breaks a rule, too",
+            State::Ready,
+            State::Ready,
+            vec![revision("one", declares("d1"))],
+            json!({"packages": {"requireLock": true}}),
+            None,
+            "refused LockRequired",
+        ),
+        (
+            "an edit lost the lock",
+            State::Ready,
+            State::Ready,
+            vec![revision("one", locked)],
+            json!({"packages": {"requireLock": true}}),
+            Some("one"),
+            "EarlierRevision: revision one stays in service here, for of the newest one packages are declared without a lock",
+        ),
+    ] {
+        let record = |state, digest: &str| EnvironmentRecord {
+            state,
+            message: "said".to_owned(),
+            environment: (state == State::Ready).then(|| image(digest)),
+            since: 0,
+            used: 0,
+        };
+        let open = |digest| key(digest, false, &Rules::default(), base);
+        let records = Records(BTreeMap::from([
+            (open("d2"), record(newest, "two")),
+            (open("d1"), record(known, "one")),
+            (key("d1", true, &Rules::default(), base), record(known, "one")),
+        ]));
+        let mut skill = skill("blue", "pdf", json!({}), json!({}));
+        let status = skill.status.as_mut().unwrap();
+        status.packages = serde_json::from_value(declares("d2")).unwrap();
+        status.earlier = serde_json::from_value(Value::from(earlier)).unwrap();
+        let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: Some(base),
+            allow_image_tags: true,
+            environments: Some(&records),
+        };
+        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let told = match &selected[0].accepted {
+            Ok(None) => "served".to_owned(),
+            Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
+            Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
+        };
+        assert!(told.starts_with(said), "{what}: {told}");
+        let served = selected[0].earlier;
+        assert_eq!(served.map(|earlier| earlier.revision.as_str()), serves, "{what}");
+        // Each revision has its own environment, whichever is newest.
+        if let Some(earlier) = served.filter(|earlier| earlier.packages.is_some()) {
+            let given = environment(&runtime, Revision::earlier(&skill, earlier), &scope);
+            assert_eq!(given.unwrap(), Some(&image("one")), "{what}");
+        }
+    }
+}
+
+#[test]
+fn an_earlier_revision_is_kept_while_it_serves_or_may() {
+    let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
+    let packages = serde_json::from_value(declared).unwrap();
+    let revision = Revision {
+        packages: Some(&packages),
+        image: None,
+    };
+    let key = key("d1", false, &Rules::default(), "r.io/default@sha256:00");
+    let record = |state| EnvironmentRecord {
+        state,
+        message: String::new(),
+        environment: None,
+        since: 0,
+        used: 0,
+    };
+    for (what, known, is_in_service, refused, expected) in [
+        ("it serves", Some(State::NoWheel), true, None, EarlierState::Serves),
+        ("the newest one serves", None, false, None, EarlierState::Useless),
+        (
+            "the newest one is not allowed",
+            None,
+            false,
+            Some(Reason::ImageNotAllowed),
+            EarlierState::Useless,
+        ),
+        (
+            "nothing is known yet, as after a start",
+            None,
+            false,
+            Some(Reason::PackagesBuilding),
+            EarlierState::Possible,
+        ),
+        (
+            "it is being made",
+            Some(State::Building),
+            false,
+            Some(Reason::PackagesFailed),
+            EarlierState::Possible,
+        ),
+        (
+            "neither can be made",
+            Some(State::NoWheel),
+            false,
+            Some(Reason::PackagesFailed),
+            EarlierState::Useless,
+        ),
+    ] {
+        let records = Records(known.map(|state| (key.clone(), record(state))).into_iter().collect());
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &NO_NAMESPACES,
+            default_image: Some("r.io/default@sha256:00"),
+            allow_image_tags: true,
+            environments: Some(&records),
+        };
+        let runtime = runtime("blue", json!({}));
+        let found = earlier_state(&runtime, revision, &scope, is_in_service, refused);
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+static NO_NAMESPACES: NamespaceLabels = NamespaceLabels::new();

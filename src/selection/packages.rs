@@ -1,0 +1,234 @@
+//! Packages: what a skill declares against what the runtime demands, and what its runs have there.
+
+use knack_api::skill_runtime::RuntimePackages;
+use knack_api::skill_status::{EarlierRevision, PackagesStatus};
+use knack_api::{Skill, SkillRuntime};
+use knack_packages::environment::{InImage, key};
+use knack_packages::rules::{Broken, Versions};
+use knack_packages::{EnvironmentRecord, Requirement, Rules, State};
+
+use super::types::{Reason, Rejection, Scope};
+
+/// A revision of a skill, as far as its packages go.
+#[derive(Debug, Clone, Copy)]
+pub struct Revision<'a> {
+    /// What it declares.
+    pub packages: Option<&'a PackagesStatus>,
+    /// The image that it names for its code.
+    pub image: Option<&'a str>,
+}
+
+impl<'a> Revision<'a> {
+    /// The one in `status.artifact`.
+    pub fn newest(skill: &'a Skill) -> Self {
+        Self {
+            packages: skill.status.as_ref().and_then(|status| status.packages.as_ref()),
+            image: skill.spec.sandbox.as_ref().and_then(|sandbox| sandbox.image.as_deref()),
+        }
+    }
+
+    /// One before it.
+    pub fn earlier(skill: &'a Skill, earlier: &'a EarlierRevision) -> Self {
+        Self {
+            packages: earlier.packages.as_ref(),
+            ..Self::newest(skill)
+        }
+    }
+}
+
+/// How the packages of a skill stand at a runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackagesVerdict {
+    /// The state.
+    pub state: State,
+    /// Why, and what to do.
+    pub message: String,
+    /// Whether a builder is asked, so that the skill is served with its environment or not at all.
+    is_built: bool,
+}
+
+/// An environment that a skill asks for at a runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// What it is known by.
+    pub key: String,
+    /// The image that it is added to.
+    pub base: String,
+    /// Constraints of the runtime.
+    pub constraints: Vec<String>,
+}
+
+/// How the packages of a revision stand at a runtime. `None`: it declares none.
+pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<PackagesVerdict> {
+    let declared = revision.packages?;
+    let verdict = |state, message| {
+        Some(PackagesVerdict {
+            state,
+            message,
+            is_built: false,
+        })
+    };
+    if let Some(why) = &declared.refused {
+        return verdict(State::Refused, why.clone());
+    }
+    if let Some(broken) = broken(runtime, declared) {
+        return verdict(broken.state, broken.text);
+    }
+    if declared.python.is_empty() {
+        return None;
+    }
+    if let Some(asked) = asked(runtime, revision, scope) {
+        return Some(of_builder(scope.environments?.get(&asked.key)));
+    }
+    let installed = if scope.environments.is_some() {
+        "packages are not added to an image that a skill names"
+    } else {
+        "packages are not installed on this cluster"
+    };
+    let message = image(runtime, revision).map_or_else(
+        || format!("{installed}; name an image that has them in spec.sandbox.image of the skill or of the runtime"),
+        |image| format!("{installed}; the code has what is in {image}"),
+    );
+    verdict(State::PackagesOff, message)
+}
+
+fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
+    let (state, message) = record.map_or_else(
+        || {
+            (
+                State::Resolving,
+                "the environment was asked for; a builder takes it up within a minute".to_owned(),
+            )
+        },
+        |record| (record.state, record.message.clone()),
+    );
+    PackagesVerdict {
+        state,
+        message,
+        // What the builder cannot add packages to is an image of somebody's own.
+        is_built: state != State::PackagesOff,
+    }
+}
+
+/// The environment that a revision needs at a runtime; `None` where nothing is to be built: nothing is declared, it cannot be used, a
+/// rule of the runtime is broken, the skill names an image of its own, or nothing builds here.
+pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Asked> {
+    scope.environments?;
+    let declared = revision.packages?;
+    if revision.image.is_some()
+        || declared.refused.is_some()
+        || declared.python.is_empty()
+        || broken(runtime, declared).is_some()
+    {
+        return None;
+    }
+    let base = runtime.spec.sandbox.image.as_deref().or(scope.default_image)?;
+    let spec = runtime.spec.packages.clone().unwrap_or_default();
+    let key = key(declared.digest.as_deref()?, declared.locked, &rules(&spec).ok()?, base);
+    Some(Asked {
+        key,
+        base: base.to_owned(),
+        constraints: spec.constraints,
+    })
+}
+
+/// The environment that runs of a revision get at a runtime; `None` where they need none. Errors: why it is not run there.
+pub fn environment<'a>(
+    runtime: &SkillRuntime,
+    revision: Revision<'_>,
+    scope: &Scope<'a>,
+) -> Result<Option<&'a InImage>, Rejection> {
+    if let Some(rejection) = refusal(runtime, revision, scope) {
+        return Err(rejection);
+    }
+    let record = asked(runtime, revision, scope).and_then(|asked| scope.environments?.get(&asked.key));
+    let ready = record.filter(|record| record.state == State::Ready);
+    Ok(ready.and_then(|record| record.environment.as_ref()))
+}
+
+/// Why a runtime does not serve a revision: one of its rules about packages is broken, or its environment is not there.
+pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Rejection> {
+    let declared = revision.packages?;
+    // What cannot be used is never installed, so no version of it is chosen.
+    if declared.refused.is_some() {
+        return None;
+    }
+    if let Some(broken) = broken(runtime, declared) {
+        let reason = match broken.state {
+            State::Conflict => Reason::PackagesConflict,
+            _ => Reason::LockRequired,
+        };
+        return Some(Rejection {
+            reason,
+            message: broken.text,
+        });
+    }
+    let verdict =
+        packages(runtime, revision, scope).filter(|verdict| verdict.is_built && verdict.state != State::Ready)?;
+    let reason = if verdict.state.is_pending() {
+        Reason::PackagesBuilding
+    } else {
+        Reason::PackagesFailed
+    };
+    Some(Rejection {
+        reason,
+        message: format!("its packages are not there ({}): {}", verdict.state, verdict.message),
+    })
+}
+
+/// What status says of a skill whose code may miss its packages. An image that somebody named for the code is taken to
+/// have them.
+pub(super) fn reservation(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Rejection> {
+    let verdict = packages(runtime, revision, scope)?;
+    let is_answered = match verdict.state {
+        State::Ready => true,
+        State::PackagesOff => image(runtime, revision).is_some(),
+        _ => false,
+    };
+    (!is_answered).then(|| Rejection {
+        reason: Reason::PackagesMissing,
+        message: format!(
+            "its code runs without the packages that it declares: {}",
+            verdict.message
+        ),
+    })
+}
+
+fn image<'a>(runtime: &'a SkillRuntime, revision: Revision<'a>) -> Option<&'a str> {
+    revision.image.or(runtime.spec.sandbox.image.as_deref())
+}
+
+fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<Broken> {
+    let rules = match rules(runtime.spec.packages.as_ref()?) {
+        Ok(rules) => rules,
+        // The definition refuses most of them; nothing is served by a rule that nobody can read.
+        Err(text) => {
+            return Some(Broken {
+                state: State::Conflict,
+                text,
+            });
+        }
+    };
+    if declared.locked {
+        let pins = declared.python.iter().filter_map(|line| line.split_once("=="));
+        let pins: Vec<(String, String)> = pins
+            .map(|(name, version)| (name.to_owned(), version.to_owned()))
+            .collect();
+        return rules.broken_by(Versions::Locked(&pins));
+    }
+    let open: Vec<Requirement> = declared
+        .python
+        .iter()
+        .filter_map(|line| Requirement::parse(line).ok())
+        .collect();
+    // Nothing is asked for, so there is nothing to lock.
+    if open.is_empty() {
+        return None;
+    }
+    rules.broken_by(Versions::Open(&open))
+}
+
+/// The rules of a manifest. The error names the field.
+pub fn rules(spec: &RuntimePackages) -> Result<Rules, String> {
+    Rules::read(&spec.constraints, spec.require_lock)
+}

@@ -1,0 +1,168 @@
+//! The index of skills that a site offers at `/.well-known/agent-skills/index.json`. Pure.
+//!
+//! Agent Skills Discovery via Well-Known URIs, version 0.2.0 (docs/skills.md#from-a-site): each skill is one file, a SKILL.md or an
+//! archive, with the digest of its bytes.
+
+use reqwest::Url;
+use serde::Deserialize;
+
+use super::{Cause, SourceError};
+
+/// Where a site has its index, relative to a folder.
+pub const INDEX_PATH: &str = ".well-known/agent-skills/index.json";
+/// The `$schema` that is read.
+const SCHEMA: &str = "https://schemas.agentskills.io/discovery/0.2.0/schema.json";
+/// Skills of one index.
+const ENTRIES_MAX: usize = 1_000;
+
+/// What kind of file a skill is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A lone SKILL.md.
+    SkillMd,
+    /// A .tar.gz, .tar or .zip with the skill's folder, or its content at the root.
+    Archive,
+}
+
+/// A skill of an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// What is behind the address; `None`: a type that is not known, to be skipped.
+    pub kind: Option<Kind>,
+    /// Where it is, resolved against the index.
+    pub url: Url,
+    /// `sha256:` and 64 hex digits of its bytes.
+    pub digest: String,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    #[serde(rename = "$schema", default)]
+    schema: String,
+    #[serde(default)]
+    skills: Vec<Written>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    url: String,
+    digest: String,
+}
+
+/// The entries of an index that was found at `base`.
+///
+/// # Errors
+///
+/// No JSON of this shape, another version, an address that is none, or more than 1,000 entries; what is wrong, and where.
+pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<Entry>, SourceError> {
+    let index: Index = serde_json::from_slice(bytes).map_err(|error| {
+        invalid(format!(
+            "neither an archive nor a SKILL.md, and no index of skills: {error}"
+        ))
+    })?;
+    if index.schema != SCHEMA {
+        return Err(invalid(format!(
+            "$schema: the index is of another version, {:?}; {SCHEMA:?} is read. Name the file of a skill itself",
+            index.schema
+        )));
+    }
+    if index.skills.len() > ENTRIES_MAX {
+        return Err(invalid(format!(
+            "skills: {} entries, at most {ENTRIES_MAX}",
+            index.skills.len()
+        )));
+    }
+    index.skills.into_iter().map(|written| entry(base, written)).collect()
+}
+
+fn entry(base: &Url, written: Written) -> Result<Entry, SourceError> {
+    let Written {
+        name,
+        kind,
+        url,
+        digest,
+    } = written;
+    let url = base
+        .join(&url)
+        .map_err(|error| invalid(format!("skills: {name:?}: url {url:?} is not valid: {error}")))?;
+    let kind = match kind.as_str() {
+        "skill-md" => Some(Kind::SkillMd),
+        "archive" => Some(Kind::Archive),
+        _ => None,
+    };
+    Ok(Entry {
+        name,
+        kind,
+        url,
+        digest,
+    })
+}
+
+fn invalid(message: impl Into<String>) -> SourceError {
+    SourceError::new(Cause::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(index: &Value) -> Result<Vec<Entry>, SourceError> {
+        let base = "https://example.com/team/.well-known/agent-skills/index.json";
+        let base = Url::parse(base).map_err(|error| invalid(error.to_string()))?;
+        entries(&base, index.to_string().as_bytes())
+    }
+
+    #[test]
+    fn addresses_are_resolved_against_the_index() {
+        for (written, expected) in [
+            (
+                "weather.tar.gz",
+                "https://example.com/team/.well-known/agent-skills/weather.tar.gz",
+            ),
+            ("/skills/weather.zip", "https://example.com/skills/weather.zip"),
+            ("https://cdn.example.net/w.zip", "https://cdn.example.net/w.zip"),
+        ] {
+            let index = json!({"$schema": SCHEMA, "skills": [
+                {"name": "weather", "type": "archive", "description": "d", "url": written, "digest": "sha256:0"},
+            ]});
+            let [found] = &read(&index).unwrap()[..] else {
+                panic!("one entry")
+            };
+            assert_eq!((found.url.as_str(), found.kind), (expected, Some(Kind::Archive)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_index_of_this_version_is_refused_by_name() {
+        let entry = |kind: &str, url: &str| json!({"name": "w", "type": kind, "url": url, "digest": "sha256:0"});
+        for (index, part) in [
+            (json!({"skills": 1}), "no index of skills"),
+            (json!({"skills": []}), "another version, \"\""),
+            (
+                json!({"$schema": "https://schemas.agentskills.io/discovery/9/schema.json"}),
+                "another version",
+            ),
+            (json!({"$schema": SCHEMA, "skills": [{"name": "w"}]}), "missing field"),
+            (
+                json!({"$schema": SCHEMA, "skills": [entry("archive", "https://[")]}),
+                "\"w\": url",
+            ),
+            (
+                json!({"$schema": SCHEMA, "skills": vec![entry("archive", "w.zip"); 1_001]}),
+                "1001 entries",
+            ),
+        ] {
+            let error = read(&index).unwrap_err();
+            assert!(error.message.contains(part), "{error} should contain {part}");
+        }
+        let unknown = json!({"$schema": SCHEMA, "skills": [entry("bundle", "w.zip")]});
+        assert_eq!(read(&unknown).unwrap()[0].kind, None);
+    }
+}
