@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes an OCI image archive from folders: the same folders give the same bytes. No registry, no container engine.
 
-archive.py --output FILE --name NAME [--architecture amd64|arm64] [--entrypoint WORD]... [--user UID] [--env NAME=VALUE]... FOLDER...
+archive.py --output FILE --name NAME [--architecture amd64|arm64] [--entrypoint WORD]... [--user UID] [--env NAME=VALUE]...
+           [--label NAME=VALUE]... FOLDER...
 
 Each folder is one layer. Owners are root, times are zero, modes are kept; order is that of the names.
 Uncompressed by default, since local imports are then faster; --gzip for archives that travel.
@@ -65,6 +66,8 @@ def image(arguments):
             raw, media_type = gzip.compress(raw, 6, mtime=0), media_type + "+gzip"
         layers.append(blobs.add(media_type, raw))
     run = {"Entrypoint": arguments.entrypoint, "Env": arguments.env, "User": arguments.user, "WorkingDir": "/"}
+    if arguments.label:
+        run["Labels"] = dict(label.split("=", 1) for label in arguments.label)
     config = blobs.add("application/vnd.oci.image.config.v1+json", encode({
         "architecture": arguments.architecture, "os": "linux", "config": run,
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
@@ -105,6 +108,7 @@ def main():
     parser.add_argument("--architecture", default=ARCHITECTURES[platform.machine()])
     parser.add_argument("--entrypoint", action="append", default=[])
     parser.add_argument("--env", action="append", default=["PATH=/usr/bin:/bin"])
+    parser.add_argument("--label", action="append", default=[])
     # A number of nobody's: Kubernetes can only check numbers against runAsNonRoot.
     parser.add_argument("--user", default="65532:65532")
     parser.add_argument("--gzip", action="store_true")

@@ -3,15 +3,17 @@
 #          [IMAGE...]: makes image archives, without a registry or an engine. --roots: folders instead, FOLDER/IMAGE each,
 #          the contexts of the Containerfiles beside this file.
 #
-#   knack            /usr/bin/knack and its libraries; controller, hub, gateway and command line
+#   knack            /usr/bin/knack and its libraries; controller, hub and command line
+#   knack-gateway    /usr/bin/knack-gateway and its libraries
 #   sandbox-python   Python and its standard library, with /knack/knack-runner
 #   sandbox-node     node, with /knack/knack-runner
+#   packages-builder sandbox-python's Python, with knack and uv: what makes environments of packages on a cluster
 #   runner           /knack-runner alone, for an image volume at /knack in images of others
 #
 # The same programs and the same Debian packages give the same bytes. No image has a shell. Prints the paths.
-# Programs come from cargo (--debug: a development build), or from KNACK_PROGRAM and KNACK_RUNNER_PROGRAM. For another
-# architecture than the machine's, tools/setup.sh ARCHITECTURE brings the compiler. Beside IMAGE.tar, IMAGE.packages lists
-# the Debian packages that are in it.
+# Programs come from cargo (--debug: a development build), or from KNACK_PROGRAM, KNACK_GATEWAY_PROGRAM and
+# KNACK_RUNNER_PROGRAM. For another architecture than the machine's, tools/setup.sh ARCHITECTURE brings the compiler. Beside
+# IMAGE.tar, IMAGE.packages lists the Debian packages that are in it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.."
@@ -28,12 +30,12 @@ while [ $# -gt 0 ]; do
     --gzip) flags=(--gzip) ;;
     --output) output=$2 && shift ;;
     --roots) roots=$2 && shift ;;
-    -*) sed -n '2,15{s/^# \{0,1\}//;p}' "$0" >&2 && exit 2 ;;
+    -*) sed -n '2,17{s/^# \{0,1\}//;p}' "$0" >&2 && exit 2 ;;
     *) images+=("$1") ;;
   esac
   shift
 done
-[ ${#images[@]} -gt 0 ] || images=(knack sandbox-python sandbox-node runner)
+[ ${#images[@]} -gt 0 ] || images=(knack knack-gateway sandbox-python sandbox-node packages-builder runner)
 
 # shellcheck source=/dev/null
 . "$here/layers.sh"
@@ -53,17 +55,20 @@ runner_program() {
   echo "$target/$rust_target/runner/knack-runner"
 }
 
-knack_program() {
-  [ -z "${KNACK_PROGRAM:-}" ] || { echo "$KNACK_PROGRAM" && return; }
+# Both programs of ours come from one build: what they share is compiled once.
+program() { # knack or knack-gateway
+  if [ "$1" = knack ] && [ -n "${KNACK_PROGRAM:-}" ]; then echo "$KNACK_PROGRAM" && return; fi
+  if [ "$1" = knack-gateway ] && [ -n "${KNACK_GATEWAY_PROGRAM:-}" ]; then echo "$KNACK_GATEWAY_PROGRAM" && return; fi
   local flags=() folder=$target
   [ $profile = debug ] || flags=(--release)
   # Without --target where it is this machine, so that `make build` has made it already.
   [ -z "$tools" ] || { flags+=(--target "$rust_target") && folder=$target/$rust_target; }
-  tools/progress.sh "knack for $ARCHITECTURE" cargo build "${flags[@]}" --features otel --bin knack >&2
-  echo "$folder/$profile/knack"
+  tools/progress.sh "knack for $ARCHITECTURE" cargo build "${flags[@]}" -p knack -p knack-gateway \
+    --features knack/otel,knack-gateway/otel --bin knack --bin knack-gateway >&2
+  echo "$folder/$profile/$1"
 }
 
-publish() { # image, entrypoint, layers...
+publish() { # image, entrypoint, layers... ; the words of $settings go to archive.py
   local image=$1 entrypoint=$2 layer
   shift 2
   if [ -n "$roots" ]; then
@@ -72,9 +77,9 @@ publish() { # image, entrypoint, layers...
     echo "$roots/$image"
   else
     mkdir -p "$output"
-    "$here/archive.py" --output "$output/$image.tar" --name "$registry/$image:$tag" --architecture "$ARCHITECTURE" "${flags[@]}" \
+    "$here/archive.py" --output "$output/$image.tar" --name "$registry/$image:$tag" --architecture "$ARCHITECTURE" "${flags[@]}" "${settings[@]}" \
       --entrypoint "$entrypoint" "$@" >&2
-    cat "$1.packages" >"$output/$image.packages" 2>/dev/null || : >"$output/$image.packages"
+    for layer in "$@"; do cat "$layer.packages" 2>/dev/null || :; done | sort -u >"$output/$image.packages"
     echo "$output/$image.tar"
   fi
 }
@@ -84,27 +89,55 @@ trap 'rm -rf "$work"' EXIT
 # `set -e` does not reach into $(...) of arguments: each step stands alone.
 runner=$(runner_program)
 complete "$(dirname "$runner")" "/$(basename "$runner")"
+# Interpreter and distribution: environments of one image with this label can be used in another one with the same.
+python_name() { echo "$(python_version)-$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")"; }
+
+# uv of the architecture, pinned by tools/uv.txt.
+uv_program() {
+  if [ -n "${KNACK_UV:-}" ]; then echo "$KNACK_UV"; else tools/uv.sh "$ARCHITECTURE"; fi
+}
+
 for image in "${images[@]}"; do
+  settings=()
   case $image in
-    knack)
-      program=$(knack_program)
+    knack | knack-gateway)
+      program=$(program "$image")
       base=$(cached_layer knack)
-      install -D -m 755 "$program" "$work/knack/usr/bin/knack"
-      install -m 755 "$runner" "$work/knack/usr/bin/knack-runner"
-      cp -a "$base" "$work/whole" && cp -a "$work/knack/." "$work/whole/"
-      complete "$work/whole" /usr/bin/knack /usr/bin/knack-runner
-      "${tools}strip" --strip-debug "$work/knack/usr/bin/knack"
-      publish knack /usr/bin/knack "$base" "$work/knack"
+      inside=(/usr/bin/"$image")
+      install -D -m 755 "$program" "$work/$image/usr/bin/$image"
+      if [ "$image" = knack ]; then
+        inside+=(/usr/bin/knack-runner)
+        install -m 755 "$runner" "$work/knack/usr/bin/knack-runner"
+      fi
+      cp -a "$base" "$work/whole-$image" && cp -a "$work/$image/." "$work/whole-$image/"
+      complete "$work/whole-$image" "${inside[@]}"
+      # The image's programs hold no names of functions: messages of panics have file and line without them.
+      "${tools}strip" --strip-all "$work/$image/usr/bin/$image"
+      publish "$image" "/usr/bin/$image" "$base" "$work/$image"
       ;;
     sandbox-python | sandbox-node)
       base=$(cached_layer "${image#sandbox-}")
+      [ "$image" != sandbox-python ] || settings=(--label "dev.knack.python=$(python_name)")
       install -D -m 755 "$runner" "$work/runner-layer/knack/knack-runner"
       publish "$image" /knack/knack-runner "$base" "$work/runner-layer"
+      ;;
+    packages-builder)
+      program=$(program knack)
+      base=$(cached_layer python)
+      libraries=$(cached_layer knack)
+      uv=$(uv_program)
+      install -D -m 755 "$program" "$work/$image/usr/bin/knack"
+      install -m 755 "$uv" "$work/$image/usr/bin/uv"
+      cp -a "$libraries" "$work/whole-$image" && cp -a "$base/." "$work/whole-$image/" && cp -a "$work/$image/." "$work/whole-$image/"
+      complete "$work/whole-$image" /usr/bin/knack /usr/bin/uv
+      "${tools}strip" --strip-debug "$work/$image/usr/bin/knack"
+      settings=(--env "KNACK_SANDBOX_PYTHON=$(python_name)")
+      publish "$image" /usr/bin/knack "$libraries" "$base" "$work/$image"
       ;;
     runner)
       install -D -m 755 "$runner" "$work/runner/knack-runner"
       publish runner /knack-runner "$work/runner"
       ;;
-    *) echo "build.sh: no image $image; there are knack sandbox-python sandbox-node runner" >&2 && exit 2 ;;
+    *) echo "build.sh: no image $image; there are knack knack-gateway sandbox-python sandbox-node packages-builder runner" >&2 && exit 2 ;;
   esac
 done

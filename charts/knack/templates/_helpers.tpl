@@ -32,11 +32,21 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
 {{- define "knack.image" -}}
-{{- $name := include "knack.mirrored" (dict "root" . "name" .Values.image.repository) -}}
-{{- if .Values.image.digest -}}
-{{ $name }}@{{ .Values.image.digest }}
+{{- include "knack.imageOf" (dict "root" . "image" .Values.image "tag" .Values.image.tag) -}}
+{{- end }}
+
+{{- /* The image of gateways. Its tag is that of the other image unless it has one of its own: they are released together. */}}
+{{- define "knack.gatewayImage" -}}
+{{- include "knack.imageOf" (dict "root" . "image" .Values.gatewayImage "tag" (.Values.gatewayImage.tag | default .Values.image.tag)) -}}
+{{- end }}
+
+{{- /* An image by digest, else by tag, else of the chart's version. Argument: root, image (repository, digest), tag. */}}
+{{- define "knack.imageOf" -}}
+{{- $name := include "knack.mirrored" (dict "root" .root "name" .image.repository) -}}
+{{- if .image.digest -}}
+{{ $name }}@{{ .image.digest }}
 {{- else -}}
-{{ $name }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ $name }}:{{ .tag | default .root.Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 
@@ -64,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- join "\n" (uniq $all) -}}
 {{- end }}
 
-{{- /* The namespaces that this release looks after, sorted and joined by commas; * for all. */}}
+{{- /* The namespaces that this release manages, sorted and joined by commas; * for all. */}}
 {{- define "knack.scope" -}}
 {{- if .Values.watchNamespaces -}}
 {{- concat .Values.watchNamespaces (compact (splitList "\n" (include "knack.runtimeNamespaces" .))) | uniq | sortAlpha | join "," -}}
@@ -72,7 +82,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
 {{- /*
-Fails if another release looks after the same namespaces: both controllers would overwrite each other's work for ever. Helm sees
+Fails if another release manages the same namespaces: both controllers would overwrite each other's work for ever. Helm sees
 the cluster only where it installs; controllers that meet in another way refuse by themselves.
 */}}
 {{- define "knack.refuseRivals" -}}
@@ -84,7 +94,7 @@ the cluster only where it installs; controllers that meet in another way refuse 
 {{- $other := splitList "," . -}}
 {{- range $other -}}
 {{- if or (eq . "*") (has "*" $own) (has . $own) -}}
-{{- fail (printf "the release %s of Knack is in this cluster already and looks after %s: two releases would overwrite each other's status. Uninstall it, or give each release its own watchNamespaces" (get $labels "app.kubernetes.io/instance") (ternary "all namespaces" (printf "namespace %s" .) (eq . "*"))) -}}
+{{- fail (printf "the release %s of Knack is in this cluster already and manages %s: two releases would overwrite each other's status. Uninstall it, or give each release its own watchNamespaces" (get $labels "app.kubernetes.io/instance") (ternary "all namespaces" (printf "namespace %s" .) (eq . "*"))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

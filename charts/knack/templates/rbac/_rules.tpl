@@ -15,16 +15,33 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, delete]
+# What sidecars trust, in the namespaces that ask for them.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-ca]
+  verbs: [patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if ne (include "knack.injectionDelivery" .) "None" }}
+# Which pods ask for the sidecar and have none. It asks for their metadata only.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+{{- if .Values.injection.rollStale }}
+# Restarts of workloads whose pods have an older sidecar: it reads the pods and workloads of namespaces that ask. The admission policy controller-workloads says what of them it changes.
+- apiGroups: [apps]
+  resources: [deployments, statefulsets, daemonsets]
+  verbs: [list, patch]
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* Controller, where code runs: what fences the sandboxes in. */}}
 {{- define "knack.rules.controllerRuntime" -}}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch, update]
+  verbs: [get, create, update]
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [get, create, update, delete]
@@ -39,7 +56,7 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get]
-# A Skill whose ConfigMaps are not what its status says is told so.
+# Events for Skills whose ConfigMaps differ from their status.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -56,7 +73,7 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
-# Failures are told by Events, and the kubelet's and scheduler's say why a pod did not start.
+# Failures are reported by Events, and those of kubelet and scheduler say why a pod did not start.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -88,7 +105,7 @@ name; one by server-side apply can, since it carries the name.
   verbs: [get, update]
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [knack-hub-tls, knack-hub-journal]
+  resourceNames: [knack-hub-tls, knack-hub-journal{{ if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}, knack-webhook-tls{{ end }}]
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
@@ -97,6 +114,13 @@ name; one by server-side apply can, since it carries the name.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.packages.repository }}
+# What builders say of environments of packages.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-packages]
+  verbs: [get, list, watch]
+{{- end }}
 {{- end }}
 
 {{- /* Controller, in the whole cluster whatever it serves. */}}
@@ -105,11 +129,18 @@ name; one by server-side apply can, since it carries the name.
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get, list, watch]
-# Whether another release of Knack looks after the same namespaces: two would overwrite each other for ever.
+# Whether another release of Knack manages the same namespaces: two would overwrite each other for ever.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [knack-controller]
   verbs: [list]
+{{- if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}
+# caBundle of the webhook that injects sidecars.
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [mutatingwebhookconfigurations]
+  resourceNames: [{{ include "knack.clusterName" (dict "root" . "part" "injection") }}]
+  verbs: [get, patch]
+{{- end }}
 {{- end }}
 
 {{- /* Hub, in its own namespace: which replicas there are. Runtimes are spread over them. */}}
@@ -117,6 +148,55 @@ name; one by server-side apply can, since it carries the name.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
+{{- if .Values.packages.repository }}
+# What builders say of environments of packages.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-packages]
+  verbs: [get, list, watch]
+{{- end }}
+{{- end }}
+
+{{- /* Builds, where Skills and SkillRuntimes are: what declares packages. No right to any Secret. */}}
+{{- define "knack.rules.packages" -}}
+- apiGroups: [knack.dev]
+  resources: [skills, skillruntimes]
+  verbs: [get, list, watch]
+# The artifacts of Skills. RBAC knows no labels, so the right reaches all ConfigMaps of these namespaces.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get]
+# Events for Skills whose ConfigMaps differ from their status.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{- define "knack.rules.packagesCluster" -}}
+# Selectors of SkillRuntimes and Skills name namespaces by their labels.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, list, watch]
+{{- end }}
+
+{{- /* Builds, in the namespace of builders: whoever makes Jobs there can mount its Secrets, so nothing else is there. */}}
+{{- define "knack.rules.packagesBuilds" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [list, create, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
+{{- end }}
+
+{{- define "knack.rules.packagesRelease" -}}
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-packages]
+  verbs: [get, create, patch]
 {{- end }}
 
 {{- define "knack.rules.hubCluster" -}}
@@ -134,7 +214,7 @@ name; one by server-side apply can, since it carries the name.
 
 {{- /*
 The hub asks the API server whether the gateway may: this is an answer, not a right to call the API. A gateway that knows its
-clients asks for each of them, and sees what the client's namespace sees; one that knows nobody shows everything to everybody.
+clients asks for each of them, and sees what the client's namespace sees; one without client authentication shows every skill to all clients.
 Arguments: runtime, clientAuth.
 */}}
 {{- define "knack.rules.gateway" -}}
@@ -179,7 +259,7 @@ subjects:
 {{- end }}
 
 {{- /*
-What one ServiceAccount may in every namespace where code runs: a ClusterRole, bound there. Whoever administers a namespace can
+What one ServiceAccount may in every namespace where code runs: a ClusterRole, bound there. An administrator of a namespace can
 bind it too (aggregated role admin), and so opens it without Helm. Arguments: root, name, namespaces, component, rules.
 */}}
 {{- define "knack.grantIn" -}}
