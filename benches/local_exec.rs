@@ -14,8 +14,8 @@ mod runner;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use knack::execution::local::{LocalExecutor, LocalSettings};
-use knack::execution::{Executor as _, Exit, Language, StartKind};
+use knack_execution::local::{LocalExecutor, LocalSettings};
+use knack_execution::{Executor as _, Exit, Language, StartKind};
 use tokio_util::sync::CancellationToken;
 
 /// Paced calls per round.
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 
 async fn bench() -> ExitCode {
     let settings = LocalSettings {
-        warm: LocalSettings::DEFAULT_WARM,
+        warm: knack_vocabulary::defaults::WARM_REPLICAS,
         ..runner::settings()
     };
     let executor = LocalExecutor::open(settings).await.unwrap();

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knack::execution::interpreter::{Reach, Search};
-use knack::execution::local::{KernelView, LocalExecutor, LocalSettings};
-use knack::execution::{
+use knack_execution::interpreter::{Reach, Search};
+use knack_execution::local::{KernelView, LocalExecutor, LocalSettings};
+use knack_execution::{
     Disabled, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile, Language,
     Limits, LockReport, Program, SkillMount, StartKind, WorkingDirectory,
 };
@@ -72,6 +72,8 @@ fn skill(name: &str, files: &[(&str, &str)]) -> Arc<Skill> {
         files,
         digest: format!("digest-of-{name}"),
         sandbox: SandboxRequest::default(),
+        packages: Vec::new(),
+        requirements: None,
     })
 }
 
@@ -271,7 +273,7 @@ async fn one_id_runs_once_also_when_asked_twice_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_hang_ends_at_its_limit_and_delays_nobody() {
+async fn a_hang_ends_at_its_limit_and_delays_no_other_run() {
     let executor = executor(0).await;
     let began = Instant::now();
     let request = timeout(python("hang", "import time\ntime.sleep(60)"), Duration::from_secs(1));
@@ -334,7 +336,7 @@ async fn code_cannot_kill_its_parent() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told_apart_from_an_exit_code() {
+async fn a_signal_differs_from_an_exit_code() {
     let result = run_python("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)").await;
     assert_eq!(
         (result.exit, result.status()),
@@ -343,7 +345,7 @@ async fn a_signal_is_told_apart_from_an_exit_code() {
 }
 
 #[tokio::test]
-async fn memory_over_the_limit_is_told_apart() {
+async fn memory_over_the_limit_is_its_own_kind_of_end() {
     let result = run_python("import time\nx = [b'x' * (16 << 20) for _ in range(100)]\ntime.sleep(1)").await;
     assert_eq!(result.exit, Exit::OutOfMemory);
 }
@@ -444,7 +446,7 @@ async fn more_than_the_queue_holds_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_command_that_does_not_exist_is_told() {
+async fn a_missing_command_is_reported() {
     let mut request = python("1", "");
     request.program = Program::Command {
         argv: vec!["no-such-program".into()],

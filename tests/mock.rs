@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::StreamExt as _;
-use knack::mock::{Mock, MockServer, Script, spawn};
+use knack_mock_provider::{Mock, MockServer, Script, spawn};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
@@ -310,7 +310,17 @@ async fn bodies_paths_keys_and_headers_are_judged_in_the_shape_of_the_format() {
     );
     let (status, error) = send("/v1/chat/completions", "k", ("x-knack-skills", "a"), good).await;
     assert!(status == 400 && error["error"]["message"].as_str().unwrap().starts_with("script: "));
-    assert_eq!(send("/v1/responses", "k", none, good).await.0, 404);
+    assert_eq!(send("/v1/embeddings", "k", none, good).await.0, 404);
+    let (status, error) = send("/v1/responses", "k", none, good).await;
+    assert_eq!(
+        (status, error["error"]["type"].as_str()),
+        (400, Some("invalid_request_error"))
+    );
+    let (status, error) = send("/v1beta/models/m:generateContent", "k", none, good).await;
+    assert_eq!(
+        (status, error["error"]["status"].as_str()),
+        (400, Some("INVALID_ARGUMENT"))
+    );
     let (status, error) = send("/v1/messages", "k", none, good).await;
     assert_eq!((status, error["type"].as_str()), (400, Some("error")));
     assert!(

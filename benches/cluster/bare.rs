@@ -1,8 +1,9 @@
 //! The floor: Jobs as a person would write them, with the sandbox's image and resources, a read-only root and a place for
 //! files, and nothing else.
 //!
-//! The place for files is a volume, and a volume of any kind costs a start 300 ms: the kubelet looks whether volumes are
-//! mounted when the pod comes, which they never are, and then each 300 ms. `cold` tells what it takes without one, too.
+//! The place for files is a volume, and a volume of any kind costs a start 300 ms: the kubelet checks whether volumes
+//! are mounted when the pod comes, which they never are, and then each 300 ms. `cold` measures it without a volume,
+//! too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,11 +22,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::calls::{ANSWER, code};
 
-/// Answers to whoever asks whether it stands, reads one program from stdin, runs it and ends.
+/// Answers a question for its state, reads one program from stdin, runs it and ends.
 const PROGRAM: &str = "import sys\nline = sys.stdin.readline()\nwhile line == 'ping\\n':\n    print('ready', flush=True)\n    line = sys.stdin.readline()\nexec(compile(sys.stdin.read(int(line)), 'run', 'exec'))\n";
-/// Asks. Nobody hears what was said before he attached.
+/// Asks. Output from before the attach is not received.
 const PING: &str = "ping\n";
-/// What it says when it stands.
+/// Its answer when it is ready.
 const READY: &str = "ready\n";
 /// How long an attach that was accepted may stay silent: the interpreter starts within some 20 ms.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ pub(crate) struct Bare {
     _watch: AbortOnDropHandle<()>,
 }
 
-/// A pod that stands attached, its interpreter started.
+/// An attached pod with its interpreter started.
 pub(crate) struct Attached {
     process: AttachedProcess,
     stdin: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
@@ -102,7 +103,7 @@ impl Bare {
         begun.elapsed()
     }
 
-    /// A pod that stands ready.
+    /// A warm pod.
     pub(crate) async fn attached(&self, ttl_seconds: u32) -> Attached {
         self.attach(ttl_seconds, PING, READY).await
     }

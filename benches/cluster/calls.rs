@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use knack::execution::ExecutionId;
-use knack::hub_api::{
+use knack_execution::ExecutionId;
+use knack_hub_api::client::HubError;
+use knack_hub_api::{
     ExecutionFrame, ExecutionPost, LimitsLine, MountLine, PROTOCOL, ProblemCode, ProgramLine, WorkingDirectoryLine,
 };
-use knack::hub_client::HubError;
 
 use crate::installation::Installation;
 
@@ -25,7 +25,7 @@ pub(crate) struct Ran {
     pub at_hub: Duration,
     /// The program alone, at the runner.
     pub program: Duration,
-    /// Whether its sandbox stood ready.
+    /// Whether its sandbox was warm.
     pub is_warm: bool,
 }
 
@@ -53,7 +53,7 @@ impl Installation {
         }
     }
 
-    /// Calls a pod that must stand ready.
+    /// Calls a pod that must be warm.
     pub(crate) async fn warm_call(&self) -> Ran {
         let ran = self.call().await;
         assert!(ran.is_warm, "no sandbox stood ready");

@@ -1,4 +1,4 @@
-//! Knack as the chart installs it, one skill, and somebody who may call the hub.
+//! Knack as the chart installs it, one skill, and an account that may call the hub.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use cluster_support::Cluster;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service, ServiceAccount};
-use knack::api::{Skill, SkillRuntime};
-use knack::hub_api::{CatalogLine, RuntimeName, SkillLine};
-use knack::hub_client::{Authorities, HubClient, HubClientSettings, Token};
+use knack_api::{Skill, SkillRuntime};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
+use knack_hub_api::{CatalogLine, RuntimeName, SkillLine};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ impl Installation {
         RuntimeName::new(SANDBOXES, RUNTIME)
     }
 
-    /// Changes the runtime and waits until `warmPool.replicas` pods stand and nothing else happens.
+    /// Changes the runtime and waits until `warmPool.replicas` pods are ready and nothing else happens.
     pub(crate) async fn configure(&self, spec: Value) {
         let api: Api<SkillRuntime> = Api::namespaced(self.client.clone(), SANDBOXES);
         let patch = json!({"spec": spec});
@@ -194,6 +194,7 @@ impl Installation {
 fn helm_install(cluster: &Cluster) {
     let values = json!({
         "image": {"repository": "knack.local/knack", "tag": "dev"},
+        "gatewayImage": {"repository": "knack.local/knack-gateway"},
         "sandbox": {
             "images": {"python": cluster.image("sandbox-python"), "node": cluster.image("sandbox-node")},
             "allowImageTags": true,

@@ -42,7 +42,7 @@ fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     of_sorted(&values, percent)
 }
 
-/// Calls 400 ms apart, each in turns with a bare pod that stands attached: both meet what replaces the pods before them.
+/// Calls 400 ms apart, alternating with a bare pod that is attached: both meet the replacement of the pods before them.
 pub(crate) async fn warm(bench: &mut Bench) {
     let Bench {
         installation,
@@ -110,7 +110,7 @@ pub(crate) async fn warm(bench: &mut Bench) {
     report.steady(budgets, sample).await;
 }
 
-/// As many calls at once as pods stand, and the same one after the other without a pause.
+/// As many calls at once as there are warm pods, and the same number one after the other without a pause.
 pub(crate) async fn burst(bench: &mut Bench) {
     let Bench {
         installation, report, ..

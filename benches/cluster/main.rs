@@ -38,7 +38,7 @@ use report::Report;
 /// Everything, each row three times at worst.
 const BOUND: Duration = Duration::from_mins(45);
 
-/// The parts, in the order of their running. The largest is the last: what it leaves behind disturbs nobody.
+/// The parts, in the order of their running. The largest is the last, so that its leftovers disturb no other.
 const PARTS: [&str; 7] = ["warm", "burst", "cold", "sustained", "writes", "propagation", "skills"];
 
 /// What every part works with.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::{Json, Router, routing};
-use knack::api::Skill;
+use knack_api::Skill;
 use kube::Api;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -27,7 +27,7 @@ use crate::statistics::{median_and_spread, of_sorted};
 const GATEWAYS: usize = 3;
 /// Changes measured: p99 of 100 is the second worst.
 const CHANGES: usize = 100;
-/// Changes of a batch, by which the spread is told.
+/// Changes of a batch, which show the spread.
 const BATCH: usize = 20;
 /// Between two requests to one gateway.
 const ASK_EVERY: Duration = Duration::from_millis(5);

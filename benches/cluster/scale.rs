@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use knack::api::Skill;
+use knack_api::Skill;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};

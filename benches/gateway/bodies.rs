@@ -1,13 +1,17 @@
-//! The request bodies: 2 KB; 64 KB with 40 messages and 20 tools; 1 MB.
+//! The request bodies: 2 KB; 64 KB with 40 messages and 20 tools; 1 MB with 300 messages and 200 tools.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+
+use super::wire::Wire;
 
 /// One body and its name in the report.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestBody {
     /// For the row's name.
     pub name: &'static str,
+    /// Its format.
+    pub wire: Wire,
     /// Not streamed.
     pub plain: Bytes,
     /// The same, streamed.
@@ -17,24 +21,30 @@ pub(crate) struct RequestBody {
 }
 
 /// All three.
-pub(crate) fn all() -> Vec<RequestBody> {
-    vec![small(), medium(), large()]
+pub(crate) fn all(wire: Wire) -> Vec<RequestBody> {
+    vec![small(wire), medium(wire), large(wire)]
 }
 
-fn small() -> RequestBody {
-    make("2k", 2, 0, 900, 400)
+/// 2 KB.
+pub(crate) fn small(wire: Wire) -> RequestBody {
+    make(wire, ("2k", 400), (2, 0), 900)
 }
 
 /// 64 KB with 40 messages and 20 tools.
-pub(crate) fn medium() -> RequestBody {
-    make("64k", 40, 20, 1_200, 150)
+pub(crate) fn medium(wire: Wire) -> RequestBody {
+    make(wire, ("64k", 150), (40, 20), 1_200)
 }
 
-fn large() -> RequestBody {
-    make("1m", 40, 20, 25_500, 30)
+fn large(wire: Wire) -> RequestBody {
+    make(wire, ("1m", 30), (300, 200), 3_050)
 }
 
-fn make(name: &'static str, messages: usize, tools: usize, text: usize, requests: usize) -> RequestBody {
+fn make(
+    wire: Wire,
+    (name, requests): (&'static str, usize),
+    (messages, tools): (usize, usize),
+    text: usize,
+) -> RequestBody {
     let messages: Vec<Value> = std::iter::once(json!({"role": "system", "content": "Be brief."}))
         .chain(
             (0..messages)
@@ -53,12 +63,11 @@ fn make(name: &'static str, messages: usize, tools: usize, text: usize, requests
     if !tools.is_empty() {
         body["tools"] = Value::Array(tools);
     }
-    let plain = Bytes::from(body.to_string());
-    body["stream"] = Value::Bool(true);
     RequestBody {
         name,
-        plain,
-        streamed: Bytes::from(body.to_string()),
+        wire,
+        plain: Bytes::from(wire.request(&body, false).to_string()),
+        streamed: Bytes::from(wire.request(&body, true).to_string()),
         requests,
     }
 }

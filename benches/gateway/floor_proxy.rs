@@ -79,11 +79,21 @@ async fn forward(State(floor): State<Arc<Floor>>, request: Request) -> Response 
     response
 }
 
-/// The system text in the shape of either format, as simply as it can be done.
+/// The system text in the shape of each format, as simply as it can be done.
 fn insert_system(value: &mut Value, path: &str, text: &str) {
-    if path.ends_with("/messages") {
-        let own = value["system"].as_str().map(|own| format!("{own}\n\n{text}"));
-        value["system"] = Value::String(own.unwrap_or_else(|| text.to_owned()));
+    let text_member = match path {
+        path if path.ends_with("/messages") => Some("system"),
+        path if path.ends_with("/responses") => Some("instructions"),
+        _ => None,
+    };
+    if let Some(member) = text_member {
+        let own = value[member].as_str().map(|own| format!("{own}\n\n{text}"));
+        value[member] = Value::String(own.unwrap_or_else(|| text.to_owned()));
+    } else if path.contains("enerateContent") {
+        match value["systemInstruction"]["parts"].as_array_mut() {
+            Some(parts) => parts.push(json!({ "text": text })),
+            None => value["systemInstruction"] = json!({"parts": [{"text": text}]}),
+        }
     } else if let Some(messages) = value["messages"].as_array_mut() {
         let first = messages.first_mut().filter(|first| first["role"] == "system");
         match first {

@@ -1,7 +1,7 @@
 //! Budgets of the gateway, each against the floor proxy in the same run.
 //!
 //! Three processes serve in turn: nobody (the upstream directly), the floor, and `knack dev` with 100 skills. The
-//! upstream is in this process and answers from memory. Pairs are interleaved, so that a machine that drifts drifts for
+//! upstream is in this process and answers from memory, in the format that it is asked in. Pairs are interleaved, so that a machine that drifts drifts for
 //! all. CPU time is what the kernel counted for the process, memory its anonymous resident set.
 
 #![expect(
@@ -20,6 +20,7 @@ mod rows;
 #[path = "../support/statistics.rs"]
 mod statistics;
 mod upstream;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -42,13 +43,15 @@ async fn main() -> ExitCode {
     let system = upstream.learn_system_text(&knack.url).await;
     let floor = Floor::start(&upstream.url, &system).await;
     let mut report = Report::default();
-    for body in bodies::all() {
-        rows::request_cost(&mut report, &upstream, &floor, &knack, &body, "").await;
-        rows::first_byte(&mut report, &floor, &knack, &body, "").await;
+    for wire in wire::Wire::ALL {
+        for body in bodies::all(wire) {
+            rows::request_cost(&mut report, &upstream, &floor, &knack, &body, wire.suffix()).await;
+            rows::first_byte(&mut report, &floor, &knack, &body, wire.suffix()).await;
+        }
     }
     let full = Knack::start(&upstream.url, processes::Records::Full).await;
     upstream.fill_records(&full.url).await;
-    let body = bodies::medium();
+    let body = bodies::medium(wire::Wire::Chat);
     rows::request_cost(&mut report, &upstream, &floor, &full, &body, "_full_records").await;
     rows::first_byte(&mut report, &floor, &full, &body, "_full_records").await;
     rows::memory(&mut report, &knack, "").await;

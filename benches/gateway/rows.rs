@@ -12,6 +12,7 @@ use super::processes::{Floor, Knack};
 use super::report::{Budget, Measured, Report};
 use super::statistics::{measured, median_and_spread};
 use super::upstream::Upstream;
+use super::wire::Wire;
 
 /// CPU and added latency may be a tenth above the floor's.
 const RATIO_LIMIT: f64 = 1.10;
@@ -32,10 +33,10 @@ impl Client {
         Self { http }
     }
 
-    async fn post(&self, base: &str, body: Bytes) -> reqwest::Response {
+    async fn post(&self, base: &str, path: &str, body: Bytes) -> reqwest::Response {
         let sent = self
             .http
-            .post(format!("{base}/v1/chat/completions"))
+            .post(format!("{base}{path}"))
             .bearer_auth("bench")
             .header("content-type", "application/json")
             .body(body)
@@ -47,11 +48,12 @@ impl Client {
     }
 
     /// Median time of whole requests.
-    async fn latency(&self, base: &str, body: &Bytes, count: usize) -> Duration {
+    async fn latency(&self, base: &str, body: &RequestBody) -> Duration {
+        let (path, count) = (body.wire.path(false), body.requests);
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
             let begun = Instant::now();
-            self.post(base, body.clone())
+            self.post(base, path, body.plain.clone())
                 .await
                 .bytes()
                 .await
@@ -62,11 +64,12 @@ impl Client {
     }
 
     /// Median time to the first body byte of a stream.
-    async fn first_byte(&self, base: &str, body: &Bytes, count: usize) -> Duration {
+    async fn first_byte(&self, base: &str, body: &RequestBody, count: usize) -> Duration {
+        let path = body.wire.path(true);
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
             let begun = Instant::now();
-            let mut stream = self.post(base, body.clone()).await.bytes_stream();
+            let mut stream = self.post(base, path, body.streamed.clone()).await.bytes_stream();
             stream.next().await.expect("a first event").expect("a readable event");
             times.push(begun.elapsed());
             while stream.next().await.is_some() {}
@@ -86,7 +89,7 @@ pub(crate) async fn request_cost(
 ) {
     let client = Client::new();
     for base in [&floor.url, &knack.url, &upstream.url] {
-        client.latency(base, &body.plain, body.requests).await;
+        client.latency(base, body).await;
     }
     let cpu = format!("gateway_cpu_ratio_{}{suffix}", body.name);
     let sample = async || {
@@ -103,9 +106,9 @@ pub(crate) async fn request_cost(
     let sample = async || {
         let mut ratios = Vec::with_capacity(PAIRS);
         for _ in 0..PAIRS {
-            let direct = client.latency(&upstream.url, &body.plain, body.requests).await;
-            let by_floor = client.latency(&floor.url, &body.plain, body.requests).await;
-            let by_knack = client.latency(&knack.url, &body.plain, body.requests).await;
+            let direct = client.latency(&upstream.url, body).await;
+            let by_floor = client.latency(&floor.url, body).await;
+            let by_knack = client.latency(&knack.url, body).await;
             let added = |with: Duration| with.saturating_sub(direct).as_secs_f64().max(1e-6);
             ratios.push(added(by_knack) / added(by_floor));
         }
@@ -116,7 +119,7 @@ pub(crate) async fn request_cost(
 
 async fn cpu_of(client: &Client, pid: u32, base: &str, body: &RequestBody) -> f64 {
     let before = cpu_time(pid);
-    client.latency(base, &body.plain, body.requests).await;
+    client.latency(base, body).await;
     let used = cpu_time(pid).checked_sub(before);
     used.expect("no thread of the server ends meanwhile").as_secs_f64() / body.requests as f64
 }
@@ -135,8 +138,8 @@ pub(crate) async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack
         let mut differences = Vec::with_capacity(PAIRS);
         let mut floors = Vec::with_capacity(PAIRS);
         for _ in 0..PAIRS {
-            let by_floor = client.first_byte(&floor.url, &body.streamed, count).await.as_secs_f64() * 1e3;
-            let by_knack = client.first_byte(&knack.url, &body.streamed, count).await.as_secs_f64() * 1e3;
+            let by_floor = client.first_byte(&floor.url, body, count).await.as_secs_f64() * 1e3;
+            let by_knack = client.first_byte(&knack.url, body, count).await.as_secs_f64() * 1e3;
             differences.push(by_knack - by_floor);
             floors.push(by_floor);
         }
@@ -159,9 +162,9 @@ fn ratio(name: &str) -> Budget<'_> {
 /// Anonymous memory of the gateway after 50,000 requests of 2 KB, eight at a time.
 pub(crate) async fn memory(report: &mut Report, knack: &Knack, suffix: &str) {
     let client = Client::new();
-    let body = super::bodies::all().swap_remove(0).plain;
+    let (body, path) = (super::bodies::small(Wire::Chat).plain, Wire::Chat.path(false));
     let requests = futures::stream::iter(0..MEMORY_REQUESTS)
-        .map(|_| async { client.post(&knack.url, body.clone()).await.bytes().await.is_ok() })
+        .map(|_| async { client.post(&knack.url, path, body.clone()).await.bytes().await.is_ok() })
         .buffer_unordered(8);
     let answered = requests.filter(|ok| std::future::ready(*ok)).count().await;
     assert_eq!(answered, MEMORY_REQUESTS, "every request is answered");

@@ -10,6 +10,8 @@ use axum::serve::ListenerExt;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::wire::Wire;
+
 /// A running upstream.
 #[derive(Debug)]
 pub(crate) struct Upstream {
@@ -84,17 +86,23 @@ async fn post(base: &str, body: Value) {
     response.bytes().await.expect("a whole answer");
 }
 
-async fn answer(State(last): State<Arc<Mutex<Bytes>>>, body: Bytes) -> Response {
-    let streams = memchr::memmem::find(&body, b"\"stream\":true").is_some();
+async fn answer(State(last): State<Arc<Mutex<Bytes>>>, uri: http::Uri, body: Bytes) -> Response {
+    let wire = Wire::of_path(uri.path());
+    let streams =
+        uri.path().ends_with(":streamGenerateContent") || memchr::memmem::find(&body, b"\"stream\":true").is_some();
     let fills = body.len() < 64 << 10 && memchr::memmem::find(&body, FILL.as_bytes()).is_some();
     if fills && memchr::memmem::find(&body, b"\"role\":\"tool\"").is_none() {
         return json_answer(&fill_turn());
     }
     *last.lock().expect("no panic holds it") = body;
-    if streams { stream_answer() } else { json_answer(TEXT) }
+    if streams {
+        stream_answer(wire)
+    } else {
+        json_answer(&wire.answer(TEXT).to_string())
+    }
 }
 
-const TEXT: &str = r#"{"id":"chatcmpl-bench","object":"chat.completion","created":1763760000,"model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"Sales rose by four percent in the last quarter, most of it in the north.","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":900,"completion_tokens":16,"total_tokens":916}}"#;
+const TEXT: &str = "Sales rose by four percent in the last quarter, most of it in the north.";
 
 fn fill_turn() -> String {
     let call = json!({"id": "call_aaaaaaaaaaaaaaaaaaaaaaaa", "type": "function", "function": {"name": "load_skill", "arguments": "{\"skill\":\"skill-001\"}"}});
@@ -108,19 +116,10 @@ fn json_answer(text: &str) -> Response {
     ([(http::header::CONTENT_TYPE, "application/json")], text.to_owned()).into_response()
 }
 
-/// A short stream of eight text chunks, as one provider write each.
-fn stream_answer() -> Response {
-    let chunk = |delta: Value, finish: Value| {
-        let event = json!({"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1_763_760_000, "model": "bench",
-            "choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]});
-        Bytes::from(format!("data: {event}\n\n"))
-    };
-    let mut events = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
-    events.extend((0..8).map(|n| chunk(json!({"content": format!("word {n} ")}), Value::Null)));
-    events.push(chunk(json!({}), json!("stop")));
-    events.push(Bytes::from_static(b"data: [DONE]\n\n"));
-    let body = Body::from_stream(futures::stream::iter(
-        events.into_iter().map(Ok::<_, std::convert::Infallible>),
-    ));
+/// A short stream of eight pieces of text, each event as one provider write.
+fn stream_answer(wire: Wire) -> Response {
+    let words: Vec<String> = (0..8).map(|n| format!("word {n} ")).collect();
+    let events = wire.stream(&words).into_iter().map(Bytes::from);
+    let body = Body::from_stream(futures::stream::iter(events.map(Ok::<_, std::convert::Infallible>)));
     ([(http::header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], body).into_response()
 }

@@ -50,8 +50,8 @@ impl Report {
         }
     }
 
-    /// Prints one try of a row. The last one counts: three noisy tries within the limit say that the machine cannot tell,
-    /// beyond it they count as over.
+    /// Prints one try of a row. The last one counts: three noisy tries within the limit mean that the machine is too
+    /// noisy, beyond it they count as over.
     fn row(&mut self, budget: &Budget<'_>, measured: Measured, is_last: bool) {
         let Measured { value, spread } = measured;
         let verdict = match (value <= budget.limit, spread > NOISY) {

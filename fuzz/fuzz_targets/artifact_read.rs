@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knack::api::SkillOverrides;
+use knack_api::SkillOverrides;
 use knack::artifact::{build, read};
 use knack_skill::model::{SkillFile, SkillRef};
 use libfuzzer_sys::fuzz_target;

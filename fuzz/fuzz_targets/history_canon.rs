@@ -8,7 +8,12 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, body)) = data.split_first() else { return };
-    let format = if choice & 1 == 0 { Format::Chat } else { Format::Messages };
+    let format = match choice & 0b101 {
+        0 => Format::Chat,
+        1 => Format::Messages,
+        4 => Format::Responses,
+        _ => Format::Gemini,
+    };
     let _ = Record::decode(body, format);
     let Some(request) = request(format, body) else { return };
     let scan = history::scan(&request);
@@ -25,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         })
         .collect();
     let mode = if choice & 2 == 0 { Mode::Injecting { run_tool: Some("run_code") } } else { Mode::Off };
-    let edits = history::expand(&request, &scan, &hits, mode, &mut |_| "\"\n".to_owned()).edits;
+    let edits = history::expand(&request, &scan, &hits, (mode, true), &mut |_| "\"\n".to_owned()).edits;
     let out = edits.apply(request.raw());
     assert!(json::document(&out).is_ok(), "{}", String::from_utf8_lossy(&out));
 });

@@ -2,9 +2,9 @@
 //! is written as it would be read again; frames never make files that leave the working directory.
 #![no_main]
 
-use knack::execution::ExecutionId;
-use knack::execution::remote::{Collected, Collector, error_of_problem};
-use knack::hub_api::{CatalogLine, ClientCheck, ContentIndex, ExecutionFrame, ExecutionPost, ExecutionView, Problem};
+use knack_execution::ExecutionId;
+use knack_execution::lines::{Collected, Collector, error_of_problem};
+use knack_hub_api::{CatalogLine, ClientCheck, ContentIndex, ExecutionFrame, ExecutionPost, ExecutionView, Problem};
 use knack::hub::admission;
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 //! tell the same; and a line that is missing is noticed.
 #![no_main]
 
-use knack::execution::job::Journal;
+use knack::jobs::Journal;
 use knack_runner::protocol::{Decoder, FromRunner, Key, RunnerLink};
 use libfuzzer_sys::fuzz_target;
 
@@ -30,7 +30,7 @@ fn frames(data: &[u8]) -> Vec<FromRunner> {
 }
 
 fn made(frames: &[FromRunner], seal: bool) -> Vec<Vec<u8>> {
-    let mut link = RunnerLink::new(KEY);
+    let mut link = RunnerLink::new(&KEY);
     if seal {
         link.seal();
     }

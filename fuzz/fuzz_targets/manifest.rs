@@ -1,7 +1,7 @@
 //! Skill and SkillRuntime manifests of any text: each document is taken or refused by a text that names it.
 #![no_main]
 
-use knack::api::parse_manifests;
+use knack_api::parse_manifests;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

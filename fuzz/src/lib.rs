@@ -10,7 +10,7 @@ use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Settings, Too
 
 /// A request of a format, if the bytes are one.
 pub fn request(format: Format, body: &[u8]) -> Option<Request> {
-    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false };
+    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
     Request::parse(route, Bytes::copy_from_slice(body)).ok()
 }
 

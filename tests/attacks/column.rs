@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use knack::execution::local::{LocalExecutor, LocalSettings};
-use knack::execution::{
+use knack_execution::local::{LocalExecutor, LocalSettings};
+use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program,
 };
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The same text as the control, told its attacks by `sys.argv`. Code is given no environment by anybody.
+    /// The same text as the control, with its attacks in `sys.argv`. Code gets no environment.
     async fn run(&self, words: &[&str], timeout: Duration) -> Result<ExecutionResult, ExecutionError> {
         let arguments = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
         let program = Program::Code {

@@ -103,7 +103,7 @@ fn outer() -> ExitCode {
     }
 }
 
-/// The attacks would leave a stray program in somebody's work.
+/// The attacks would leave a stray program in a developer's checkout.
 fn refuses_checkouts(directory: &Path) {
     let inside = directory.join("checkout/src");
     std::fs::create_dir_all(&inside).unwrap();
@@ -131,7 +131,7 @@ fn older_kernel() -> PathBuf {
     built
 }
 
-/// The runner, built if it does not stand there yet.
+/// The runner, built if it is not there yet.
 fn runner() -> PathBuf {
     if std::env::var_os("KNACK_RUNNER").is_none() {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -141,5 +141,5 @@ fn runner() -> PathBuf {
             .unwrap();
         assert!(built.success(), "the runner does not build");
     }
-    knack::execution::local::find_runner().unwrap_or_else(|missing| panic!("{missing}"))
+    knack_execution::local::find_runner().unwrap_or_else(|missing| panic!("{missing}"))
 }

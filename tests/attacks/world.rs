@@ -54,7 +54,7 @@ pub(crate) fn kernels() -> impl Iterator<Item = &'static str> {
         .chain([WITHOUT_LANDLOCK])
 }
 
-/// What this machine lacks for the suite, in one line.
+/// What this machine does not have for the suite, in one line.
 pub(crate) fn lacking() -> Option<String> {
     let id = Command::new("id").arg("-u").output().ok()?;
     if id.stdout.trim_ascii() != b"0" {
@@ -363,7 +363,7 @@ impl Cgroup {
     fn new(name: &str) -> Result<Self, String> {
         let root = Path::new("/sys/fs/cgroup");
         let limits: Vec<Limit> = if root.join("cgroup.controllers").exists() {
-            // Where another manager owns the root this fails, and so does the next step, which tells.
+            // Where another manager owns the root this fails, and so does the next step, which reports it.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+pids +memory");
             vec![
                 (root.join(name), "pids.max", "512"),

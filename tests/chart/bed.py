@@ -37,8 +37,11 @@ def exists(*arguments):
 PATIENCE = 5
 
 
-def wait_until(what, seconds, condition):
-    """The first true answer of a condition; polls, since what is waited for spans several kinds."""
+def wait_until(what, seconds, condition, state=lambda: ""):
+    """The first true answer of a condition; polls, since what is waited for spans several kinds.
+
+    A failure shows the text of `state`: what a person would look at next.
+    """
     seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
@@ -46,7 +49,7 @@ def wait_until(what, seconds, condition):
         if answer:
             return answer
         if time.monotonic() > end:
-            raise AssertionError("%s: not after %d s" % (what, seconds))
+            raise AssertionError("%s: not after %d s\n%s" % (what, seconds, state()))
         time.sleep(0.2)
 
 

@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-import admission
 import releases
+import sidecars
 import tenants
 from bed import apply, exists, get, make_namespaces, remove_namespaces, remove_stubs, stub_monitoring, wait_until
 from harness import CHART, ROOT, assert_equal, helm, kubectl
@@ -26,7 +26,7 @@ SETTINGS = {
 RELEASE, NAMESPACE, SANDBOXES, SKILLS = (SETTINGS[key] for key in ("release", "namespace", "sandboxes", "skills"))
 # What the names of cluster-wide objects of the release begin with.
 CLUSTER_PREFIX = RELEASE if "knack" in RELEASE else RELEASE + "-knack"
-RENDER_NAMESPACES = ("team-a", "team-b", "other-sandboxes", "knack-sandboxes")
+RENDER_NAMESPACES = ("team-a", "team-b", "other-sandboxes", "knack-sandboxes", "knack-builds", "other-builds")
 READY_SECONDS = 600
 DEFINITIONS = ("skills.knack.dev", "skillruntimes.knack.dev")
 SKILL = """
@@ -106,6 +106,7 @@ def values():
     image = SETTINGS["registry"] + "/%s:" + SETTINGS["tag"]
     return {
         "image": {"repository": SETTINGS["registry"] + "/knack", "tag": SETTINGS["tag"]},
+        "gatewayImage": {"repository": SETTINGS["registry"] + "/knack-gateway"},
         "sandbox": {"images": {"python": image % "sandbox-python", "node": image % "sandbox-node"}, "allowImageTags": True},
         "defaultRuntime": {"namespace": SANDBOXES, "spec": {
             "env": [{"name": "WEATHER_KEY", "valueFrom": {"secretKeyRef": {"name": "weather", "key": "key"}}, "skills": ["weather"]}]}},
@@ -178,7 +179,7 @@ def first_request_runs_code():
     apply(MOCK % SETTINGS, "-n", SKILLS)
     kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=300s")
     # The gateway may have started before its runtime was there, and then asks again every two seconds.
-    wait_until("the gateway has the skill", 15, lambda: "skills=1" in gateway_readiness())
+    gateway_has_the_skill(15)
     # A Service that is seconds old has a name and a route on the node a little after its pods are ready.
     wait_until("the gateway reaches the mock's Service", 30, lambda: ask_gateway("/v1/models", expect=(200, 502))[0] == 200)
     body = {"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]}
@@ -194,6 +195,14 @@ def first_request_runs_code():
 def gateway_readiness(place=NAMESPACE):
     pod = get("pods", "-n", place, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
     return kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (place, pod))
+
+
+def gateway_has_the_skill(seconds, place=NAMESPACE):
+    def state():
+        logs = (kubectl("logs", "-n", place, "deployment/knack-" + part, "--tail=30") for part in ("gateway", "hub"))
+        return "\n".join((gateway_readiness(place), kubectl("get", "pods", "-n", place), *logs))
+
+    wait_until("the gateway has the skill", seconds, lambda: "skills=1" in gateway_readiness(place), state)
 
 
 def chat(body, token="test", place=NAMESPACE):
@@ -319,6 +328,8 @@ RIGHTS = [
     ("knack-hub", "patch", "skillruntimes.knack.dev:status", SKILLS, False),
     ("knack-controller", "patch", "configmaps", SKILLS, False),
     ("knack-controller", "patch", "configmaps/knack-hub-ca", NAMESPACE, True),
+    ("knack-controller", "patch", "configmaps/knack-ca", SKILLS, True),
+    ("knack-controller", "patch", "configmaps/settings", SKILLS, False),
     ("knack-controller", "patch", "configmaps/other", NAMESPACE, False),
     ("knack-controller", "create", "secrets", NAMESPACE, False),
     ("knack-controller", "create", "secrets/knack-hub-tls", NAMESPACE, True),
@@ -395,7 +406,7 @@ def upgrade():
     assert_equal(get("deployment", "-n", NAMESPACE, "knack-hub")["status"].get("readyReplicas"), 2, "replicas of the hub")
     assert exists("poddisruptionbudget", "-n", NAMESPACE, "knack-hub")
     helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags())
-    assert_equal("maxActivation" in default_runtime()["spec"], False, "a field that was taken back")
+    assert_equal(default_runtime()["spec"]["maxActivation"], "Listed", "a field that was taken back has its default")
 
 
 def watched_namespaces_only():
@@ -410,7 +421,7 @@ def watched_namespaces_only():
     kubectl("wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=300s")
     for kind, name in (("networkpolicy", "knack-sandbox-default"), ("resourcequota", "knack-sandboxes")):
         wait_until("%s stands again" % name, 120, lambda: exists(kind, "-n", SANDBOXES, name))
-    wait_until("the gateway has the skill", 15, lambda: "skills=1" in gateway_readiness())
+    gateway_has_the_skill(15)
     jobs = lambda: len(get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=adder")["items"])
     before = jobs()
     answer = chat({"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]})
@@ -489,6 +500,7 @@ def examples_are_taken():
     files = ["-f", os.path.join(examples, "cluster"), "-f", os.path.join(examples, "cluster", "runtimes"), "-f", os.path.join(examples, "manifests")]
     strict = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", NAMESPACE]
     told = kubectl(*strict, *files) + kubectl(*strict, "-k", os.path.join(examples, "kustomize"))
+    told += kubectl(*strict, "-f", os.path.join(ROOT, "deploy", "components", "sidecar-egress", "networkpolicy.yaml"))
     return "%d objects" % told.count("serverside-applied")
 
 
@@ -508,13 +520,9 @@ def base_installs():
 
 
 def tests(report):
-    if os.environ.get("KNACK_NO_CLUSTER") == "1":
-        report.skip("charts on a cluster", "KNACK_NO_CLUSTER=1")
-        return
     if not report.check("a cluster answers", lambda: kubectl("version", "-o", "json") and None):
         return
     dry_runs(report)
-    admission.tests(report)
     report.check("kubectl apply -k", base_installs)
     try:
         make_namespaces(NAMESPACE, SKILLS)
@@ -547,6 +555,7 @@ def dry_runs(report):
 
 def lifecycle(report):
     report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
+    sidecars.tests(report, sys.modules[__name__])
     report.check("the register has the default runtime", runtime_is_in_the_register)
     report.check("the register follows the runtime", register_follows_the_runtime)
     apply(GROUPS, "-n", SKILLS)

@@ -8,6 +8,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+BED = os.path.join(ROOT, "tests", "cluster", "bed")
 CHART = os.path.join(ROOT, "charts", "knack")
 CRDS_CHART = os.path.join(ROOT, "charts", "knack-crds")
 COMMAND_SECONDS = 900
@@ -35,6 +36,14 @@ class Report:
         self.passed += 1
         print("ok      %s%s  (%.1f s)" % (name, ": " + note if note else "", time.monotonic() - begun), flush=True)
         return True
+
+    def part(self, name, tests):
+        """Runs the checks of one part; where it cannot go on, that is one failure, and the next part runs."""
+        try:
+            tests(self)
+        except Exception as error:  # What stands between checks, such as a server that does not start.
+            self.failed += 1
+            print("FAILED  %s, and what follows in this part: %s: %s" % (name, type(error).__name__, error), flush=True)
 
     def skip(self, name, reason):
         self.skipped += 1

@@ -1,5 +1,6 @@
 """What can be said of the charts without a cluster."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,7 +14,8 @@ from variations import REFUSED, VARIATIONS, combinations, profile
 
 # Kinds without a namespace that the chart makes.
 CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "Namespace", "CustomResourceDefinition",
-                  "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+                  "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+                  "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration"}
 
 
 def lint():
@@ -88,7 +90,9 @@ def sound_pod(name, pod):
                                                "capabilities": {"drop": ["ALL"]}}, name + ": securityContext")
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert_equal(container[probe]["httpGet"]["port"], "metrics", name + ": " + probe)
-    for argument in container["args"][1:]:
+    # The command: one word, or two.
+    words = 2 if container["args"][0] == "packages" else 1
+    for argument in container["args"][words:]:
         if not re.fullmatch(r"--[a-z-]+(=\S+)?", argument):
             raise AssertionError("%s: argument %r" % (name, argument))
 
@@ -159,7 +163,8 @@ def a_mirror_takes_the_place_of_our_registry():
                    "sandbox": {"images": {"python": "ghcr.io/knack-dev/sandbox-python" + digest, "node": "other.example.org/node" + digest},
                                "runnerImage": "ghcr.io/knack-dev/runner" + digest}, "crds": {"enabled": False}})
     assert_equal(text.count("ghcr.io"), 0, "names of the old registry")
-    assert_equal(text.count("image: mirror.example.org:5000/a/knack" + digest), 3, "Deployments")
+    assert_equal(text.count("image: mirror.example.org:5000/a/knack" + digest), 2, "Deployments of controller and hub")
+    assert_equal(text.count("image: mirror.example.org:5000/a/knack-gateway:"), 2, "the gateway, alone and as a sidecar")
     runtime = next(d for d in documents(text) if d["kind"] == "SkillRuntime")["spec"]["sandbox"]
     assert_equal(runtime["image"], "mirror.example.org:5000/a/sandbox-python" + digest, "the sandbox image")
     assert_equal(runtime["allowedImages"], ["mirror.example.org:5000/a/sandbox-python", "other.example.org/node"], "allowed images")
@@ -206,7 +211,7 @@ def notes_tell_what_to_do():
     text = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false")
     notes = text.split("NOTES:", 1)[1]
     for word in ("http://knack-gateway.n.svc/v1", "kubectl apply", "knack-sandboxes", "kubectl get skillruntimes",
-                 "may create Skills in any namespace (role edit) writes into the prompts of everybody"):
+                 "may create Skills in any namespace (role edit) can write into the prompts of all its users"):
         if word not in " ".join(notes.split()):
             raise AssertionError("%r is not in the notes: %s" % (word, notes))
     tenants = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
@@ -265,13 +270,26 @@ def rights_are_those_of_the_table():
         assert_equal(got.splitlines(), file.read().splitlines(), "rights")
 
 
+def restarts_come_with_their_right():
+    """The right to patch workloads, the policy that bounds it and the flag are there with injection.rollStale alone."""
+    for values, expected in (({}, (False, False, False)), ({"injection": {"rollStale": True}}, (True, True, True)),
+                             ({"injection": {"rollStale": True, "delivery": "None"}}, (False, False, False)),
+                             ({"injection": {"rollStale": True}, "admissionPolicy": {"enabled": False}}, (True, False, True))):
+        made = documents(render(values))
+        right = "knack-controller cluster apps deployments list,patch" in rbac.table(made)
+        policy = any(d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"].endswith("controller-workloads") for d in made)
+        container = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-controller")["spec"]["template"]["spec"]["containers"][0]
+        flag = any(re.fullmatch(r"--roll-stale-sidecars=\S+/knack-gateway:\S+", argument) for argument in container["args"])
+        assert_equal((right, policy, flag), expected, repr(values))
+
+
 def namespaced_install_has_no_rights_elsewhere():
     """With watchNamespaces, nothing but callers' identity and the labels of namespaces is read in the whole cluster."""
     made = documents(render({"watchNamespaces": ["team-a"]}))
     lines = [line for line in rbac.table(made).splitlines() if line.split()[1] == "cluster" and not line.startswith("users")]
     for line in lines:
-        # The Leases of one name: other releases of Knack.
-        if not re.search(r" (namespaces|tokenreviews|subjectaccessreviews|leases\[knack-controller\]) ", line):
+        # The Leases of one name: other releases of Knack. The webhook of the chart: its caBundle.
+        if not re.search(r" (namespaces|tokenreviews|subjectaccessreviews|leases\[knack-controller\]|mutatingwebhookconfigurations\[knack-injection\]) ", line):
             raise AssertionError("in the whole cluster: " + line)
     assert lines
 
@@ -282,7 +300,10 @@ def pinned_images_everywhere():
         listed = {entry["image"] for entry in yaml.safe_load(yaml.safe_load(file)["annotations"]["artifacthub.io/images"])}
     values = default_values()
     used = set(values["sandbox"]["images"].values())
-    used |= set(re.findall(r"image: (\S+/knack:\S+)", render({})))
+    used |= set(re.findall(r"image: (\S+/knack(?:-gateway)?:\S+)", render({})))
+    # Where environments of packages are built.
+    with_packages = render({"packages": {"repository": "registry.example.org/team/environments"}})
+    used |= set(re.findall(r"--builder-image=([^\s\"]+)", with_packages))
     # Only where somebody asks for it: the value of sandbox.runnerImage.
     used |= {image.replace("/knack:", "/runner:") for image in used if "/knack:" in image}
     assert_equal(used, listed, "images")
@@ -294,10 +315,10 @@ def example_manifests_are_fresh():
     names = sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".yaml"))
     for name in names:
         source = os.path.join("examples", "skills", name)
-        made = subprocess.run([os.path.join("tools", "skill_manifest.py"), source], cwd=ROOT, capture_output=True, text=True, check=True)
         with open(os.path.join(folder, name + ".yaml"), encoding="utf-8") as file:
-            assert_equal(file.read(), made.stdout, "examples/cluster/%s.yaml; run tools/skill_manifest.py %s" % (name, source))
-        inline = yaml.safe_load(made.stdout)["spec"]["source"]["inline"]["files"]
+            inline = yaml.safe_load(file)["spec"]["source"]["inline"]["files"]
+        found = [os.path.relpath(os.path.join(base, file), os.path.join(ROOT, source)) for base, _, files in os.walk(os.path.join(ROOT, source)) for file in files if "__pycache__" not in base]
+        assert_equal(sorted(inline), sorted(found), "files of " + name)
         for path, content in inline.items():
             with open(os.path.join(ROOT, source, path), encoding="utf-8") as file:
                 assert_equal(content, file.read(), path)
@@ -305,20 +326,47 @@ def example_manifests_are_fresh():
 
 
 def alerts_ask_for_metrics_that_exist():
-    """Every metric of the rules is registered somewhere in src/: prefix and name, `_total` for counters."""
+    """Every metric of the rules and of the dashboard is registered: prefix and name, `_total` for counters, `_bucket` for histograms."""
     registered = set()
-    for base, _, names in os.walk(os.path.join(ROOT, "src")):
-        for name in names:
-            if name == "metrics.rs":
-                with open(os.path.join(base, name), encoding="utf-8") as file:
-                    text = file.read()
-                for prefix in re.findall(r'with_prefix\("(\w+)"\)', text):
-                    registered.update(prefix + "_" + metric for metric in re.findall(r'register\(\s*"(\w+)"', text))
-    rules = render({"monitoring": {"prometheusRule": {"enabled": True}}})
-    asked = set(re.findall(r"\bknack_\w+", rules))
-    assert_equal(sorted(name for name in asked if name not in registered and name.removesuffix("_total") not in registered),
+    for top in ("src", os.path.join("crates", "gateway", "src")):
+        for base, _, names in os.walk(os.path.join(ROOT, top)):
+            for name in names:
+                if name.endswith("metrics.rs"):
+                    with open(os.path.join(base, name), encoding="utf-8") as file:
+                        text = file.read()
+                    for prefix in re.findall(r'with_prefix\("(\w+)"\)', text):
+                        registered.update(prefix + "_" + metric for metric in re.findall(r'register\(\s*"(\w+)"', text))
+    made = render({"monitoring": {"prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}})
+    asked = set(re.findall(r"\bknack_\w+", made))
+    assert_equal(sorted(name for name in asked if name not in registered and re.sub("_(total|bucket)$", "", name) not in registered),
                  [], "metrics that nothing registers")
-    assert len(asked) >= 3, asked
+    assert len(asked) >= 20, asked
+
+
+def dashboard_is_read_by_a_person():
+    """It is JSON, made with the release, and every panel has a title, an explanation, a unit, and a legend for each query."""
+    made = [document for document in documents(render({"monitoring": {"dashboard": {"enabled": True}}}))
+            if document["kind"] == "ConfigMap" and document["metadata"]["name"] == "knack-dashboard"]
+    assert_equal(len(made), 1, "ConfigMaps with the dashboard")
+    assert_equal(made[0]["metadata"]["labels"].get("grafana_dashboard"), "1", "the label by which Grafana finds it")
+    board = json.loads(made[0]["data"]["knack.json"])
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    for panel in panels:
+        for what in (panel["title"], panel["description"], panel["fieldConfig"]["defaults"]["unit"]):
+            assert what, panel
+        for target in panel["targets"]:
+            assert target["legendFormat"], panel["title"]
+            assert_equal('namespace="$namespace"' in target["expr"], True, "%s asks for one installation" % panel["title"])
+            assert_equal(set(re.findall(r"\$([a-z]+)", target["expr"])) - variables, set(), "variables of " + panel["title"])
+            labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            grouped = re.search(r"by \(([^)]*)\)", target["expr"])
+            assert_equal(labels - set(re.split(r", *", grouped.group(1)) if grouped else ["pod"]), set(), "labels of the legend of " + panel["title"])
+    places = [(panel["gridPos"]["x"] + column, panel["gridPos"]["y"] + line)
+              for panel in board["panels"] for column in range(panel["gridPos"]["w"]) for line in range(panel["gridPos"]["h"])]
+    assert_equal(len(places), len(set(places)), "panels that lie on each other")
+    assert_equal(len({panel["id"] for panel in board["panels"]}), len(board["panels"]), "ids of panels")
+    return "%d panels" % len(panels)
 
 
 def tests(report):
@@ -336,10 +384,12 @@ def tests(report):
     report.check("rights are those of the table", rights_are_those_of_the_table)
     report.check("only a gateway that knows nobody sees everything", only_a_gateway_that_knows_nobody_sees_everything)
     report.check("the multi-tenant profile serves labelled namespaces only", the_profile_serves_labelled_namespaces_only)
+    report.check("restarts come with their right", restarts_come_with_their_right)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
     report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)
-    report.check("alerts ask for metrics that exist", alerts_ask_for_metrics_that_exist)
+    report.check("alerts and dashboard ask for metrics that exist", alerts_ask_for_metrics_that_exist)
+    report.check("the dashboard is complete", dashboard_is_read_by_a_person)
     report.check("notes", notes_tell_what_to_do)
     report.check("a mirror takes the place of our registry", a_mirror_takes_the_place_of_our_registry)
     report.check("pods are given the time that they take to end", pods_are_given_the_time_that_they_take_to_end)

@@ -61,6 +61,8 @@ class Releases:
     def install(self):
         make_namespaces(self.second.skills)
         kubectl("apply", "-n", self.second.skills, "-f", "-", stdin=self.cluster.SKILL)
+        # The first release still watches every namespace. When it no longer does, the newer Skill must leave its gateway.
+        wait_until("the first gateway has both Skills", 30, lambda: "skills=2" in self.cluster.gateway_readiness(self.first.namespace))
         helm("upgrade", self.first.release, CHART, *self.first.flags())
         helm("install", self.second.release, CHART, "--create-namespace", *self.second.flags())
 
@@ -69,7 +71,7 @@ class Releases:
         for side, other in ((self.first, self.second), (self.second, self.first)):
             expected = [(side.sandboxes, "default", True)]
             wait_until("the Skill in %s is judged by its own runtime alone" % side.skills, 60, lambda: side.judged_by() == expected)
-            wait_until("the gateway has the skill", 30, lambda: "skills=1" in self.cluster.gateway_readiness(side.namespace))
+            self.cluster.gateway_has_the_skill(30, side.namespace)
             before, of_other = side.jobs(), other.jobs()
             wait_until("the gateway reaches the mock", 30,
                        lambda: self.cluster.ask_gateway("/v1/models", expect=(200, 502), place=side.namespace)[0] == 200)

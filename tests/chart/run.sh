@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of the charts, of deploy/ and of the GitOps snippets: tests/chart/run.sh [offline|cluster]...
+# Tests of the charts, of deploy/ and of the GitOps snippets: tests/chart/run.sh [admission|offline|injection|webhook|cluster]...
 # Makes a virtual environment with the pinned interpreters (Lua 5.1, CEL) outside the tree; closes with `N passed, N failed, N skipped`.
 # HELM and KUBECTL name the binaries; else those of the PATH, else those of the test bed. The cluster part takes KUBECONFIG,
 # else the test bed, which is up then; KNACK_NO_CLUSTER=1 skips it by name.

@@ -23,6 +23,8 @@ class Server:
         # The proxy refuses paths of attach and exec by default; here they are what is asked about.
         self.proxy = subprocess.Popen([binary("KUBECTL", "kubectl"), *chosen, "proxy", "--port=0", "--reject-paths=^$"],
                                       stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        # What the last answer warned of.
+        self.warning = ""
         self.port = int(re.search(r":(\d+)$", self.proxy.stdout.readline().strip()).group(1))
 
     def __enter__(self):
@@ -55,6 +57,7 @@ class Server:
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
+            self.warning = answer.getheader("Warning") or ""
             return answer.status, answer.read().decode()
         finally:
             connection.close()

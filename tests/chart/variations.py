@@ -39,6 +39,9 @@ VARIATIONS = {
     "image.repository": {"image": {"repository": "registry.example.org:5000/mirror/knack"}},
     "image.tag": {"image": {"tag": "9.9.9-rc.1"}},
     "image.digest": {"image": {"digest": DIGEST}},
+    "gatewayImage.repository": {"gatewayImage": {"repository": "registry.example.org:5000/mirror/knack-gateway"}},
+    "gatewayImage.tag": {"gatewayImage": {"tag": "9.9.9-rc.1"}},
+    "gatewayImage.digest": {"gatewayImage": {"digest": DIGEST}},
     "image.pullPolicy": {"image": {"pullPolicy": "Always"}},
     "imagePullSecrets": {"imagePullSecrets": ["registry-key", "other-key"]},
     "podSecurityContext.runAsUser": {"podSecurityContext": {"runAsUser": None}},
@@ -50,6 +53,7 @@ VARIATIONS = {
     "hub.shutdownPauseSeconds": {"hub": {"shutdownPauseSeconds": 0}},
     "hub.drainSeconds": {"hub": {"drainSeconds": 600}},
     "gateway.recordStoreMib": {"gateway": {"recordStoreMib": 64}},
+    "gateway.sandboxCodeTools": {"gateway": {"sandboxCodeTools": ["openai", "anthropic", "gemini"]}},
     "crds.enabled": {"crds": {"enabled": False}},
     "crds.keep": {"crds": {"keep": False}},
     "watchNamespaces": {"watchNamespaces": ["team-a", "team-b"]},
@@ -82,6 +86,14 @@ VARIATIONS = {
     "gateway.service.type": {"gateway": {"service": {"type": "LoadBalancer"}}},
     "gateway.service.port": {"gateway": {"service": {"port": 8080}}},
     "gateway.service.annotations": {"gateway": {"service": {"annotations": {"example.org/internal": "true"}}}},
+    "injection.delivery": {"injection": {"delivery": "Policy"}},
+    "injection.withoutSidecar": {"injection": {"delivery": "Policy", "withoutSidecar": "Deny"}},
+    "injection.rollStale": {"injection": {"delivery": "Policy", "rollStale": True}},
+    "injection.runtime": {"injection": {"delivery": "Policy", "runtime": "team-a/tools"}},
+    "injection.logLevel": {"injection": {"delivery": "Policy", "logLevel": "debug"}},
+    "injection.runAsUser": {"injection": {"delivery": "Policy", "runAsUser": None}},
+    "injection.imagePullSecrets": {"injection": {"delivery": "Policy", "imagePullSecrets": ["registry-key"]}},
+    "injection.resources": {"injection": {"delivery": "Policy", "resources": {"limits": {"cpu": "1", "memory": "256Mi"}}}},
     "admissionPolicy.enabled": {"admissionPolicy": {"enabled": False}},
     "admissionPolicy.extraPodFields": {"admissionPolicy": {"extraPodFields": ["schedulingGates"]}},
     "admissionPolicy.imageAllowList": {"admissionPolicy": {"imageAllowList": ["ghcr.io/knack-dev/sandbox-python"]}},
@@ -94,6 +106,8 @@ VARIATIONS = {
     "monitoring.serviceMonitor.interval": {"monitoring": {"serviceMonitor": {"enabled": True, "interval": "5s"}}},
     "monitoring.serviceMonitor.labels": {"monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}}},
     "monitoring.prometheusRule.enabled": {"monitoring": {"prometheusRule": {"enabled": True}}},
+    "monitoring.dashboard.enabled": {"monitoring": {"dashboard": {"enabled": True}}},
+    "monitoring.dashboard.labels": {"monitoring": {"dashboard": {"enabled": True, "labels": {"team": "llm"}}}},
     "monitoring.prometheusRule.labels": {"monitoring": {"prometheusRule": {"enabled": True, "labels": {"release": "prom"}}}},
 }
 for _part in ("controller", "hub", "gateway"):
@@ -105,8 +119,35 @@ for _part in ("controller", "hub", "gateway"):
         if _key == "extraVolumeMounts":
             VARIATIONS[_path][_part]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
 
+# Without a repository no value of these has an effect.
+_PACKAGES = {
+    "repository": "registry.example.org:5000/team/environments",
+    "registrySecret": "registry",
+    "registryPlainHttp": True,
+    "index": "https://mirror.example.org/simple",
+    "indexSecret": "index",
+    "builderImage": "registry.example.org:5000/packages-builder@" + DIGEST,
+    "builderPullSecrets": ["registry-key"],
+    "namespace": "other-builds",
+    "createNamespace": False,
+    "egress": [{"cidr": "10.0.0.0/8", "ports": [443, 5000]}],
+    **COMPONENT,
+    "replicas": 0,
+    "podLabels": PASSED_THROUGH["podLabels"],
+    "topologySpreadConstraints": PASSED_THROUGH["topologySpreadConstraints"],
+    "serviceAccount": PASSED_THROUGH["serviceAccount"],
+    "strategy": {"type": "Recreate"},
+}
+for _key, _value in _PACKAGES.items():
+    _path = "serviceAccount.annotations" if _key == "serviceAccount" else _key
+    VARIATIONS["packages." + _path] = {"packages": {"repository": _PACKAGES["repository"], _key: _value}}
+
 # What the schema or a template refuses, and a word of the message.
 REFUSED = [
+    ({"packages": {"repository": "registry.example.org/team/environments:latest"}}, "repository"),
+    ({"packages": {"index": "https://user:secret@mirror.example.org/simple"}}, "index"),
+    ({"packages": {"repository": "registry.example.org/e", "namespace": "knack-sandboxes"}}, "packages.namespace"),
+    ({"packages": {"replicas": 2}}, "replicas"),
     ({"hubs": {}}, "hubs"),
     ({"image": {"name": "x"}}, "name"),
     ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
@@ -132,6 +173,10 @@ REFUSED = [
     ({"defaultRuntime": {"namespace": "Sand_boxes"}}, "namespace"),
     ({"runtimeNamespaces": ["a", "a"]}, "runtimeNamespaces"),
     ({"sandbox": {"images": {"ruby": "x"}}}, "ruby"),
+    ({"injection": {"delivery": "Sometimes"}}, "delivery"),
+    ({"injection": {"runtime": "default"}}, "runtime"),
+    ({"injection": {"resources": {"limits": {"cpu": None}}}}, "cpu"),
+    ({"injection": {"delivery": "Policy"}, "defaultRuntime": {"enabled": False}, "gateway": {"enabled": False}}, "injection.runtime"),
     ({"admissionPolicy": {"imageAllowList": ["python:3.12"]}}, "imageAllowList"),
     ({"image": {"registry": "https://registry.example.org"}}, "registry"),
     ({"admissionPolicy": {"extraPodFields": ["host-network"]}}, "extraPodFields"),
@@ -164,6 +209,13 @@ def merge(first, second):
     return result
 
 
+def stays_inside(name):
+    """Whether a value goes into one object as it is, and is paired with the other settings of its own part only."""
+    part, *rest = name.split(".")
+    return bool(rest) and (rest[0] in PASSED_THROUGH or (part == "injection" and rest[0] != "delivery")
+                          or (part == "packages" and rest[0] != "repository"))
+
+
 def combinations():
     """(name, values) of the default, of the chart's profiles, of every variation, and of every pair that does not contradict itself.
 
@@ -173,7 +225,7 @@ def combinations():
     yield "values-multi-tenant.yaml", profile("multi-tenant")
     yield from VARIATIONS.items()
     for (first, one), (second, other) in itertools.combinations(VARIATIONS.items(), 2):
-        if first.split(".")[0] != second.split(".")[0] and any(name.split(".")[1:2] and name.split(".")[1] in PASSED_THROUGH for name in (first, second)):
+        if first.split(".")[0] != second.split(".")[0] and any(stays_inside(name) for name in (first, second)):
             continue
         values = merge(one, other)
         if values is not None:

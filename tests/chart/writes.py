@@ -30,6 +30,12 @@ def settings(name="settings", **more):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}, **more}
 
 
+def shared():
+    """What sidecars trust, as the controller makes it."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "knack-ca", "labels": {"app.kubernetes.io/managed-by": "knack"}},
+            "data": {"ca.crt": "a certificate"}}
+
+
 def fence(**spec):
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {
         "name": "knack-sandbox-default", "labels": {"knack.dev/runtime": "default"},
@@ -64,6 +70,22 @@ def pod(labels, owner):
             "spec": {"containers": [{"name": "sandbox", "image": "registry.example/none"}]}}
 
 
+def workload(kind="Deployment", **metadata):
+    """An application."""
+    labels = {"app": "web"}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", **metadata}, "spec": {
+        "replicas": 0, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels, "annotations": {"example.org/keep": "a"}}, "spec": {"containers": [{"name": "app", "image": "registry.example/none"}]}}}}
+
+
+def template(**part):
+    """A change of a pod template."""
+    return {"spec": {"template": part}}
+
+
+ROLLED = {"metadata": {"annotations": {"knack.dev/rolled-for": "registry.example/knack-gateway:2"}}}
+
+
 def with_change(obj, change):
     obj = copy.deepcopy(obj)
     change(obj)
@@ -85,12 +107,17 @@ STANDING = [
     ("api/v1", "configmaps", "SANDBOXES", "settings", settings()),
     ("api/v1", "configmaps", "SANDBOXES", "frozen", settings("frozen", immutable=True)),
     ("api/v1", "configmaps", "RELEASE", "knack-hub-ca", settings("knack-hub-ca")),
+    ("api/v1", "configmaps", "SANDBOXES", "knack-ca", shared()),
+    ("api/v1", "configmaps", "RELEASE", "knack-ca", settings("knack-ca")),
     ("apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "knack-sandbox-default", fence()),
     ("apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "of-somebody", policy_of_somebody()),
     ("api/v1", "resourcequotas", "SANDBOXES", "of-somebody", quota("of-somebody", labels=False, owners=False)),
     ("apis/coordination.k8s.io/v1", "leases", "SANDBOXES", "of-somebody", lease("of-somebody")),
     ("apis/coordination.k8s.io/v1", "leases", "SANDBOXES", "knack-runtime-default", lease("knack-runtime-default")),
     ("api/v1", "secrets", "RELEASE", "knack-hub-tls", secret("knack-hub-tls")),
+    ("apis/apps/v1", "deployments", "SANDBOXES", "web", workload()),
+    ("apis/apps/v1", "statefulsets", "SANDBOXES", "web", workload("StatefulSet")),
+    ("apis/apps/v1", "deployments", "RELEASE", "web", workload()),
     ("api/v1", "pods", "SANDBOXES", "of-a-sandbox", pod({"knack.dev/role": "sandbox", "knack.dev/runtime": "default"}, owner=True)),
     ("api/v1", "pods", "SANDBOXES", "of-somebody", pod({"app": "database"}, owner=False)),
     ("api/v1", "pods", "SANDBOXES", "with-our-label", pod({"knack.dev/role": "sandbox"}, owner=False)),
@@ -120,6 +147,12 @@ CASES = [
     (CONTROLLER, "the hub's authorities", "create", "api/v1", "configmaps", "RELEASE", "", settings("knack-hub-ca"), ""),
     (CONTROLLER, "the hub's authorities, renewed", "update", "api/v1", "configmaps", "RELEASE", "knack-hub-ca", {"data": {"ca.crt": "new"}}, None),
     (CONTROLLER, "the hub's authorities elsewhere", "create", "api/v1", "configmaps", "SANDBOXES", "", settings("knack-hub-ca"), "immutable ConfigMaps that a Skill owns"),
+    (CONTROLLER, "what sidecars trust, elsewhere", "create", "api/v1", "configmaps", "EMPTY", "", shared(), None),
+    (CONTROLLER, "what sidecars trust, with more in it", "create", "api/v1", "configmaps", "EMPTY", "", dict(shared(), data={"ca.crt": "x", "y": "z"}), "knack-ca with certificates"),
+    (CONTROLLER, "what sidecars trust, without its label", "create", "api/v1", "configmaps", "EMPTY", "", settings("knack-ca", data={"ca.crt": "x"}), "knack-ca with certificates"),
+    (CONTROLLER, "what sidecars trust, renewed", "update", "api/v1", "configmaps", "SANDBOXES", "knack-ca", {"data": {"ca.crt": "new"}}, None),
+    (CONTROLLER, "what sidecars trust, made somebody else's settings", "update", "api/v1", "configmaps", "SANDBOXES", "knack-ca", {"data": {"evil": "new"}}, "changes no ConfigMap but"),
+    (CONTROLLER, "somebody's ConfigMap of that name", "update", "api/v1", "configmaps", "RELEASE", "knack-ca", {"metadata": {"labels": {"app.kubernetes.io/managed-by": "knack"}}, "data": {"a": None, "ca.crt": "evil"}}, "changes no ConfigMap but"),
     (CONTROLLER, "somebody's ConfigMap, changed", "update", "api/v1", "configmaps", "SANDBOXES", "settings", {"data": {"a": "evil"}}, "changes no ConfigMap but knack-hub-ca"),
     (CONTROLLER, "somebody's ConfigMap, taken over", "update", "api/v1", "configmaps", "SANDBOXES", "settings",
      {"metadata": {"ownerReferences": [owned_by("Skill", "weather", SKILL_UID, controller=True)]}}, "changes no ConfigMap but knack-hub-ca"),
@@ -131,7 +164,7 @@ CASES = [
     (CONTROLLER, "somebody's immutable ConfigMap", "delete", "api/v1", "configmaps", "SANDBOXES", "frozen", None, "deletes ConfigMaps that a Skill owns"),
     # What stands around sandboxes.
     (CONTROLLER, "the fence", "create", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "", with_change(fence(), meta(name="knack-sandbox-second")), None),
-    (CONTROLLER, "the fence, put back", "update", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "knack-sandbox-default", {"metadata": {"annotations": {"a": "b"}}}, None),
+    (CONTROLLER, "the fence, put back", "replace", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "knack-sandbox-default", {"metadata": {"annotations": {"a": "b"}}}, None),
     (CONTROLLER, "a fence with a gate", "create", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "",
      with_change(fence(egress=[{}]), meta(name="knack-sandbox-second")), "denies sandboxes everything"),
     (CONTROLLER, "a fence for one direction", "create", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "",
@@ -142,7 +175,7 @@ CASES = [
      "NetworkPolicies of SkillRuntimes only"),
     (CONTROLLER, "a fence of nobody", "create", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "",
      with_change(fence(), meta(name="knack-sandbox-second", ownerReferences=[])), "NetworkPolicies of SkillRuntimes only"),
-    (CONTROLLER, "somebody's NetworkPolicy, opened", "update", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "of-somebody",
+    (CONTROLLER, "somebody's NetworkPolicy, opened", "replace", "apis/networking.k8s.io/v1", "networkpolicies", "SANDBOXES", "of-somebody",
      {"spec": {"ingress": [{}]}}, "NetworkPolicies of SkillRuntimes only"),
     (CONTROLLER, "the quota, changed", "replace", "api/v1", "resourcequotas", "SANDBOXES", "knack-sandboxes", {"spec": {"hard": {"pods": "7"}}}, None),
     (CONTROLLER, "another quota", "create", "api/v1", "resourcequotas", "SANDBOXES", "", quota("mine"), "ResourceQuota knack-sandboxes only"),
@@ -154,7 +187,22 @@ CASES = [
     (CONTROLLER, "a token of a ServiceAccount", "create", "api/v1", "secrets", "RELEASE", "", secret(
         "knack-hub-journal", type="kubernetes.io/service-account-token",
         metadata={"name": "knack-hub-journal", "annotations": {"kubernetes.io/service-account.name": "knack-hub"}}), "holds certificates and keys"),
-    (CONTROLLER, "another Secret", "create", "api/v1", "secrets", "RELEASE", "", secret("provider-keys"), "knack-hub-tls and knack-hub-journal"),
+    (CONTROLLER, "another Secret", "create", "api/v1", "secrets", "RELEASE", "", secret("provider-keys"), "knack-hub-tls, knack-hub-journal and knack-webhook-tls"),
+    # Restarts for the sake of older sidecars.
+    (CONTROLLER, "a restart", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", template(**ROLLED), None),
+    (CONTROLLER, "a restart of a StatefulSet", "update", "apis/apps/v1", "statefulsets", "SANDBOXES", "web", template(**ROLLED), None),
+    (CONTROLLER, "a restart where nobody asks", "update", "apis/apps/v1", "deployments", "RELEASE", "web", template(**ROLLED), "knack.dev/roll: enabled only"),
+    (CONTROLLER, "another image of an application", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web",
+     template(spec={"containers": [{"name": "app", "image": "registry.example/evil"}]}), "and nothing else of a workload"),
+    (CONTROLLER, "another account of an application", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", template(spec={"serviceAccountName": "admin"}), "and nothing else of a workload"),
+    (CONTROLLER, "another annotation", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", template(metadata={"annotations": {"example.org/inject": "true"}}), "and nothing else of a workload"),
+    (CONTROLLER, "an annotation, taken away", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", template(metadata={"annotations": {"example.org/keep": None}}), "and nothing else of a workload"),
+    (CONTROLLER, "another label of pods", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", template(metadata={"labels": {"a": "b"}}), "and nothing else of a workload"),
+    (CONTROLLER, "more replicas", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", {"spec": {"replicas": 7}}, "and nothing else of a workload"),
+    (CONTROLLER, "a pause", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", {"spec": {"paused": True}}, "and nothing else of a workload"),
+    (CONTROLLER, "another label of a workload", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", {"metadata": {"labels": {"a": "b"}}}, "and nothing else of a workload"),
+    (CONTROLLER, "another workload", "create", "apis/apps/v1", "deployments", "SANDBOXES", "", workload(name="other"), "makes and deletes no workloads"),
+    (CONTROLLER, "somebody's workload", "delete", "apis/apps/v1", "deployments", "SANDBOXES", "web", None, "makes and deletes no workloads"),
     # The hub's own.
     (HUB, "the Lease of a SkillRuntime", "create", "apis/coordination.k8s.io/v1", "leases", "SANDBOXES", "", lease("knack-runtime-second"), None),
     (HUB, "the Lease of a SkillRuntime, renewed", "update", "apis/coordination.k8s.io/v1", "leases", "SANDBOXES", "knack-runtime-default", {"spec": {"holderIdentity": "b"}}, None),

@@ -27,7 +27,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cluster_support::{Cluster, Switches, own, run};
-use knack::execution::{ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program};
+use knack_execution::{ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use knack::api::SkillRuntime;
-use knack::execution::StartKind;
-use knack::execution::job::{Defaults, JobClients, JobExecutor, JobSettings, RuntimeView};
+use knack::jobs::{Defaults, JobClients, JobExecutor, JobSettings, RuntimeView};
+use knack_api::SkillRuntime;
+use knack_execution::StartKind;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn build_sandbox() -> PathBuf {
     root().join(text.lines().last().unwrap())
 }
 
-/// The definitions of this checkout, whoever else has installed some.
+/// The definitions of this checkout, also where others are installed.
 fn install_definitions(cluster: &Cluster) {
     let folder = root().join("crds");
     let words = [
@@ -82,7 +82,7 @@ pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// A runtime in a namespace of its own, and a pod of somebody else beside it.
+/// A runtime in a namespace of its own, and an unrelated pod beside it.
 pub(crate) struct Runtime {
     pub(crate) executor: Arc<JobExecutor>,
     pub(crate) way: Way,
@@ -120,7 +120,7 @@ impl Runtime {
         runtime
     }
 
-    /// Waits until the executor owns the runtime and, on the warm way, a pod stands ready.
+    /// Waits until the executor owns the runtime and, on the warm way, a pod is ready.
     pub(crate) async fn ready(&self) {
         let ready = async {
             self.executor.wait_until_owner().await;

@@ -113,7 +113,7 @@ class Demo:
         """One turn of the conversation; its GIF is fetched, saved and decoded."""
         messages.append({"role": "user", "content": words})
         answer = self.ask(client, messages, words, stream, expected)
-        messages.append(answer.message)
+        messages += answer.messages
         status, content = client.get("/knack/v1/responses/%s/files/%s" % (answer.id, name))
         self.check(status == 200, "%s answered %d" % (name, status))
         path = os.path.join(self.folder, name)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cluster_support::STILL;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use knack::api::SkillRuntime;
-use knack::execution::ExecutionError;
+use knack_api::SkillRuntime;
+use knack_execution::ExecutionError;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -18,13 +18,13 @@ use super::calls::{Calls, is_named};
 use super::journals::Journals;
 use super::support::World;
 
-/// How often the runtime is made anew.
+/// How often the runtime is created again.
 const TIMES: usize = 4;
 /// Executions that run each time.
 const RUNNING: usize = 4;
-/// How soon a caller hears how its execution ended.
+/// How soon a caller gets the end of its execution.
 const TOLD_WITHIN: Duration = Duration::from_mins(2);
-/// How often something without a signal is looked at.
+/// How often a state without a signal is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Deletes the runtime and makes it again from its own spec. Returns the new uid.
@@ -40,7 +40,7 @@ async fn make_anew(world: &World) -> String {
     made.uid().unwrap()
 }
 
-/// Whose the fence is.
+/// The owner of the fence.
 async fn owner_of_fence(world: &World) -> Option<String> {
     let api: Api<NetworkPolicy> = Api::namespaced(world.client.clone(), world.run.name());
     let fence = api.get_opt("knack-sandbox-default").await.unwrap()?;
@@ -65,9 +65,9 @@ fn is_answer(ended: &Result<String, ExecutionError>) -> bool {
 }
 
 #[test]
-fn a_runtime_made_anew_takes_its_fence_over_and_runs_nothing_twice() {
+fn a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice() {
     alone(
-        "a_runtime_made_anew_takes_its_fence_over_and_runs_nothing_twice",
+        "a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice",
         async |cluster| {
             let spec = json!({"warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 2 * RUNNING}});
             let world = World::start(cluster, 1, spec).await;
@@ -114,7 +114,7 @@ fn a_runtime_made_anew_takes_its_fence_over_and_runs_nothing_twice() {
                 .await;
                 println!("{time}: code runs again {:?} after the answers", begun.elapsed());
             }
-            // When what the earlier ones owned is collected, the fence still stands.
+            // When the objects of the earlier runtimes are collected, the fence still exists.
             let jobs: Api<Job> = Api::namespaced(world.client.clone(), world.run.name());
             until("the Jobs of earlier ones are gone", async || {
                 let jobs = jobs.list(&ListParams::default()).await.unwrap();

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack::catalog::remote::fetch_skill;
-use knack::execution::remote::RemoteExecutor;
-use knack::execution::{
+use knack_execution::remote::RemoteExecutor;
+use knack_execution::{
     ExecutionError, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, SkillMount,
 };
-use knack::hub_client::HubClient;
+use knack_gateway::catalog::remote::fetch_skill;
+use knack_hub_api::client::HubClient;
 use knack_skill::model::SkillRef;
 use tokio_util::sync::CancellationToken;
 

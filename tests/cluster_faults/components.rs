@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster_support::{Cluster, Component, STILL};
-use knack::execution::ExecutionError;
+use knack_execution::ExecutionError;
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -66,7 +66,7 @@ pub(crate) async fn whole(cluster: &Cluster) {
     }
 }
 
-/// Requests without skills through the gateway, four a second, until told to stop.
+/// Requests without skills through the gateway, four a second, until cancelled.
 struct Traffic {
     stop: Arc<AtomicBool>,
     task: JoinHandle<(usize, Duration)>,
@@ -119,7 +119,7 @@ async fn one(calls: &Calls, seconds: f64) -> Ended {
     }
 }
 
-/// Runs short executions one after another, `CALLERS` at once, until told to stop.
+/// Runs short executions one after another, `CALLERS` at once, until cancelled.
 struct Load {
     stop: Arc<AtomicBool>,
     tasks: JoinSet<Vec<Ended>>,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cluster_support::STILL;
-use knack::execution::ExecutionError;
+use knack_execution::ExecutionError;
 use serde_json::json;
 use tokio::task::JoinSet;
 

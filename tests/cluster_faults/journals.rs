@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cluster_support::{Cluster, PodLogs};
 use serde_json::Value;
 
-/// Executions as the pods' own logs tell them.
+/// Executions according to the pods' own logs.
 pub(crate) struct Journals {
     logs: PodLogs,
     /// Pods of each execution, and when its first start was seen.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use knack::execution::ExecutionError;
+use knack_execution::ExecutionError;
 use serde_json::json;
 use tokio::task::JoinSet;
 

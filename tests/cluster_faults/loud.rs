@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use knack::execution::Exit;
-use knack::hub_api::ExecutionFrame;
-use knack::hub_client::Lines;
+use knack_execution::Exit;
+use knack_hub_api::ExecutionFrame;
+use knack_hub_api::client::Lines;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -46,67 +46,70 @@ async fn read(mut lines: Lines) -> (usize, usize) {
 /// Ten gateways stop reading 4 MB each, and a program writes 40 MB at once. Others run meanwhile as ever, the containers end
 /// by themselves, the logs stay below kubelet's rotation, and who reads on gets everything.
 #[test]
-fn readers_that_stop_and_forty_megabytes_harm_nobody() {
-    alone("readers_that_stop_and_forty_megabytes_harm_nobody", async |cluster| {
-        let spec = json!({"concurrency": {"maxRuns": 4}, "sandbox": {"ttlSecondsAfterFinished": 3600}});
-        let world = install(cluster, spec).await;
-        let port = free_port();
-        let hub = world.replica("hub-loud", port);
-        let url = format!("https://127.0.0.1:{port}");
-        world.wait_for_hub_at(&url).await;
-        let journals = Journals::keep(cluster, &world.run);
-        let token = world.token(&world.tenants[0], "default", "knack").await;
-        let client = world.hub_client_at(&url, &token);
-        let calls = Calls::new(&world, client.clone()).await;
-        let skill = world.served(&client, "steady").await;
-        calls.text(calls.sleeper(0.0, "first")).await.unwrap();
+fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
+    alone(
+        "stopped_readers_and_forty_megabytes_harm_no_other_run",
+        async |cluster| {
+            let spec = json!({"concurrency": {"maxRuns": 4}, "sandbox": {"ttlSecondsAfterFinished": 3600}});
+            let world = install(cluster, spec).await;
+            let port = free_port();
+            let hub = world.replica("hub-loud", port);
+            let url = format!("https://127.0.0.1:{port}");
+            world.wait_for_hub_at(&url).await;
+            let journals = Journals::keep(cluster, &world.run);
+            let token = world.token(&world.tenants[0], "default", "knack").await;
+            let client = world.hub_client_at(&url, &token);
+            let calls = Calls::new(&world, client.clone()).await;
+            let skill = world.served(&client, "steady").await;
+            calls.text(calls.sleeper(0.0, "first")).await.unwrap();
 
-        let program = format!(
-            "import sys\nfor i in range({OUTPUT} // 1000): sys.stdout.write(str(i % 10) * 1000)\nopen('end','w').write('e' * {FILE})"
-        );
-        let mut unread = Vec::new();
-        for _ in 0..READERS {
-            let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
-            post["live"] = json!(true);
-            let stream = client.post_stream(None, "/v1/executions", post.to_string().into());
-            unread.push(stream.await.unwrap());
-        }
-        // Forty megabytes from one program: what is over its limit is not kept, and it is ended.
-        let flood = "import sys\nfor i in range(40): sys.stdout.write('x' * 1000000)\nprint('not reached')";
-        let flooded = calls.run(calls.python(flood, 30)).await.unwrap();
-        assert_eq!(flooded.exit, Exit::OutputLimit);
-        assert!(flooded.stdout.truncated && flooded.stdout.bytes.len() <= 1 << 20);
-        // The queue is in order: by now all of the ten have run, though nobody has read.
-        for _ in 0..3 {
-            let begun = Instant::now();
-            assert_eq!(calls.text(calls.sleeper(0.0, "quiet")).await.unwrap(), "quiet\n");
-            println!("another execution: {:?}", begun.elapsed());
-        }
-        let pods = cluster.kubectl(&[
-            "get",
-            "pods",
-            "-n",
-            &world.run,
-            "-o",
-            "jsonpath={range .items[*]}{.status.phase} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}",
-        ]);
-        assert!(
-            pods.lines().all(|pod| pod != "Failed 0" && pod.ends_with('0')),
-            "{pods}"
-        );
-        println!(
-            "largest journal: {} bytes, the hub: {} MiB",
-            journals.largest(),
-            resident(&hub) >> 20
-        );
-        assert!(journals.largest() < JOURNAL_MAX, "{}", journals.largest());
-        assert!(resident(&hub) < MEMORY_MAX, "{}", resident(&hub));
+            let program = format!(
+                "import sys\nfor i in range({OUTPUT} // 1000): sys.stdout.write(str(i % 10) * 1000)\nopen('end','w').write('e' * {FILE})"
+            );
+            let mut unread = Vec::new();
+            for _ in 0..READERS {
+                let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
+                post["live"] = json!(true);
+                let stream = client.post_stream(None, "/v1/executions", post.to_string().into());
+                unread.push(stream.await.unwrap());
+            }
+            // Forty megabytes from one program: what is over its limit is not kept, and it is ended.
+            let flood = "import sys\nfor i in range(40): sys.stdout.write('x' * 1000000)\nprint('not reached')";
+            let flooded = calls.run(calls.python(flood, 30)).await.unwrap();
+            assert_eq!(flooded.exit, Exit::OutputLimit);
+            assert!(flooded.stdout.truncated && flooded.stdout.bytes.len() <= 1 << 20);
+            // The queue is in order: by now all of the ten have run, though there was no reader.
+            for _ in 0..3 {
+                let begun = Instant::now();
+                assert_eq!(calls.text(calls.sleeper(0.0, "quiet")).await.unwrap(), "quiet\n");
+                println!("another execution: {:?}", begun.elapsed());
+            }
+            let pods = cluster.kubectl(&[
+                "get",
+                "pods",
+                "-n",
+                &world.run,
+                "-o",
+                "jsonpath={range .items[*]}{.status.phase} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}",
+            ]);
+            assert!(
+                pods.lines().all(|pod| pod != "Failed 0" && pod.ends_with('0')),
+                "{pods}"
+            );
+            println!(
+                "largest journal: {} bytes, the hub: {} MiB",
+                journals.largest(),
+                resident(&hub) >> 20
+            );
+            assert!(journals.largest() < JOURNAL_MAX, "{}", journals.largest());
+            assert!(resident(&hub) < MEMORY_MAX, "{}", resident(&hub));
 
-        let mut reading = JoinSet::new();
-        for lines in unread {
-            reading.spawn(read(lines));
-        }
-        let all = tokio::time::timeout(Duration::from_mins(1), reading.join_all()).await;
-        assert_eq!(all.expect("who reads on gets everything"), [(OUTPUT, FILE); READERS]);
-    });
+            let mut reading = JoinSet::new();
+            for lines in unread {
+                reading.spawn(read(lines));
+            }
+            let all = tokio::time::timeout(Duration::from_mins(1), reading.join_all()).await;
+            assert_eq!(all.expect("who reads on gets everything"), [(OUTPUT, FILE); READERS]);
+        },
+    );
 }

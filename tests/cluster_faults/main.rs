@@ -36,6 +36,7 @@ mod spread;
 #[path = "../cluster_hub/support.rs"]
 #[expect(dead_code, reason = "some of it is for the hub's other tests")]
 mod support;
+mod undecodable;
 
 /// One test at a time, whatever the number of threads.
 static ALONE: Mutex<()> = Mutex::new(());

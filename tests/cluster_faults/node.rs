@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cluster_support::Component;
-use knack::execution::{ClusterFailureKind as Kind, ExecutionError};
+use knack_execution::{ClusterFailureKind as Kind, ExecutionError};
 use serde_json::json;
 
 use super::alone;
@@ -18,8 +18,8 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(90);
 /// The machine is switched off and its Node object deleted. What ran there fails as lost with its node, a new call says
 /// that there is no place, and code runs again when a node is there.
 #[test]
-fn a_node_that_goes_is_told_and_the_next_one_is_used() {
-    alone("a_node_that_goes_is_told_and_the_next_one_is_used", async |cluster| {
+fn a_lost_node_is_reported_and_the_next_one_is_used() {
+    alone("a_lost_node_is_reported_and_the_next_one_is_used", async |cluster| {
         let spec = json!({"sandbox": {"maxTimeoutSeconds": 200}});
         let world = World::start(cluster, 1, spec).await;
         let mut journals = Journals::keep(cluster, &world.run);
@@ -62,7 +62,7 @@ fn a_node_that_goes_is_told_and_the_next_one_is_used() {
             }
         });
         assert_eq!(outcome.await.expect("code runs on the new node"), "placed\n");
-        // A node that is registered anew makes kube-proxy end itself; elsewhere its DaemonSet starts it.
+        // A node that is registered again makes kube-proxy exit; elsewhere its DaemonSet restarts it.
         cluster.start(Component::Proxy);
         whole(cluster).await;
     });

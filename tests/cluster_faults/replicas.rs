@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use cluster_support::Cluster;
 use k8s_openapi::api::coordination::v1::Lease;
-use knack::api::vocabulary::ANNOTATION_ADDRESS;
-use knack::hub_api::{Problem, ProblemCode};
-use knack::hub_client::{HubClient, HubError};
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{Problem, ProblemCode};
+use knack_vocabulary::ANNOTATION_ADDRESS;
 use kube::Api;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::alone;
@@ -55,6 +56,21 @@ impl<'w> Replicas<'w> {
         let (_, mut process) = self.alive.remove(position);
         process.kill();
         self.tell();
+    }
+
+    /// Halts one where it is, until it is resumed or killed.
+    pub(crate) fn freeze(&self, address: &str) {
+        self.of(address).signal(Signal::STOP);
+    }
+
+    /// Lets one go on after a freeze.
+    pub(crate) fn resume(&self, address: &str) {
+        self.of(address).signal(Signal::CONT);
+    }
+
+    fn of(&self, address: &str) -> &Process {
+        let (_, process) = self.alive.iter().find(|(known, _)| known == address).unwrap();
+        process
     }
 
     pub(crate) fn addresses(&self) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster_support::STILL;
 use k8s_openapi::api::batch::v1::Job;
-use knack::execution::{ExecutionError, ExecutionId, ExecutionRequest};
+use knack_execution::{ExecutionError, ExecutionId, ExecutionRequest};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
@@ -61,12 +61,12 @@ fn with_a_deadline_beyond_the_retention_nothing_runs_again() {
                 "no result is left"
             );
 
-            // The next owner knows nothing of it, and no journal is left to tell.
+            // The next owner has no record of it, and no journal is left.
             world.kill_hub();
             world.restart_hub().await;
             assert_eq!(calls.text(calls.sleeper(0.0, "fresh")).await.unwrap(), "fresh\n");
             assert_eq!(calls.text(late.clone()).await, Err(ExecutionError::Gone));
-            // Nor could it tell one from the other: what was asked for longer ago than anything is kept may have run.
+            // It could not distinguish them: an execution requested before the retention may have run.
             let unknown = aged(&calls, Duration::from_mins(40), "unknown");
             assert_eq!(calls.text(unknown.clone()).await, Err(ExecutionError::Gone));
             let starts = journals.starts();

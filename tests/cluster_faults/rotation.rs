@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use knack::certificates::state::service_names;
 use knack::certificates::{State, issue};
-use knack::hub_api::{CatalogLine, Version};
-use knack::hub_client::{Authorities, HubClient, HubClientSettings, HubError, Token};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Token};
+use knack_hub_api::{CatalogLine, Version};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -69,12 +69,12 @@ async fn age(world: &World, mut names: Vec<String>) -> String {
     active.authority
 }
 
-/// Asks until whoever trusts the last authority only is refused by TLS; calls of gateways go on meanwhile.
+/// Asks until a client that trusts the last authority only is refused by TLS; calls of gateways continue meanwhile.
 async fn until_replaced(calls: &Calls, url: &str, last: &Path, token: &str) {
     let begun = Instant::now();
     loop {
         assert_eq!(calls.text(calls.sleeper(0.0, "again")).await, Ok("again\n".to_owned()));
-        // A fresh client each time: a connection that stands would go on with what it has seen.
+        // A fresh client each time: an open connection would keep the certificate that it has seen.
         match client(url, last, token).get::<Version>("/v1/version").await {
             // The hub looks at its files every 10 s.
             Ok(_) => assert!(
@@ -124,8 +124,9 @@ fn count(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
-/// Two thirds of a certificate's life are over. The next one is published, serves, and the last one is forgotten; a gateway's
-/// streams and calls go on through all of it, and whoever trusts only the last authority is told so by TLS.
+/// Two thirds of a certificate's life are over. The next one is published and served, and the last one is forgotten; a
+/// gateway's streams and calls continue through all of it, and a client that trusts only the last authority gets a TLS
+/// error.
 #[test]
 fn a_certificate_is_replaced_under_its_gateways() {
     alone("a_certificate_is_replaced_under_its_gateways", async |cluster| {

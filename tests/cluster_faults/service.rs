@@ -37,7 +37,7 @@ impl Service {
         }
     }
 
-    /// From now on these, by `host:port`; connections that stand go on.
+    /// From now on these, by `host:port`; open connections continue.
     pub(crate) fn point_to(&self, replicas: impl IntoIterator<Item = String>) {
         *self.replicas.lock().unwrap() = replicas.into_iter().collect();
     }

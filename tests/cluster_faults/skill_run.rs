@@ -281,7 +281,7 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
                 1,
                 "run {index}: {stdout} {stderr}"
             );
-            again += usize::from(stderr.contains("asking again"));
+            again += usize::from(stderr.contains("retrying: "));
         }
         let starts = journals.starts();
         println!(

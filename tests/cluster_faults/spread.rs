@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use cluster_support::progress;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use knack::api::SkillRuntime;
 use knack::lease::{preferred, replica_of};
+use knack_api::SkillRuntime;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -22,7 +22,7 @@ use super::support::{Process, SOON, World, free_port};
 
 /// Runtimes beside the default one.
 const RUNTIMES: usize = 8;
-/// How long everything must stand, once each runtime is where it should be: several looks of every owner.
+/// How long the state must last, once each runtime is where it should be: several checks of every owner.
 const STANDS_FOR: Duration = Duration::from_secs(10);
 
 /// The holder of each runtime's Lease, and how often it has changed hands.
@@ -56,8 +56,8 @@ impl Hubs<'_> {
         self.alive.keys().map(String::as_str).collect()
     }
 
-    /// What Kubernetes does for a Service: those who answer are in its EndpointSlice. Loopback is not allowed there, and
-    /// nobody reads the addresses.
+    /// As Kubernetes does for a Service: ready replicas are in its EndpointSlice. Loopback is not allowed there, and
+    /// the addresses are not used.
     async fn tell(&self) {
         self.service
             .point_to(self.alive.values().map(|(address, _)| address.clone()));

@@ -1,11 +1,11 @@
-//! A hub that is told to end while it is in use.
+//! A hub that is terminated while it is in use.
 
 use std::time::{Duration, Instant};
 
 use cluster_support::{progress, run};
 use k8s_openapi::api::coordination::v1::Lease;
-use knack::hub_api::{CatalogLine, ExecutionFrame, StreamName};
-use knack::hub_client::Lines;
+use knack_hub_api::client::Lines;
+use knack_hub_api::{CatalogLine, ExecutionFrame, StreamName};
 use kube::Api;
 use serde_json::json;
 
@@ -59,12 +59,7 @@ async fn status_of(process: &mut Process) -> std::process::ExitStatus {
 #[test]
 fn a_hub_that_ends_cuts_no_stream() {
     run("a_hub_that_ends_cuts_no_stream", async |cluster| {
-        let plan = Plan {
-            tenants: 1,
-            spec: json!({"sandbox": {"timeoutSeconds": 60}}),
-            hub_names: vec!["127.0.0.1".to_owned()],
-            hub_words: Vec::new(),
-        };
+        let plan = Plan::of(1, json!({"sandbox": {"timeoutSeconds": 60}}));
         let world = World::install(cluster, plan).await;
         let (port, probes) = (free_port(), free_port());
         let mut words = world.hub_words(&format!("127.0.0.1:{port}"));
@@ -107,7 +102,7 @@ fn a_hub_that_ends_cuts_no_stream() {
             .await
             .expect("it is not ready any more");
         assert_eq!(why, "draining\n");
-        // Whoever still comes is served: a new run, and a catalog.
+        // New requests are still served: a new run, and a catalog.
         let mut short = client
             .post_stream(None, "/v1/executions", post("print('as usual')").into())
             .await

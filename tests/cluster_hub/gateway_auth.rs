@@ -1,4 +1,4 @@
-//! A shared gateway that holds the providers' keys: it knows its clients, and nobody's token leaves it.
+//! A shared gateway that holds the providers' keys: it authenticates its clients, and no token leaves it.
 
 use std::sync::{Arc, Mutex};
 
@@ -107,7 +107,7 @@ fn clients_show_a_token_and_the_provider_sees_the_operators_key_only() {
     );
 }
 
-/// Whoever reaches an open port would spend the operator's key.
+/// Anyone who reaches an open port could use the operator's key.
 #[test]
 fn a_key_on_an_open_listener_without_client_authentication_is_refused_at_start() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use cluster_support::{progress, run};
-use knack::hub_api::{KeptKey, KeptLine, KeptValue, ProblemCode, kept_path};
-use knack::hub_client::{HubClient, HubError};
-use knack::mock::{MockServer, Script, spawn};
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{KeptKey, KeptLine, KeptValue, ProblemCode, kept_path};
+use knack_mock_provider::{MockServer, Script, spawn};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ turns:
       - reply: {text: the model speaks}
 "#;
 
-/// A value of the metrics, 0 where it does not stand yet.
+/// A value of the metrics, 0 where it does not exist yet.
 async fn metric(port: u16, name: &str) -> u64 {
     let text = reqwest::get(format!("http://127.0.0.1:{port}/metrics"))
         .await
@@ -180,7 +180,7 @@ fn upstream(mock: &MockServer) -> Vec<(Vec<String>, String)> {
     bodies.iter().map(|request| read(&request.body)).collect()
 }
 
-/// What a caller is told of by the hub, and the secret that it is given.
+/// What the hub announces to a caller, and the secret that it sends.
 async fn kept(world: &World, hub: &HubClient) -> Result<(KeptKey, Vec<KeptValue>), HubError> {
     let mut lines = hub.watch(&format!("/v1/kept?runtime={}", world.runtime())).await?;
     let (mut secret, mut values) = (None, Vec::new());
@@ -268,7 +268,8 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             assert_eq!(foreign.get(&files, "sk-of-the-client").await.0, 404);
             assert_eq!(foreign.get(&file, "sk-of-the-client").await.0, 404);
 
-            // Another tenant's gateway is told of nothing, whatever its client knows, and can read nothing by key.
+            // Another tenant's gateway gets no announcement, even if its client is the same, and can read nothing by
+            // key.
             let (secret, values) = kept(&world, &hub).await.unwrap();
             let (other_secret, others) = kept(&world, &strange).await.unwrap();
             assert_eq!((values.len(), others), (5, vec![]));

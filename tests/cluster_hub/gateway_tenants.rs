@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cluster_support::run;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use knack::hub_api::{CatalogLine, ContentIndex, ProblemCode};
-use knack::hub_client::{HubClient, HubError};
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{CatalogLine, ContentIndex, ProblemCode};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::chat::{chat_with, content};
 use super::support::{Process, SOON, World, free_port, fresh_id, listening};
 
-/// A model that says which skills it was told of, and runs the script of one when it is asked to.
+/// A model that lists the skills of its request, and runs the script of one when asked to.
 const SCRIPT: &str = r#"
 turns:
   - user: {regex: 'run own'}
@@ -136,7 +136,7 @@ async fn names(client: &HubClient, catalog: &str) -> Result<Vec<String>, HubErro
 }
 
 async fn share(world: &World, namespace: &str, name: &str) {
-    let api: Api<knack::api::Skill> = Api::namespaced(world.client.clone(), namespace);
+    let api: Api<knack_api::Skill> = Api::namespaced(world.client.clone(), namespace);
     let patch = json!({"spec": {"allowedRuntimes": {"namespaces": {"from": "All"}}}});
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
@@ -158,7 +158,7 @@ fn a_client_of_a_shared_gateway_sees_and_runs_what_its_namespace_sees() {
             world.skill(in_b, "secret-of-b", "print('secret')").await;
             let shows = |name: &'static str| move |text: &str| text.contains(&format!("name=\"{name}\""));
 
-            // Each is told of its own skills only, under their plain names, and runs its own code by them.
+            // Each gets its own skills only, under their plain names, and runs its own code by them.
             b.until("which skills", "b sees its skills", |text| {
                 shows("own")(text) && shows("secret-of-b")(text)
             })

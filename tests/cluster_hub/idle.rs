@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cluster_support::{progress, run};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use knack::api::{Skill, SkillRuntime};
+use knack_api::{Skill, SkillRuntime};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -121,12 +121,7 @@ fn runtimes_that_do_nothing_cost_the_api_server_next_to_nothing() {
     run(
         "runtimes_that_do_nothing_cost_the_api_server_next_to_nothing",
         async |cluster| {
-            let plan = Plan {
-                tenants: 1,
-                spec: json!({}),
-                hub_names: vec!["127.0.0.1".to_owned()],
-                hub_words: Vec::new(),
-            };
+            let plan = Plan::of(1, json!({}));
             let mut world = World::install(cluster, plan).await;
             world.stop_controller();
             let counted = Counted::new(world.client.clone(), format!("counted-{}", world.run.name())).await;

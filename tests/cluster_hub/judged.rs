@@ -6,9 +6,9 @@ use cluster_support::run;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use knack::api::{Skill, SkillRuntime};
-use knack::hub_api::{Problem, ProblemCode};
-use knack::hub_client::{HubClient, HubError};
+use knack_api::{Skill, SkillRuntime};
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{Problem, ProblemCode};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
@@ -46,7 +46,7 @@ fn a_swapped_config_map_is_never_served_and_the_skill_says_so() {
             let namespace = world.tenants[0].name().to_owned();
             world.skill(&namespace, "reviewed", "print('good')").await;
             world.served(&client, "reviewed").await;
-            // The controller is away, so that nothing mends it; the hub begins anew, so that it has to read.
+            // The controller is away, so that it cannot restore the object; the hub restarts, so that it has to read.
             world.stop_controller();
             world.kill_hub();
             let skills: Api<Skill> = Api::namespaced(world.client.clone(), &namespace);
@@ -101,7 +101,7 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
                 refusal(&client, &post()).await.is_none().then_some(())
             })
             .await;
-            // Somebody else's policy stands where the fence must.
+            // A foreign policy has the name of the fence.
             let policies: Api<NetworkPolicy> = Api::namespaced(world.client.clone(), world.run.name());
             let fence = "knack-sandbox-default";
             let mut foreign = policies.get(fence).await.unwrap();

@@ -8,6 +8,8 @@
     reason = "helpers of tests, outside of test functions, fail the test that calls them"
 )]
 
+#[path = "../support/cgroup.rs"]
+mod cgroup;
 mod chat;
 #[cfg(feature = "otel")]
 #[path = "../otel/collector.rs"]
@@ -19,6 +21,8 @@ mod gateway_replicas;
 mod gateway_tenants;
 mod idle;
 mod judged;
+mod limits;
+mod metrics;
 mod outage;
 mod propagation;
 mod requests;

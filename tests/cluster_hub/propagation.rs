@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cluster_support::run;
-use knack::catalog::remote::{Blobs, follow};
-use knack::memory::MemoryBudget;
+use knack_gateway::catalog::remote::{Blobs, follow};
+use knack_memory::MemoryBudget;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::run;
-use knack::api::SkillRuntime;
-use knack::execution::ExecutionId;
-use knack::hub_api::{ExecutionView, ProblemCode};
-use knack::hub_client::{HubClient, HubError};
+use knack_api::SkillRuntime;
+use knack_execution::ExecutionId;
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{ExecutionView, ProblemCode};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ fn bad_requests_are_refused_by_name() {
                 other => panic!("{shown}: {other:?}"),
             }
         }
-        // Ids that nobody was given, that are none, and that are older than anything is kept.
+        // Ids that do not exist, that are not valid, and that are older than the retention.
         let foreign = ProblemCode::NotFound;
         for (id, code) in [
             (fresh_id().to_string(), foreign),

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use cluster_support::run;
-use knack::hub_api::ExecutionFrame;
+use knack_hub_api::ExecutionFrame;
 use serde_json::json;
 
 use super::support::{World, fresh_id};
 
 /// A reader that stops holds up neither its own run nor anybody else's, and gets the whole result when it reads on.
 #[test]
-fn a_reader_that_stops_harms_nobody_and_gets_its_result() {
+fn a_stopped_reader_delays_no_other_and_gets_its_result() {
     run(
-        "a_reader_that_stops_harms_nobody_and_gets_its_result",
+        "a_stopped_reader_delays_no_other_and_gets_its_result",
         async |cluster| {
             let world = World::start(cluster, 1, json!({})).await;
             let client = world.tenant(0).await;

@@ -11,14 +11,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cluster_support::{Cluster, Namespace};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
-use knack::api::Skill;
-use knack::catalog::remote::fetch_skill;
-use knack::execution::remote::RemoteExecutor;
-use knack::execution::{
+use knack_api::Skill;
+use knack_execution::remote::RemoteExecutor;
+use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Program, SkillMount,
 };
-use knack::hub_api::{CatalogLine, RuntimeName, SkillLine, Version};
-use knack::hub_client::{Authorities, HubClient, HubClientSettings, Lines, Token};
+use knack_gateway::catalog::remote::fetch_skill;
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Lines, Token};
+use knack_hub_api::{CatalogLine, RuntimeName, SkillLine, Version};
 use knack_skill::model::SkillRef;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -87,9 +87,14 @@ impl Process {
 
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
@@ -129,6 +134,18 @@ pub(crate) struct Plan {
     pub(crate) hub_names: Vec<String>,
     /// More words of every hub.
     pub(crate) hub_words: Vec<String>,
+}
+
+impl Plan {
+    /// Of hubs on loopback without words of their own.
+    pub(crate) fn of(tenants: usize, spec: Value) -> Self {
+        Self {
+            tenants,
+            spec,
+            hub_names: vec!["127.0.0.1".to_owned()],
+            hub_words: Vec::new(),
+        }
+    }
 }
 
 /// An installation: controller, hub, one runtime that is the cluster default, and namespaces of tenants.
@@ -510,7 +527,7 @@ async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace
     let body = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"name": "default"}, "spec": whole,
     });
-    let api: Api<knack::api::SkillRuntime> = Api::namespaced(client.clone(), run.name());
+    let api: Api<knack_api::SkillRuntime> = Api::namespaced(client.clone(), run.name());
     let params = PatchParams::apply("hub-test").force();
     api.patch("default", &params, &Patch::Apply(&body)).await.unwrap();
 }
@@ -519,7 +536,7 @@ async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace
 /// its choice and its use, and none that waits for a server connects to itself. Node ports begin at 30000.
 const PORTS: std::ops::Range<u16> = 21_000..29_000;
 
-/// A port of loopback that nobody has, and that no other test of this process is given.
+/// A free port of loopback, which no other test of this process is given.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let ports = PORTS.end - PORTS.start;

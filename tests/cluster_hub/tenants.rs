@@ -1,8 +1,8 @@
 //! Two tenants of one runtime.
 
 use cluster_support::run;
-use knack::hub_api::{ContentIndex, ExecutionFrame, ExecutionView, ProblemCode};
-use knack::hub_client::HubError;
+use knack_hub_api::client::HubError;
+use knack_hub_api::{ContentIndex, ExecutionFrame, ExecutionView, ProblemCode};
 use serde_json::json;
 
 use super::support::{World, fresh_id};
@@ -70,7 +70,7 @@ fn a_tenant_sees_nothing_of_another() {
     });
 }
 
-async fn stdout(lines: &mut knack::hub_client::Lines) -> String {
+async fn stdout(lines: &mut knack_hub_api::client::Lines) -> String {
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await.unwrap() {
         match frame {
             ExecutionFrame::Result(result) => return String::from_utf8(result.stdout.0.to_vec()).unwrap(),

@@ -24,12 +24,7 @@ fn traced(world: &World, collector: &Collector, name: &str, words: &[String]) ->
 #[test]
 fn a_run_in_a_pod_belongs_to_the_trace_of_its_request() {
     run("a_run_in_a_pod_belongs_to_the_trace_of_its_request", async |cluster| {
-        let plan = Plan {
-            tenants: 1,
-            spec: json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}),
-            hub_names: vec!["127.0.0.1".to_owned()],
-            hub_words: Vec::new(),
-        };
+        let plan = Plan::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
         let world = World::install(cluster, plan).await;
         let (of_hub, of_gateway) = (Collector::start().await, Collector::start().await);
         let words = world.hub_words(&format!("127.0.0.1:{}", world.port));

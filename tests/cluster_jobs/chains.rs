@@ -1,12 +1,12 @@
-//! Calls one after another, as a model makes them: each finds a pod that stands ready.
+//! Calls one after another, as a model makes them: each finds a warm pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster_support::progress;
-use knack::execution::job::{EnvGrant, JobExecutor};
-use knack::execution::{ExecutionRequest, Executor as _, SkillMount, StartKind};
+use knack::jobs::{EnvGrant, JobExecutor};
+use knack_execution::{ExecutionRequest, Executor as _, SkillMount, StartKind};
 use knack_skill::call::ToolRun;
 use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::support::{Fixture, eventually, fresh_id, python, within};
 
 /// Calls of a chain.
 const CALLS: usize = 10;
-/// Between two calls of the first chain, where a pod stands in half of that; elsewhere as long as a pod takes.
+/// Between two calls of the first chain, where a pod is ready in half of that; elsewhere as long as a pod takes.
 const PACE: Duration = Duration::from_millis(400);
 /// Chains that are tried, each at half the pace of the one before: other tests take the machine too, but a pool that does not refill by
 /// itself stays cold at every pace.
@@ -50,6 +50,8 @@ fn skill() -> Arc<Skill> {
         files: BTreeMap::from([("key.py".to_owned(), script)]),
         digest: "of-tested".to_owned(),
         sandbox: SandboxRequest::default(),
+        packages: Vec::new(),
+        requirements: None,
     })
 }
 
@@ -94,7 +96,7 @@ async fn chain(executor: &JobExecutor, pace: Duration, request: fn() -> Executio
     found
 }
 
-/// Runs chains until each call of one has found a pod that stood ready; all must say the same.
+/// Runs chains until each call of one has found a warm pod; all must give the same result.
 async fn stays_warm(executor: &JobExecutor, pace: Duration, request: fn() -> ExecutionRequest, expected: &str) {
     for tried in 0..TRIES {
         let pace = pace * 2_u32.pow(tried);
@@ -147,14 +149,14 @@ fn chained_calls_stay_warm_with_and_without_granted_values() {
             stays_warm(&executor, pace, prying, "None").await;
             eventually(60, "two pods stand again", async || executor.counts().ready == 2).await;
 
-            // Nobody has asked for the value yet: the first one is cold, and those after it are not.
+            // The value is requested for the first time: the first call is cold, and those after it are not.
             assert_eq!(call(&executor, tool()).await, (StartKind::Cold, "granted".to_owned()));
             eventually(60, "two pods with the value stand too", async || {
                 executor.counts().ready == 4
             })
             .await;
             stays_warm(&executor, pace, tool, "granted").await;
-            // What the model writes never meets such a pod, even where none else stands.
+            // Model-written code never gets such a pod, even where there is no other.
             for round in 0..6 {
                 assert_eq!(call(&executor, prying()).await.1, "None", "{round}");
             }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use cluster_support::Cluster;
 use k8s_openapi::api::core::v1::Pod;
-use knack::execution::job::{JobClients, JobExecutor, JobSettings};
-use knack::execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit};
+use knack::jobs::{JobClients, JobExecutor, JobSettings};
+use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -68,39 +69,45 @@ fn images_that_cannot_run_are_named() {
     });
 }
 
-/// One that only says what nobody asked for, and one that plays its part up to the run: each ends in an error, in bounded
-/// time, with the pods gone, and the executor runs the next one. So does a proven answer to another execution.
+/// One that only sends unexpected frames, and one that behaves well up to the run: each ends in an error, in bounded
+/// time, with the pods gone, and the executor runs the next one. So does an authenticated answer to another execution.
 #[test]
 fn a_compromised_runner_ends_in_an_error() {
     cluster_support::run("a_compromised_runner_ends_in_an_error", async |cluster| {
         let (garbage, liar) = (cluster.image("garbage"), liar::image(cluster));
-        for (image, program, expected) in [
+        let rows = [
             (garbage, "print('ran')", "NoAnswer"),
             (liar.clone(), "print('ran')", "JournalUnreadable"),
-            (liar, "print('another')", "something else than it was asked"),
-        ] {
-            let mut fixture = Fixture::new(cluster, cold()).await;
-            fixture.view.image.clone_from(&image);
-            let executor = fixture.owner().await;
-            let outcome = within(90, executor.execute(python(program), CancellationToken::new())).await;
-            let found = match outcome.unwrap_err() {
-                ExecutionError::Cluster(failure) if !failure.may_have_run => failure.reason,
-                other => other.to_string(),
-            };
-            assert!(found.contains(expected), "{image} {program}: {found}");
-            fixture.no_pod_runs().await;
-            let mut honest = fixture.view.clone();
-            honest.image = cluster.image("sandbox-python");
-            executor.update(honest);
-            let result = within(
-                60,
-                executor.execute(python("print('honest')"), CancellationToken::new()),
-            )
-            .await;
-            assert_eq!(result.unwrap().stdout.text(), "honest\n");
-            executor.shutdown().await;
-        }
+            (liar, "print('another')", "something other than it was asked to"),
+        ];
+        // Each waits for bounds of the executor, so all of them wait together; each has a namespace of its own.
+        let compromised = rows.map(|(image, program, expected)| compromised(cluster, image, program, expected));
+        futures::future::join_all(compromised).await;
     });
+}
+
+/// A run by an image whose runner is compromised, and one by an honest image in its place.
+async fn compromised(cluster: &'static Cluster, image: String, program: &str, expected: &str) {
+    let mut fixture = Fixture::new(cluster, cold()).await;
+    fixture.view.image.clone_from(&image);
+    let executor = fixture.owner().await;
+    let outcome = within(90, executor.execute(python(program), CancellationToken::new())).await;
+    let found = match outcome.unwrap_err() {
+        ExecutionError::Cluster(failure) if !failure.may_have_run => failure.reason,
+        other => other.to_string(),
+    };
+    assert!(found.contains(expected), "{image} {program}: {found}");
+    fixture.no_pod_runs().await;
+    let mut honest = fixture.view.clone();
+    honest.image = cluster.image("sandbox-python");
+    executor.update(honest);
+    let result = within(
+        60,
+        executor.execute(python("print('honest')"), CancellationToken::new()),
+    )
+    .await;
+    assert_eq!(result.unwrap().stdout.text(), "honest\n");
+    executor.shutdown().await;
 }
 
 #[test]
@@ -150,7 +157,11 @@ fn a_hub_that_may_not_attach_says_so() {
         let fixture = Fixture::new(cluster, cold()).await;
         let mut stranger = cluster.config().await;
         stranger.auth_info.impersonate = Some("stranger".to_owned());
-        let clients = JobClients::from_clients(cluster.client().await, kube::Client::try_from(stranger).unwrap());
+        let clients = JobClients::from_clients(
+            cluster.client().await,
+            kube::Client::try_from(stranger).unwrap(),
+            knack::lease::Keeper::start(cluster.config().await).unwrap(),
+        );
         let settings = JobSettings::new("owner", "https://owner:8443", [1; 32]);
         let executor = JobExecutor::new(clients, fixture.view.clone(), settings);
         within(30, executor.wait_until_owner()).await;
@@ -160,7 +171,7 @@ fn a_hub_that_may_not_attach_says_so() {
     });
 }
 
-/// Memory: the program alone, told by the runner.
+/// Memory: only the program was killed, as reported by the runner.
 #[test]
 fn a_program_over_its_memory_is_a_result() {
     cluster_support::run("a_program_over_its_memory_is_a_result", async |cluster| {

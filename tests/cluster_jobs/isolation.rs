@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cluster_support::Cluster;
-use knack::execution::job::{Beacon, JobExecutor, ProbeTarget};
-use knack::execution::{ExecutionError, Executor as _};
+use knack::jobs::{Beacon, JobExecutor, ProbeTarget};
+use knack_execution::{ExecutionError, Executor as _};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,7 @@ fn isolated_is_true_only_where_policies_are_enforced() {
             let expected = if is_enforced {
                 "True Verified true true the network plugin enforces policies on 1 of 1 nodes"
             } else {
-                "False PolicyNotEnforced true false the network plugin lets sandbox pods out on 1 of 1 nodes"
+                "False PolicyNotEnforced true false the network plugin lets sandbox pods reach the network on 1 of 1 nodes"
             };
             eventually(90, expected, async || condition(&fixture).starts_with(expected)).await;
             let second = within(60, executor.execute(python("print(1)"), CancellationToken::new())).await;
@@ -93,45 +93,42 @@ fn isolated_is_true_only_where_policies_are_enforced() {
     });
 }
 
-/// A network plugin that lets a pod out at first, as some do until its policies have come to the node: here the stand-in for one
-/// begins once the probe has been answered. The node's label of its host is not its name, as on some clouds.
+/// A network plugin that lets a pod out at first, as some do until its policies have come to the node: here the stub
+/// starts once the probe has been answered. The node's hostname label differs from its name, as on some clouds.
 #[test]
-fn a_policy_that_comes_late_is_told_apart_and_runs_wait_for_it() {
-    cluster_support::run(
-        "a_policy_that_comes_late_is_told_apart_and_runs_wait_for_it",
-        async |cluster| {
-            let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
-            let label = |value: &str| {
-                cluster.kubectl(&[
-                    "label",
-                    "node",
-                    &node,
-                    "--overwrite",
-                    &format!("kubernetes.io/hostname={value}"),
-                ]);
-            };
-            label("another-name");
-            let fixture = Fixture::new(cluster, required()).await;
-            let (target, heard) = listener(cluster).await;
-            let executor = owner(&fixture, &target).await;
-            let running = executor.execute(python("print(1)"), CancellationToken::new());
-            let enforcing = async {
-                eventually(60, "the probe got out", async || heard.load(Ordering::Relaxed) > 0).await;
-                let (cluster, namespace) = (fixture.cluster, fixture.namespace.name().to_owned());
-                let policies = tokio::task::spawn_blocking(move || cluster.enforce_policies(&[&namespace]));
-                policies.await.unwrap()
-            };
-            let (outcome, _policies) = tokio::join!(within(90, running), enforcing);
-            assert_eq!(outcome.unwrap().stdout.text(), "1\n");
-            let expected = "False PolicyLate";
-            eventually(30, expected, async || condition(&fixture).starts_with(expected)).await;
-            assert!(
-                condition(&fixture).contains(&format!("late: {node}")),
-                "{}",
-                condition(&fixture)
-            );
-            executor.shutdown().await;
-            label(&node);
-        },
-    );
+fn a_late_policy_is_recognised_and_runs_wait_for_it() {
+    cluster_support::run("a_late_policy_is_recognised_and_runs_wait_for_it", async |cluster| {
+        let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
+        let label = |value: &str| {
+            cluster.kubectl(&[
+                "label",
+                "node",
+                &node,
+                "--overwrite",
+                &format!("kubernetes.io/hostname={value}"),
+            ]);
+        };
+        label("another-name");
+        let fixture = Fixture::new(cluster, required()).await;
+        let (target, heard) = listener(cluster).await;
+        let executor = owner(&fixture, &target).await;
+        let running = executor.execute(python("print(1)"), CancellationToken::new());
+        let enforcing = async {
+            eventually(60, "the probe got out", async || heard.load(Ordering::Relaxed) > 0).await;
+            let (cluster, namespace) = (fixture.cluster, fixture.namespace.name().to_owned());
+            let policies = tokio::task::spawn_blocking(move || cluster.enforce_policies(&[&namespace]));
+            policies.await.unwrap()
+        };
+        let (outcome, _policies) = tokio::join!(within(90, running), enforcing);
+        assert_eq!(outcome.unwrap().stdout.text(), "1\n");
+        let expected = "False PolicyLate";
+        eventually(30, expected, async || condition(&fixture).starts_with(expected)).await;
+        assert!(
+            condition(&fixture).contains(&format!("late: {node}")),
+            "{}",
+            condition(&fixture)
+        );
+        executor.shutdown().await;
+        label(&node);
+    });
 }

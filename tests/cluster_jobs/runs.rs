@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use knack::execution::job::{Event, RunnerSource};
-use knack::execution::{
+use knack::jobs::{Event, RunnerSource};
+use knack_execution::{
     ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor as _, Exit, InputFile, Program,
     StartKind,
 };
@@ -70,9 +70,9 @@ fn a_cold_run_gives_output_files_and_a_record() {
 }
 
 #[test]
-fn a_warm_run_takes_a_pod_that_stands_ready_and_no_pod_is_used_twice() {
+fn a_warm_run_takes_a_ready_pod_and_no_pod_is_used_twice() {
     cluster_support::run(
-        "a_warm_run_takes_a_pod_that_stands_ready_and_no_pod_is_used_twice",
+        "a_warm_run_takes_a_ready_pod_and_no_pod_is_used_twice",
         async |cluster| {
             let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 2}})).await;
             let executor = fixture.owner().await;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
-use knack::api::SkillRuntime;
-use knack::api::schema::definitions;
-use knack::execution::job::{Defaults, Event, JobClients, JobExecutor, JobRequest, JobSettings, RuntimeView};
-use knack::execution::{ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Program};
+use knack::jobs::{Defaults, Event, JobClients, JobExecutor, JobRequest, JobSettings, RuntimeView};
+use knack_api::SkillRuntime;
+use knack_api::schema::definitions;
+use knack_execution::{ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Program};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};

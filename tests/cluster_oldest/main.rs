@@ -10,12 +10,8 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use cluster_support::{Cluster, Component, run};
-
-/// How long the API server may take to be ready on a busy machine.
-const READY_TIMEOUT: Duration = cluster_support::STILL;
 
 /// kubectl at the oldest API server, with this text on standard input.
 fn kubectl(cluster: &Cluster, words: &[&str], input: &str) -> Output {
@@ -66,17 +62,6 @@ impl Drop for Stop<'_> {
     }
 }
 
-async fn ready(cluster: &Cluster) {
-    let answers = async {
-        while !kubectl(cluster, &["get", "--raw", "/readyz"], "").status.success() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    tokio::time::timeout(READY_TIMEOUT, answers)
-        .await
-        .expect("the oldest API server is not ready");
-}
-
 #[test]
 fn the_oldest_kubernetes_takes_what_knack_writes() {
     const TEST: &str = "the_oldest_kubernetes_takes_what_knack_writes";
@@ -86,7 +71,6 @@ fn the_oldest_kubernetes_takes_what_knack_writes() {
     run(TEST, async |cluster| {
         cluster.start(Component::OldestApiserver);
         let _stop = Stop(cluster);
-        ready(cluster).await;
         let (version, _) = succeeds(cluster, &["version"], "");
         assert!(version.contains("Server Version: v1.33."), "{version}");
 
@@ -122,7 +106,7 @@ fn the_oldest_kubernetes_takes_what_knack_writes() {
         // The Jobs of every kind of run, as the executor's own tests keep them. Pod Security says what it would refuse.
         let sandboxes = "apiVersion: v1\nkind: Namespace\nmetadata: {name: sandboxes, labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}}";
         succeeds(cluster, &["apply", "-f", "-"], sandboxes);
-        for (name, text) in files("src/execution/job/golden", ".snap") {
+        for (name, text) in files("src/jobs/golden", ".snap") {
             let job = text.splitn(3, "---\n").nth(2).unwrap();
             let words = [
                 "create",
@@ -135,8 +119,8 @@ fn the_oldest_kubernetes_takes_what_knack_writes() {
             ];
             let (kept, warnings) = succeeds(cluster, &words, job);
             assert!(warnings.is_empty(), "{name}: {warnings}");
-            // Image volumes are on by default from 1.35: before, the volume is kept as an empty folder without a word, and
-            // the runner has to be in the sandbox image. Whoever makes such a Job must ask for the version first.
+            // Image volumes are on by default from 1.35: before, the volume is silently left an empty folder, and the
+            // runner has to be in the sandbox image. The maker of such a Job must check the version first.
             if job.contains("pullPolicy") {
                 assert!(
                     !kept.contains("pullPolicy"),

@@ -1,6 +1,6 @@
 //! Every rule of the definitions, proven by the API server with objects that it takes and refuses.
 
-use knack::api::schema::RULES;
+use knack_api::schema::RULES;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};

@@ -1,10 +1,11 @@
-//! Content on its way into ConfigMaps where others stand in the way: an earlier skill's, somebody else's, and the API server.
+//! Delivery of content into ConfigMaps with obstacles: an earlier skill's ConfigMap, a foreign one, and refusals of the
+//! API server.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use k8s_openapi::api::events::v1::Event;
-use knack::api::Skill;
+use knack_api::Skill;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ fn standing(skill: &Skill) -> (String, String) {
 
 /// Garbage collection that lags, by finalizers on what it should collect.
 #[test]
-fn a_skill_made_anew_before_its_old_content_is_collected_gets_ready() {
+fn a_skill_recreated_before_its_old_content_is_collected_gets_ready() {
     cluster_support::run(
         "a_skill_made_anew_before_its_old_content_is_collected",
         async |cluster| {
@@ -57,7 +58,7 @@ fn a_skill_made_anew_before_its_old_content_is_collected_gets_ready() {
             }
             for skill in &names {
                 let waits = until(&api, skill, "waits", reads("False/NameConflict+Reconciling")).await;
-                assert!(message(&waits.unwrap(), "Ready").contains("waits for garbage collection"));
+                assert!(message(&waits.unwrap(), "Ready").contains("waiting for garbage collection"));
             }
             for map in &held {
                 merge(&maps, map, json!({"metadata": {"finalizers": null}})).await;
@@ -90,8 +91,8 @@ async fn swap(maps: &Api<ConfigMap>, name: &str, immutable: bool) {
 }
 
 #[test]
-fn content_that_somebody_swapped_is_put_back_and_told() {
-    cluster_support::run("content_that_somebody_swapped_is_put_back_and_told", async |cluster| {
+fn replaced_content_is_restored_and_reported() {
+    cluster_support::run("replaced_content_is_restored_and_reported", async |cluster| {
         install_definitions(cluster).await;
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-swap").await;
@@ -111,7 +112,7 @@ fn content_that_somebody_swapped_is_put_back_and_told() {
         let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
         for (skill, (map, swapped)) in ["frozen", "loose"].iter().zip(&before) {
             let told = |skill: Option<&Skill>| {
-                skill.is_some_and(|skill| message(skill, "Ready").contains("was deleted and made anew"))
+                skill.is_some_and(|skill| message(skill, "Ready").contains("deleted it and created it again"))
             };
             let after = until(&api, skill, "put back", told).await.unwrap();
             let found = maps.get(map).await.unwrap();
@@ -130,7 +131,7 @@ fn content_that_somebody_swapped_is_put_back_and_told() {
     });
 }
 
-/// Skills of which an Event tells that their content was replaced.
+/// Skills for which an Event reports that their content was replaced.
 async fn replaced(client: &Client, namespace: &str) -> BTreeSet<String> {
     let events = Api::<Event>::namespaced(client.clone(), namespace);
     let events = events.list(&ListParams::default()).await.unwrap().into_iter();
@@ -162,7 +163,7 @@ fn denial(name: &str, namespace: &str) -> Value {
 }
 
 #[test]
-fn what_the_api_server_refuses_stands_in_conditions_until_it_is_taken() {
+fn refusals_of_the_api_server_are_in_conditions_until_they_end() {
     cluster_support::run("what_the_api_server_refuses_stands_in_conditions", async |cluster| {
         install_definitions(cluster).await;
         let client = cluster.client().await;

@@ -1,6 +1,14 @@
-//! One leads, the others stand by; a dead leader is followed, a polite one at once.
+//! One replica leads, the others are on standby; a dead leader is replaced, one that releases its Lease at once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use knack::lease::{Keeper, Lease, LeaseClaim, LeaseSettings};
+use kube::Api;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::objects::{create, document, inline, install_definitions, reads, skills};
@@ -42,4 +50,83 @@ fn a_dead_leader_is_followed_and_a_polite_one_at_once() {
         );
         third.stop();
     });
+}
+
+/// Of the Lease in the test below: some renewals and its end come while every thread of the runtime is busy.
+const SHORT: Duration = Duration::from_secs(3);
+
+/// Requests that keep every thread of the process busy take no Lease from it; the control shows that they would.
+#[test]
+fn a_lease_is_kept_while_every_thread_of_its_process_is_busy() {
+    cluster_support::run(
+        "a_lease_is_kept_while_every_thread_of_its_process_is_busy",
+        async |cluster| {
+            let namespace = cluster.namespace("operator-busy").await;
+            let settings = |name: &str| LeaseSettings {
+                duration: SHORT,
+                interval: SHORT / 3,
+                ..LeaseSettings::new(namespace.name(), name, "busy")
+            };
+            let shutdown = CancellationToken::new();
+            let keeper = Keeper::start(cluster.config().await).unwrap();
+            let (kept, claim) = keeper.keep(settings("apart"), shutdown.clone());
+            let (lease, control) = Lease::new(cluster.client().await, settings("among-requests"));
+            let among = tokio::spawn(lease.run(shutdown.clone()));
+            let is_mine = |claim: &watch::Receiver<LeaseClaim>| claim.borrow().is_mine(tokio::time::Instant::now());
+            for claim in [&claim, &control] {
+                let mut claim = claim.clone();
+                claim
+                    .wait_for(|claim| claim.is_mine(tokio::time::Instant::now()))
+                    .await
+                    .unwrap();
+            }
+            // What a thread observes that serves no requests.
+            let (lost, done) = (
+                Arc::new([AtomicBool::new(false), AtomicBool::new(false)]),
+                Arc::new(AtomicBool::new(false)),
+            );
+            let looks = {
+                let (lost, done, claims) = (Arc::clone(&lost), Arc::clone(&done), [claim.clone(), control.clone()]);
+                std::thread::spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        for (lost, claim) in lost.iter().zip(&claims) {
+                            lost.fetch_or(!is_mine(claim), Ordering::Relaxed);
+                        }
+                        std::thread::park_timeout(Duration::from_millis(20));
+                    }
+                })
+            };
+            // More tasks than threads, and none of them lets others run.
+            let busy = Instant::now();
+            let threads = tokio::runtime::Handle::current().metrics().num_workers() + 1;
+            let spinning = (0..threads).map(|_| {
+                tokio::spawn(async move {
+                    while busy.elapsed() < SHORT * 3 {
+                        std::hint::spin_loop();
+                    }
+                })
+            });
+            let spinning: Vec<_> = spinning.collect();
+            while busy.elapsed() < SHORT * 3 {
+                std::hint::spin_loop();
+            }
+            done.store(true, Ordering::Relaxed);
+            looks.join().unwrap();
+            let [apart, among_requests] = [0, 1].map(|index| lost[index].load(Ordering::Relaxed));
+            assert!(!apart, "the Lease is kept");
+            assert!(among_requests, "the control: one among the requests is not");
+            for task in spinning {
+                task.await.unwrap();
+            }
+            let leases: Api<LeaseObject> = Api::namespaced(cluster.client().await, namespace.name());
+            let held = leases.get("apart").await.unwrap().spec.unwrap();
+            assert_eq!(
+                (held.holder_identity.as_deref(), held.lease_transitions),
+                (Some("busy"), Some(1))
+            );
+            shutdown.cancel();
+            kept.await.unwrap();
+            among.await.unwrap();
+        },
+    );
 }

@@ -15,6 +15,8 @@ mod objects;
 mod quota;
 mod revisions;
 mod runtimes;
+mod sidecars;
 mod sources;
+mod stale;
 mod wait;
 mod web;

@@ -11,7 +11,7 @@ use crate::controller::Controller;
 const NOT_FOUND: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","code":404}"#;
 const EMPTY: &str = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[]}"#;
 
-/// An API server that serves our kinds, empty, once told to; nothing else ever.
+/// An API server that serves our kinds, empty, once enabled; and nothing else.
 fn api_server(installed: Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -62,7 +62,7 @@ async fn a_controller_without_definitions_waits_and_says_so() {
 }
 
 #[test]
-fn a_default_runtime_that_nobody_looks_after_is_refused_at_the_start() {
+fn a_default_runtime_in_no_managed_namespace_is_refused_at_the_start() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_knack"));
     command.args([
         "controller",

@@ -1,7 +1,7 @@
 //! Objects of the tests, and what their statuses say.
 
 use cluster_support::Cluster;
-use knack::api::{Skill, SkillRuntime};
+use knack_api::{Skill, SkillRuntime};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};

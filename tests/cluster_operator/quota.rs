@@ -60,7 +60,7 @@ fn the_quota_binds_the_sandboxes_of_a_namespace_and_nothing_else() {
             until(&quotas, QUOTA, "both runtimes'", pods("14")).await;
             merge(&api, "two", json!({"spec": {"concurrency": {"maxRuns": 3}}})).await;
             until(&quotas, QUOTA, "the changed runtime's", pods("16")).await;
-            // Widened by somebody: narrowed again with the next look.
+            // Widened from outside: narrowed again by the next check.
             merge(&quotas, QUOTA, json!({"spec": {"hard": {"pods": "900"}}})).await;
             merge(&api, "two", json!({"spec": {"suspend": true}})).await;
             until(&quotas, QUOTA, "narrowed", pods("16")).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use knack::api::{Skill, SkillRuntime};
+use knack_api::{Skill, SkillRuntime};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -55,7 +55,7 @@ async fn edit(api: &Api<Skill>, body: &str) -> String {
     revision(&until(api, "a", "the new revision", served).await.unwrap())
 }
 
-/// How often each reason was told of skills.
+/// How often each reason was reported for skills.
 async fn events(client: &Client, namespace: &str) -> BTreeMap<String, i32> {
     let events = Api::<Event>::namespaced(client.clone(), namespace);
     let mut counts: BTreeMap<String, i32> = BTreeMap::new();
@@ -153,7 +153,7 @@ fn the_last_good_revision_serves_while_a_newer_one_is_broken_or_suspended() {
         // One event per transition: delivered, broken, suspended, delivered again.
         let expected = [("Delivered", 2), ("InvalidSkill", 1), ("Suspended", 1)];
         let expected = BTreeMap::from(expected.map(|(reason, count)| (reason.to_owned(), count)));
-        // An event follows the status that it tells of.
+        // An Event follows the status that it reports.
         let started = std::time::Instant::now();
         while events(&client, name).await != expected {
             assert!(

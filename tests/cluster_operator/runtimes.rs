@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use knack::api::{Skill, SkillRuntime};
+use knack_api::{Skill, SkillRuntime};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -81,9 +81,27 @@ async fn templates_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
     until(here, "asks", "has its input", told("main:Accepted")).await;
 }
 
+/// What a skill declares of packages is told at every runtime, and a runtime that demands a lock serves none without.
+async fn packages_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
+    create(here, "packed", with(&json!({"packages": {"python": ["six>=1"]}}))).await;
+    let packed = until(here, "packed", "served", told("main:Accepted")).await.unwrap();
+    let status = packed.status.unwrap();
+    let declared = status.packages.unwrap();
+    assert_eq!((declared.python, declared.locked), (vec!["six>=1".to_owned()], false));
+    let there = status.runtimes[0].packages.as_ref().unwrap();
+    assert!(
+        there.state == "PackagesOff" && there.message.contains(IMAGE),
+        "{there:?}"
+    );
+    merge(api, "main", json!({"spec": {"packages": {"requireLock": true}}})).await;
+    until(here, "packed", "refused", told("!main:LockRequired")).await;
+    merge(api, "main", json!({"spec": {"packages": null}})).await;
+    until(here, "packed", "served again", told("main:Accepted")).await;
+}
+
 #[test]
-fn runtime_and_skill_tell_the_same_verdict() {
-    cluster_support::run("runtime_and_skill_tell_the_same_verdict", async |cluster| {
+fn runtime_and_skill_have_the_same_verdict() {
+    cluster_support::run("runtime_and_skill_have_the_same_verdict", async |cluster| {
         install_definitions(cluster).await;
         let client = cluster.client().await;
         let (home, away) = (
@@ -159,6 +177,7 @@ fn runtime_and_skill_tell_the_same_verdict() {
         let plain = here.get("plain").await.unwrap().status.unwrap();
         assert_eq!(plain.ids, ["skill_plain"]);
         templates_are_judged(&here, &api).await;
+        packages_are_judged(&here, &api).await;
         // A name that a visitor shares: the runtime's own namespace keeps it.
         create(
             &there,
@@ -168,7 +187,7 @@ fn runtime_and_skill_tell_the_same_verdict() {
         .await;
         until(&there, "plain", "a shared name", told("main:NameShared")).await;
         until(&here, "plain", "its own name", told("main:Accepted")).await;
-        // Without the runtime nobody names it any more.
+        // Without the runtime no status names it any more.
         api.delete("main", &DeleteParams::default()).await.unwrap();
         until(&here, "plain", "forgotten", told("")).await;
         controller.stop();
@@ -176,9 +195,9 @@ fn runtime_and_skill_tell_the_same_verdict() {
 }
 
 #[test]
-fn the_fence_stands_is_mended_and_takes_no_foreign_object() {
+fn the_fence_is_applied_restored_and_takes_no_foreign_object() {
     cluster_support::run(
-        "the_fence_stands_is_mended_and_takes_no_foreign_object",
+        "the_fence_is_applied_restored_and_takes_no_foreign_object",
         async |cluster| {
             install_definitions(cluster).await;
             let client = cluster.client().await;
@@ -205,7 +224,7 @@ fn the_fence_stands_is_mended_and_takes_no_foreign_object() {
             let spec = serde_json::to_value(made.spec.unwrap()).unwrap();
             let expected = json!({"podSelector": {"matchLabels": {"knack.dev/role": "sandbox"}}, "policyTypes": ["Ingress", "Egress"]});
             assert_eq!(spec, expected);
-            // Opened by somebody: closed again with the next look.
+            // Opened from outside: closed again by the next check.
             merge(&policies, "knack-sandbox-main", json!({"spec": {"egress": [{}]}})).await;
             merge(&api, "main", json!({"spec": {"suspend": true}})).await;
             until(&api, "main", "suspended", reads("True/Suspended 0+0")).await;
@@ -220,12 +239,12 @@ fn the_fence_stands_is_mended_and_takes_no_foreign_object() {
     );
 }
 
-/// The default runtime stands in a namespace of its own that serves no Skills: who looks after its Skills' namespaces only
-/// must look after it too.
+/// The default runtime is in a separate namespace that serves no Skills: a controller that manages only the namespaces
+/// of its Skills must manage it too.
 #[test]
-fn a_namespace_where_code_runs_is_looked_after_beside_the_watched_ones() {
+fn a_namespace_where_code_runs_is_managed_beside_the_watched_ones() {
     cluster_support::run(
-        "a_namespace_where_code_runs_is_looked_after_beside_the_watched_ones",
+        "a_namespace_where_code_runs_is_managed_beside_the_watched_ones",
         async |cluster| {
             install_definitions(cluster).await;
             let client = cluster.client().await;

@@ -10,8 +10,8 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::err;
 use super::program::{Program, folder, knack};
+use super::{err, out};
 
 const SKILL: &str = "---\nname: always\ndescription: d\nactivation: Always\n---\nThe word is plover.\n";
 const FILES: &[(&str, &str)] = &[("skills/always/SKILL.md", SKILL)];
@@ -21,7 +21,7 @@ fn hello() -> Value {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told_with_what_to_do() {
+async fn a_port_in_use_is_reported_with_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let folder = folder(FILES);
@@ -72,10 +72,10 @@ async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
     ] {
         assert!(greeting.contains(&part), "{part} in {greeting}");
     }
-    // The answer is the proof that the port file stands there: it is written before the first request is served.
+    // The answer proves that the port file exists: it is written before the first request is served.
     program.post("/v1/chat/completions", &hello(), &[]).await;
     let line = program.line().await;
-    for part in ["200 chat gpt-x", "skills: always (always)", "tokens", "1 rounds"] {
+    for part in ["200 chat gpt-x", "skills: always (always)", "tokens", "1 round"] {
         assert!(line.contains(part), "{part} in {line}");
     }
     let port = std::fs::read_to_string(program.path("port")).unwrap();
@@ -83,6 +83,61 @@ async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
     program.stop().await;
     assert_eq!(program.line().await, "stopping; running answers are finished first");
     assert_eq!(program.line().await, "stopped");
+}
+
+#[tokio::test]
+async fn a_request_is_shown_afterwards_and_its_content_is_not() {
+    let arguments = ["--upstream", "mock", "--no-local-executor"];
+    let mut program = Program::start(folder(FILES), &arguments, &[]).await;
+    let address = program.url.strip_prefix("http://").unwrap().to_owned();
+    let here = folder(&[]);
+    let trace =
+        async |words: &[&str]| knack(here.path(), &[&["trace", "--gateway", &address], words].concat(), &[]).await;
+    let none = trace(&[]).await;
+    assert!(
+        none.status.success() && err(&none).contains("no request so far"),
+        "{none:?}"
+    );
+
+    program.post("/v1/chat/completions", &hello(), &[]).await;
+    // The report is there before the line: both at the request's end.
+    program.line().await;
+    let listed = trace(&["-o", "json"]).await;
+    let listed: Value = serde_json::from_str(&out(&listed)).unwrap();
+    let id = listed["requests"][0]["requestId"].as_str().unwrap();
+    let shown = out(&trace(&[id]).await);
+    for part in [
+        id,
+        "200 chat gpt-x",
+        "skills    always (always)",
+        "round 1: provider 200",
+        "end       answer",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let json: Value = serde_json::from_str(&out(&trace(&[id, "-o", "json"]).await)).unwrap();
+    assert_eq!(json, listed["requests"][0]);
+    let text = json.to_string();
+    for content in ["hello", "plover", "sk-client"] {
+        assert!(!text.contains(content) && !shown.contains(content), "{content}: {text}");
+    }
+
+    for (words, said) in [
+        (
+            &["0199c0de-0000-7000-8000-000000000000"][..],
+            "none of them has request 0199c0de",
+        ),
+        (&["../../metrics"], "is no request id"),
+    ] {
+        let failed = trace(words).await;
+        assert!(!failed.status.success() && err(&failed).contains(said), "{failed:?}");
+    }
+    program.stop().await;
+    let gone = trace(&[]).await;
+    assert!(
+        !gone.status.success() && err(&gone).contains("is knack dev running?"),
+        "{gone:?}"
+    );
 }
 
 #[tokio::test]
@@ -159,7 +214,7 @@ async fn upstreams_come_from_flags_then_the_environment_then_the_runtime_and_key
     }
 }
 
-/// A model that writes a skill, a runtime and a manifest, and then says what stands in its system text.
+/// A model that writes a skill, a runtime and a manifest, and then repeats its system text.
 const PLANTING: &str = r#"
 turns:
   - user: plant
@@ -246,4 +301,44 @@ async fn upstreams_of_a_runtime_count_only_from_a_file_that_was_named() {
         told.contains("spec.gateway.upstreams is not used from a file that was found by searching"),
         "{told}"
     );
+}
+
+/// What a create confirmed is there after the process is killed, for its key and for no other.
+#[tokio::test]
+async fn an_uploaded_skill_outlives_a_killed_process() {
+    let registry = tempfile::tempdir().unwrap();
+    let registry = registry.path().to_str().unwrap();
+    let arguments = ["--upstream", "mock", "--registry", registry];
+    let key = [("x-api-key", "one")];
+    let content = "---\nname: kept\ndescription: d\nactivation: Always\n---\nThe word is plover.\n";
+    let mut program = Program::start(folder(FILES), &arguments, &[]).await;
+    let created = program
+        .post("/api/v1/skills", &json!({"name": "kept", "content": content}), &key)
+        .await;
+    assert!(created.contains("\"raw_content\""), "{created}");
+    let second = knack(
+        program.path("").as_path(),
+        &["dev", "skills", "--listen", "127.0.0.1:0", "--registry", registry],
+        &[],
+    )
+    .await;
+    assert!(
+        err(&second).contains("another knack uses this folder"),
+        "{}",
+        err(&second)
+    );
+    program.kill().await;
+    let program = Program::start(folder(FILES), &arguments, &[]).await;
+    for (key, is_taken) in [("one", true), ("two", false)] {
+        let headers = [("x-api-key", key)];
+        let answer = program
+            .post("/api/v1/skills", &json!({"name": "kept", "content": content}), &headers)
+            .await;
+        assert_eq!(
+            answer.contains("conflicts with existing skill 'kept'"),
+            is_taken,
+            "{answer}"
+        );
+        assert_eq!(answer.contains("\"raw_content\""), !is_taken, "{answer}");
+    }
 }

@@ -27,7 +27,7 @@ tools:
 x
 ";
 
-/// Tells the token, tries to load a module that the skill does not have, and lists what it finds outside of `inputs/`.
+/// Prints the token, tries to load a module that the skill does not have, and lists what it finds outside of `inputs/`.
 const NOW_PY: &str = "import os, sys, json
 print('py has', os.environ.get('TOKEN'))
 try:

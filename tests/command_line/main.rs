@@ -7,13 +7,19 @@
 )]
 
 mod dev;
+mod gateway;
 mod grants;
+mod import_url;
+mod inject;
+mod packages;
 #[path = "../support/program.rs"]
 mod program;
+mod push;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod skill;
+mod skill_files;
 
 use std::process::Output;
 

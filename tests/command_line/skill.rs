@@ -20,7 +20,7 @@ fn json_of(output: &std::process::Output) -> Value {
 }
 
 #[tokio::test]
-async fn validate_tells_every_skill_and_fails_for_errors_only() {
+async fn validate_lists_every_skill_and_fails_for_errors_only() {
     let folder = folder(FILES);
     for (arguments, code, parts) in [
         (
@@ -132,7 +132,7 @@ async fn run_refuses_what_it_cannot_run_and_names_what_there_is() {
 }
 
 #[tokio::test]
-async fn schema_prints_declarations_and_tells_what_it_could_not_read() {
+async fn schema_prints_declarations_and_reports_what_it_could_not_read() {
     let source = "@skill\ndef add(a: int, b: int = 2) -> int:\n    \"\"\"Adds.\"\"\"\n    return a + b\n";
     let folder = folder(&[("tools.py", source), ("broken.py", "@skill\ndef (:\n")]);
     let output = knack(

@@ -1,16 +1,20 @@
-"""A client of both APIs with the standard library only: requests, streams, and the raw bytes beside them."""
+"""A client of all four APIs with the standard library only: requests, streams, and the raw bytes beside them."""
 
+import base64
 import http.client
 import json
 import time
 
 
 class Answer:
-    """One answer: the assistant's message as a client keeps it, its text, and everything that came, as bytes."""
+    """One answer: what a client keeps of it in the conversation, its text, everything that came, as bytes,
+    and what the gateway's console said of it."""
 
     def __init__(self):
         self.id = ""
-        self.message = None
+        self.path = ""
+        self.console = ""
+        self.messages = []
         self.text = ""
         self.calls = []
         self.raw = b""
@@ -21,33 +25,68 @@ class Answer:
 
 
 class Client:
-    """Talks to one gateway. `api` is "chat" or "messages"."""
+    """Talks to one gateway. `api` is "chat", "messages", "responses" or "gemini"."""
 
     def __init__(self, port, api, key, model):
         self.port = port
         self.api = api
         self.model = model
-        if api == "chat":
-            self.path = "/v1/chat/completions"
-            self.headers = {"authorization": "Bearer " + key}
-        else:
-            self.path = "/v1/messages"
+        self.path = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}.get(api)
+        if api == "messages":
             self.headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
+        elif api == "gemini":
+            self.headers = {"x-goog-api-key": key}
+        else:
+            self.headers = {"authorization": "Bearer " + key}
 
-    def ask(self, messages, stream):
-        """Sends the conversation; an answer that is no 200 is an AssertionError with its body."""
-        body = {"model": self.model, "messages": messages}
-        if self.api == "chat":
-            body["max_completion_tokens"] = 8000
+    def user(self, words, file=None):
+        """A message of the user, with a text file (name, content) before the words."""
+        if self.api == "gemini":
+            parts = [{"text": words}]
+            if file:
+                # The API has no member for the name of inline data, so the words carry it.
+                inline = {"mimeType": "text/csv", "data": base64.b64encode(file[1].encode()).decode()}
+                parts.insert(0, {"inlineData": inline})
+            return {"role": "user", "parts": parts}
+        if not file:
+            return {"role": "user", "content": words}
+        name, content = file
+        data = "data:text/csv;base64," + base64.b64encode(content.encode()).decode()
+        text = {"type": "input_text" if self.api == "responses" else "text", "text": words}
+        attached = {
+            "chat": {"type": "file", "file": {"filename": name, "file_data": data}},
+            "responses": {"type": "input_file", "filename": name, "file_data": data},
+            "messages": {"type": "document", "title": name,
+                         "source": {"type": "text", "media_type": "text/plain", "data": content}},
+        }[self.api]
+        return {"role": "user", "content": [attached, text]}
+
+    def _request(self, messages, stream):
+        """Path and body of one request."""
+        if self.api == "gemini":
+            method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+            body = {"contents": messages, "generationConfig": {"maxOutputTokens": 8000}}
+            return "/v1beta/models/%s:%s" % (self.model, method), body
+        if self.api == "responses":
+            # The conversation is the client's: the provider stores nothing, and seals what it thought.
+            body = {"model": self.model, "input": messages, "store": False, "max_output_tokens": 8000,
+                    "include": ["reasoning.encrypted_content"]}
+        elif self.api == "chat":
+            body = {"model": self.model, "messages": messages, "max_completion_tokens": 8000}
             if stream:
                 body["stream_options"] = {"include_usage": True}
         else:
-            body["max_tokens"] = 8000
+            body = {"model": self.model, "messages": messages, "max_tokens": 8000}
         if stream:
             body["stream"] = True
+        return self.path, body
+
+    def ask(self, messages, stream):
+        """Sends the conversation; an answer that is no 200 is an AssertionError with its body."""
+        path, body = self._request(messages, stream)
         answer, begun = Answer(), time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        connection.request("POST", self.path, json.dumps(body), dict(self.headers, **{"content-type": "application/json"}))
+        connection.request("POST", path, json.dumps(body), dict(self.headers, **{"content-type": "application/json"}))
         response = connection.getresponse()
         answer.headers = {name.lower(): value for name, value in response.getheaders()}
         answer.raw = response.read(1)
@@ -56,11 +95,12 @@ class Client:
         answer.seconds = time.monotonic() - begun
         connection.close()
         if response.status != 200:
-            raise AssertionError("%s answered %d: %s" % (self.path, response.status, answer.raw.decode("utf-8", "replace")))
+            raise AssertionError("%s answered %d: %s" % (path, response.status, answer.raw.decode("utf-8", "replace")))
+        answer.path = path
         if stream:
-            (self._chat_stream if self.api == "chat" else self._messages_stream)(answer)
+            getattr(self, "_%s_stream" % self.api)(answer)
         else:
-            (self._chat_body if self.api == "chat" else self._messages_body)(answer, json.loads(answer.raw))
+            getattr(self, "_%s_body" % self.api)(answer, json.loads(answer.raw))
         return answer
 
     def get(self, path):
@@ -77,13 +117,13 @@ class Client:
         message = body["choices"][0]["message"]
         answer.text = message.get("content") or ""
         answer.calls = message.get("tool_calls") or []
-        answer.message = {"role": "assistant", "content": answer.text}
+        answer.messages = [{"role": "assistant", "content": answer.text}]
 
     def _messages_body(self, answer, body):
         answer.id = body["id"]
         answer.text = "".join(block.get("text", "") for block in body["content"] if block["type"] == "text")
         answer.calls = [block for block in body["content"] if block["type"] == "tool_use"]
-        answer.message = {"role": "assistant", "content": body["content"]}
+        answer.messages = [{"role": "assistant", "content": body["content"]}]
 
     def _chat_stream(self, answer):
         ids, ended = set(), False
@@ -101,7 +141,7 @@ class Client:
         assert ended, "the stream has no [DONE]"
         assert len(ids) == 1, "one answer, but the ids %s" % ids
         answer.id = ids.pop()
-        answer.message = {"role": "assistant", "content": answer.text}
+        answer.messages = [{"role": "assistant", "content": answer.text}]
 
     def _messages_stream(self, answer):
         blocks, ended = [], False
@@ -125,7 +165,48 @@ class Client:
         assert ended, "the stream has no message_stop"
         answer.text = "".join(block.get("text", "") for block in blocks if block["type"] == "text")
         answer.calls = [block for block in blocks if block["type"] == "tool_use"]
-        answer.message = {"role": "assistant", "content": blocks}
+        answer.messages = [{"role": "assistant", "content": blocks}]
+
+    def _responses_body(self, answer, body):
+        answer.id = body["id"]
+        parts = [part for item in body["output"] for part in item.get("content") or []]
+        answer.text = "".join(part.get("text", "") for part in parts)
+        answer.calls = [item for item in body["output"] if item["type"].endswith("_call")]
+        answer.messages = body["output"]
+
+    def _responses_stream(self, answer):
+        last, text = None, ""
+        for number, (name, data) in enumerate(events(answer.raw)):
+            answer.events += 1
+            last = json.loads(data)
+            assert last["type"] == name != "error", "the stream ended in an error: " + data
+            assert last["sequence_number"] == number, "event %d has the number %d" % (number, last["sequence_number"])
+            if name == "response.output_text.delta":
+                text += last["delta"]
+        assert last and last["type"] == "response.completed", "the stream has no response.completed"
+        self._responses_body(answer, last["response"])
+        assert text == answer.text, "the deltas say %r, the end says %r" % (text, answer.text)
+
+    def _gemini_body(self, answer, body):
+        self._gemini_frames(answer, [body])
+
+    def _gemini_stream(self, answer):
+        frames = [json.loads(data) for _, data in events(answer.raw)]
+        answer.events = len(frames)
+        self._gemini_frames(answer, frames)
+
+    def _gemini_frames(self, answer, frames):
+        parts = []
+        for frame in frames:
+            assert "error" not in frame, "the stream ended in an error: %r" % frame
+            parts += frame["candidates"][0].get("content", {}).get("parts", [])
+        assert frames[-1]["candidates"][0].get("finishReason") == "STOP", "the answer has no end: %r" % frames[-1]
+        ids = {frame["responseId"] for frame in frames}
+        assert len(ids) == 1, "one answer, but the ids %s" % ids
+        answer.id = ids.pop()
+        answer.text = "".join(part.get("text", "") for part in parts if not part.get("thought"))
+        answer.calls = [part for part in parts if "functionCall" in part]
+        answer.messages = [{"role": "model", "parts": parts}]
 
 
 def events(raw):

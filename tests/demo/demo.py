@@ -1,16 +1,17 @@
-"""The main job, shown: an unchanged client, real HTTP requests in both formats, real runs in the sandbox.
+"""The main job, shown: an unchanged client, real HTTP requests in all four formats, real runs in the sandbox.
 
-    python3 tests/demo/demo.py --knack target/release/knack [--upstream openai|anthropic]
+    python3 tests/demo/demo.py --knack target/release/knack [--upstream openai|responses|anthropic|gemini]
 
 With the scripted model (the default) every text is checked; with a real one only the files are.
 """
 
 import argparse
-import base64
+import io
 import os
 import sys
 import tempfile
 import time
+import zipfile
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -27,10 +28,14 @@ PROSE = ("Knack gives every app the same skills. A skill is a folder with instru
 # What the gateway adds for the model and a client must never see. Texts of the demo do not hold these words.
 INTERNAL = [b"load_skill", b"run_code", b"run_skill_tool", b"unit-convert", b"available_skills", b"GIFBuilder",
             b"litellm_code_execution", b"# Answer style"]
+# The packages are there, and a machine may be slow; more only hides that they are being installed.
+READY_SECONDS = 60
 SKIPPED_FOLDERS = {".git", "target", "node_modules", ".venv"}
 REAL = {
     "openai": ("chat", "OPENAI_API_KEY", "gpt-5-mini"),
+    "responses": ("responses", "OPENAI_API_KEY", "gpt-5-mini"),
     "anthropic": ("messages", "ANTHROPIC_API_KEY", "claude-haiku-4-5"),
+    "gemini": ("gemini", "GEMINI_API_KEY", "gemini-2.5-flash"),
 }
 BOLD, DIM, GREEN, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
 
@@ -57,17 +62,23 @@ class Demo:
         self.checks += 1
 
     def ask(self, client, messages, words, stream, expected):
-        """Asks, shows what was said, and checks the answer's text and that nothing internal leaks."""
-        console = len(self.gateway.console())
-        answer = client.ask(messages, stream)
-        self.requests += 1
-        how = "%s, %s" % (client.path, "stream" if stream else "whole")
+        """Asks, checks, and shows what was said."""
+        answer = self.quiet(client, messages, stream, expected)
+        how = "%s, %s" % (answer.path, "stream" if stream else "whole")
         show("%syou%s     %s  %s(%s)%s" % (BOLD, PLAIN, words, DIM, how, PLAIN))
         show("%smodel%s   %s" % (BOLD, PLAIN, answer.text.replace("\n", "\n        ")))
         timing = "%.0f ms" % (answer.seconds * 1000)
         if stream:
             timing += ", first byte after %.0f ms, %d events" % (answer.first_byte * 1000, answer.events)
-        show("        %s%s | %s%s" % (DIM, timing, self.console_line(console), PLAIN))
+        show("        %s%s | %s%s" % (DIM, timing, answer.console, PLAIN))
+        return answer
+
+    def quiet(self, client, messages, stream, expected):
+        """Asks and checks the answer: its text, and that nothing internal leaks."""
+        console = len(self.gateway.console())
+        answer = client.ask(messages, stream)
+        answer.console = self.console_line(console)
+        self.requests += 1
         self.check(not answer.calls, "a tool call reached the client: %r" % answer.calls)
         if not self.upstream:
             self.check(expected in answer.text, "%r is not in the answer %r" % (expected, answer.text))
@@ -108,12 +119,12 @@ class Demo:
         title("A GIF, and a second turn that needs the first one's skill and file")
         client = self.client("chat")
         words = "Make an animated GIF of a bouncing ball, please."
-        messages = [{"role": "user", "content": words}]
+        messages = [client.user(words)]
         answer = self.ask(client, messages, words, False, "Here is ball.gif")
         first = decode_gif(self.files(client, answer, ".gif"))
         self.shown_gif(first)
         words = "Nice. Now make it three times slower."
-        messages += [answer.message, {"role": "user", "content": words}]
+        messages += [*answer.messages, client.user(words)]
         answer = self.ask(client, messages, words, True, "three times as slow")
         second = decode_gif(self.files(client, answer, ".gif"))
         self.shown_gif(second)
@@ -132,40 +143,68 @@ class Demo:
     def chart(self):
         """A file of the user becomes an image."""
         title("A CSV file becomes a chart")
-        client = self.client("messages")
+        client = self.client("responses")
         words = "Draw a bar chart of the attached sales.csv as PNG."
-        if client.api == "chat":
-            data = "data:text/csv;base64," + base64.b64encode(SALES.encode()).decode()
-            attached = {"type": "file", "file": {"filename": "sales.csv", "file_data": data}}
-            if self.upstream:
-                # OpenAI itself takes PDF files only; a CSV is usually pasted.
-                attached = {"type": "text", "text": "sales.csv:\n" + SALES}
+        if self.upstream and client.api in ("chat", "responses"):
+            # OpenAI itself takes PDF files only; a CSV is usually pasted.
+            messages = [client.user(words + "\nsales.csv:\n" + SALES)]
         else:
-            attached = {"type": "document", "title": "sales.csv",
-                        "source": {"type": "text", "media_type": "text/plain", "data": SALES}}
-        messages = [{"role": "user", "content": [attached, {"type": "text", "text": words}]}]
+            messages = [client.user(words, ("sales.csv", SALES))]
         answer = self.ask(client, messages, words + " [sales.csv]", False, "sales.png compares")
         width, height, rgb = decode_png(self.files(client, answer, ".png"))
         show("        %sdecoded: %d x %d, %d colours%s" % (GREEN, width, height, len(colours(rgb)), PLAIN))
         self.check(width >= 200 and height >= 150, "the chart is too small")
         self.check(len(colours(rgb)) > 3, "the chart is empty")
 
+    def workbook(self):
+        """A skill whose script needs a package."""
+        title("Packages: the same CSV file becomes an Excel workbook")
+        self.packages_are_ready("spreadsheet")
+        client = self.client("messages")
+        words = "Make an Excel file of the attached sales.csv, with totals."
+        messages = [client.user(words, ("sales.csv", SALES))]
+        answer = self.ask(client, messages, words + " [sales.csv]", True, "sales.xlsx has your 4 quarters")
+        with zipfile.ZipFile(io.BytesIO(self.files(client, answer, ".xlsx"))) as book:
+            sheet = book.read("xl/worksheets/sheet1.xml").decode()
+        cells, totals = sheet.count("<c "), sheet.count("<f>SUM(")
+        show("        %sdecoded: %d cells, %d totals%s" % (GREEN, cells, totals, PLAIN))
+        self.check(cells >= 15 and totals >= 1, "the workbook lacks the table or its totals")
+
+    def packages_are_ready(self, skill):
+        """They were installed before the demo began, so this takes no time and no network."""
+        end = time.monotonic() + READY_SECONDS
+        start = "packages of %s: ready" % skill
+        while start not in self.gateway.console():
+            self.check(time.monotonic() < end, "the packages of %s are not there; make demo installs them" % skill)
+            time.sleep(0.05)
+
     def declared_tools(self):
-        """Tools with a command line: one of a listed skill, one of an Auto skill."""
+        """A tool with a command line, of a listed skill."""
         title("Declared tools: arguments become a command line")
         words = "How readable is this? " + PROSE
-        self.ask(self.client("messages"), [{"role": "user", "content": words}], words, True, "24 words in 3 sentences")
+        client = self.client("gemini")
+        self.ask(client, [client.user(words)], words, True, "24 words in 3 sentences")
+
+    def every_format(self):
+        """One question in every format, whole and streaming."""
+        title("One skill, every API")
         words = "Convert a marathon of 26.2 miles to kilometres."
-        answer = self.ask(self.client("chat"), [{"role": "user", "content": words}], words, True, "42.16 kilometres")
-        if self.upstream:
-            self.check("42" in answer.text, "the conversion is wrong: %r" % answer.text)
+        apis = [REAL[self.upstream][0]] if self.upstream else ["chat", "messages", "responses", "gemini"]
+        for number, api in enumerate(apis):
+            client = self.client(api)
+            for stream in (False, True):
+                if stream == bool(number % 2):
+                    answer = self.ask(client, [client.user(words)], words, stream, "42.16 kilometres")
+                else:
+                    answer = self.quiet(client, [client.user(words)], stream, "42.16 kilometres")
+                self.check("42" in answer.text, "the conversion is wrong: %r" % answer.text)
 
     def on_request(self):
         """A template, named by the user."""
         title("A skill by name")
         words = "@release-notes fix: the second GIF kept its old delay\ntest: decode both GIFs"
-        self.ask(self.client("messages"), [{"role": "user", "content": words}], words.replace("\n", "\n        "), False,
-                 "really plays slower")
+        client = self.client("messages")
+        self.ask(client, [client.user(words)], words.replace("\n", "\n        "), False, "really plays slower")
 
 
 def show(text):
@@ -215,7 +254,7 @@ def main():
     # The client's key goes by its request only; the gateway has none of its own.
     environment = {name: value for name, value in os.environ.items()
                    if not name.endswith("_API_KEY") and not name.startswith("KNACK_UPSTREAM")}
-    paths = [os.path.join(ROOT, "examples", "skills"), os.path.join(ROOT, "examples", "manifests")]
+    paths = [os.path.join(ROOT, "examples", part) for part in ("skills", "packages", "manifests")]
     begun = time.monotonic()
     demo = gateway = None
     try:
@@ -225,7 +264,9 @@ def main():
         demo = Demo(gateway, upstream, key, model)
         demo.bouncing_ball()
         demo.chart()
+        demo.workbook()
         demo.declared_tools()
+        demo.every_format()
         demo.on_request()
     except Exception as error:
         show("\n%sDEMO FAILED%s: %s: %s" % (RED, PLAIN, type(error).__name__, error))

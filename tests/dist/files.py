@@ -15,7 +15,7 @@ import tomllib
 from harness import ROOT, assert_equal, helm
 
 DIST = os.environ["KNACK_DIST"]
-IMAGES = ["knack", "runner", "sandbox-node", "sandbox-python"]
+IMAGES = ["knack", "knack-gateway", "packages-builder", "runner", "sandbox-node", "sandbox-python"]
 REFERENCE = re.compile(r"[a-z0-9.:-]+/[a-z0-9/.-]+(?::[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})")
 
 
@@ -85,7 +85,7 @@ def references(rendered):
 
 
 def stock_charts_name_images_by_digest():
-    expected = {f"ghcr.io/knack-dev/{image}@{digests()[image]}" for image in ("knack", "sandbox-python")}
+    expected = {f"ghcr.io/knack-dev/{image}@{digests()[image]}" for image in ("knack", "knack-gateway", "sandbox-python")}
     for name in ("knack", "knack-crds"):
         helm("lint", "--strict", chart(name))
     assert_equal(references(helm("template", "knack", chart(), "--namespace", "knack-system")), expected, "images of the stock chart")
@@ -131,7 +131,7 @@ def the_bill_names_everything():
                 if component["scope"] == "required" and "licenses" not in component:
                     raise AssertionError("no licence of " + package["name"])
     depends = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
-    for image, package in (("sandbox-python", "python3"), ("sandbox-node", "nodejs"), ("knack", "libc6")):
+    for image, package in (("sandbox-python", "python3"), ("packages-builder", "python3"), ("sandbox-node", "nodejs"), ("knack", "libc6"), ("knack-gateway", "libc6")):
         found = depends[f"ghcr.io/knack-dev/{image}@{digests()[image]}"]
         if not any(ref.startswith("pkg:deb/debian/" + package) for ref in found):
             raise AssertionError(f"{package} is not among what {image} depends on")

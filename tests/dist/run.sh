@@ -24,6 +24,7 @@ inside=()
 if [ "${KNACK_NO_CLUSTER:-}" != 1 ]; then
   KNACK_REGISTRY=$(tests/cluster/binaries/build.sh registry)/registry
   export KNACK_REGISTRY KNACK_PROGRAM=${KNACK_PROGRAM:-$target/release/knack}
+  export KNACK_GATEWAY_PROGRAM=${KNACK_GATEWAY_PROGRAM:-$target/release/knack-gateway}
   inside=(tests/cluster/bed shell)
 fi
 "${inside[@]}" /usr/bin/python3 -B tests/dist/main.py

@@ -1,10 +1,10 @@
-//! Clients that hold what they do not use: they hinder nobody, and are closed.
+//! Clients that hold connections without using them: they delay no other request, and are closed.
 
 use std::time::{Duration, Instant};
 
-use knack::gateway::budget::BodyTimes;
-use knack::gateway::server::BOUNDS;
-use knack::serving::{Bounds, Closed};
+use knack_gateway::budget::BodyTimes;
+use knack_gateway::server::BOUNDS;
+use knack_serving::{Bounds, Closed};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -45,7 +45,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_silent_sockets_hinder_nobody() {
+async fn two_hundred_silent_sockets_delay_no_request() {
     let knack = start(Start {
         script: ECHO.to_owned(),
         ..Start::default()
@@ -81,7 +81,7 @@ async fn two_hundred_silent_sockets_hinder_nobody() {
 }
 
 #[tokio::test]
-async fn a_head_or_a_body_that_does_not_come_is_told_so_and_closed() {
+async fn a_missing_head_or_body_is_answered_and_closed() {
     let knack = start(Start {
         script: ECHO.to_owned(),
         bounds: Bounds {
@@ -123,7 +123,7 @@ async fn a_head_or_a_body_that_does_not_come_is_told_so_and_closed() {
 async fn readers_that_stop_are_closed_and_their_answers_end() {
     let upstream = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = upstream.local_addr().unwrap();
-    // A provider that streams for ever to whoever asks.
+    // A provider that streams without end to every client.
     let endless = axum::Router::new().fallback(|| async {
         let event = bytes::Bytes::from(format!("data: {{\"x\":\"{}\"}}\n\n", "x".repeat(60 << 10)));
         let pieces = futures::stream::repeat_with(move || Ok::<_, std::io::Error>(event.clone()));

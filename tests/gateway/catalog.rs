@@ -84,7 +84,7 @@ async fn a_broken_manifest_beside_good_ones_spoils_none_of_them() {
 }
 
 #[tokio::test]
-async fn a_duplicate_name_is_told_with_both_places() {
+async fn a_duplicate_name_is_reported_with_both_places() {
     let skills = vec![("one/always/SKILL.md", ALWAYS), ("two/always/SKILL.md", ALWAYS)];
     let knack = start(Start {
         skills,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use knack::execution::{ExecutionStatus, Executor};
-use knack::gateway::server::Stopping;
+use knack_execution::{ExecutionStatus, Executor};
+use knack_gateway::server::Stopping;
 use serde_json::{Value, json};
 
 use super::observed::Observed;
 use super::support::{Start, client, start, with_script};
+use super::talk::{ROWS, Talk};
 
 fn chat(text: &str, stream: bool) -> Value {
     json!({"model": "gpt-x", "stream": stream, "messages": [{"role": "user", "content": text}]})
@@ -25,19 +26,30 @@ async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
         ..Start::default()
     })
     .await;
-    let leaving = tokio::spawn(knack.chat(&chat("go", false)).send());
-    let run = observed.running().await;
-    leaving.abort();
-    let line = knack.told("client left").await;
-    assert!(line.starts_with("499"), "{line}");
-    // Nine seconds of sleep would end as a success.
-    let mut status = observed.status(&run).await;
-    while status == Some(ExecutionStatus::Running) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        status = observed.status(&run).await;
+    for (count, row) in ROWS.into_iter().enumerate() {
+        let talk = Talk::plain(row, "go");
+        let leaving = tokio::spawn(talk.request(&knack.url, &talk.body()).send());
+        let run = observed.running_after(count).await;
+        leaving.abort();
+        // The answer's head may be here already: the client leaves when the answer is dropped.
+        drop(leaving);
+        let lines = knack.told_times("client left", count + 1).await;
+        // The log has the status that went out: a stream's head was sent.
+        let status = if row.1 { "200" } else { "499" };
+        assert!(lines.lines().last().unwrap().starts_with(status), "{row:?}: {lines}");
+        // Nine seconds of sleep would end as a success.
+        let mut status = observed.status(&run).await;
+        while status == Some(ExecutionStatus::Running) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            status = observed.status(&run).await;
+        }
+        assert_eq!(status, Some(ExecutionStatus::Error), "{row:?}");
+        assert_eq!(
+            knack.mock.handle.requests().len(),
+            count + 1,
+            "{row:?}: no second round"
+        );
     }
-    assert_eq!(status, Some(ExecutionStatus::Error));
-    assert_eq!(knack.mock.handle.requests().len(), 1, "no second round");
 }
 
 /// Comes back once a new connection is refused, or a new request is.

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::support::with_sandbox;
+use super::talk::{Format, ROWS, Talk};
 
 const SCRIPT: &str = r#"
 turns:
@@ -19,14 +20,24 @@ turns:
 #[tokio::test]
 async fn inline_images_and_documents_are_staged_as_inputs() {
     let knack = with_sandbox(SCRIPT).await;
-    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}});
-    let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": [{"type": "text", "text": "see what I attached"}, image]}]});
-    let answer = knack.send(knack.chat(&body)).await;
-    assert!(answer.said().contains(".png'] 5"), "{}", answer.text);
-    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}});
-    let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": [{"type": "text", "text": "see what I attached"}, image]}]});
-    let answer = knack.send(knack.messages(&body)).await;
-    assert!(answer.said().contains(".png'] 5"), "{}", answer.text);
+    let data = "aGVsbG8=";
+    let url = format!("data:image/png;base64,{data}");
+    for row in ROWS {
+        let mut talk = Talk::plain(row, "");
+        let text = "see what I attached";
+        talk.history[0] = match row.0 {
+            Format::Chat => json!({"role": "user", "content": [{"type": "text", "text": text},
+                {"type": "image_url", "image_url": {"url": url}}]}),
+            Format::Messages => json!({"role": "user", "content": [{"type": "text", "text": text},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}]}),
+            Format::Responses => json!({"role": "user", "content": [{"type": "input_text", "text": text},
+                {"type": "input_image", "detail": "auto", "image_url": url}]}),
+            Format::Gemini => json!({"role": "user", "parts": [{"text": text},
+                {"inlineData": {"mimeType": "image/png", "data": data}}]}),
+        };
+        let said = talk.hear(&knack).await.text;
+        assert!(said.contains(".png'] 5"), "{row:?}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
-//! What is injected, into which requests, and what the client is told of it.
+//! What is injected, into which requests, and what the client sees of it.
 
 use serde_json::{Value, json};
 
 use super::support::{Start, start, with_script};
+use super::talk::{Format, ROWS, Talk};
 
 const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: \"You said: {{user}}\"}\n";
 
@@ -15,23 +16,71 @@ fn messages(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn system_text_and_tools_reach_the_provider_in_both_formats() {
+async fn system_text_and_tools_reach_the_provider_in_every_format() {
     let knack = with_script(ECHO).await;
-    let answer = knack.send(knack.chat(&chat("hi"))).await;
-    assert_eq!((answer.status, answer.said().as_str()), (200, "You said: hi"));
-    let sent = knack.upstream();
-    let system = sent["messages"][0]["content"].as_str().unwrap();
-    assert!(
-        system.contains("<skill name=\"listed\">Adds numbers.") && system.contains("The word is plover."),
-        "{system}"
-    );
-    assert_eq!(sent["tools"][0]["function"]["name"], "load_skill");
-    let answer = knack.send(knack.messages(&messages("hi"))).await;
-    assert_eq!((answer.status, answer.said().as_str()), (200, "You said: hi"));
-    let sent = knack.upstream();
-    assert!(sent["system"].to_string().contains("plover"));
-    assert_eq!(sent["tools"][0]["name"], "load_skill");
-    assert!(answer.headers["x-knack"].to_str().unwrap().contains("skills=always"));
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        let answer = talk.send(&knack).await;
+        assert!(answer.text.contains("You said: hi"), "{row:?}: {}", answer.text);
+        assert!(answer.headers["x-knack"].to_str().unwrap().contains("skills=always"));
+        let sent = knack.upstream();
+        let (system, tool) = match row.0 {
+            Format::Chat => (&sent["messages"][0]["content"], &sent["tools"][0]["function"]),
+            Format::Messages => (&sent["system"], &sent["tools"][0]),
+            Format::Responses => (&sent["instructions"], &sent["tools"][0]),
+            Format::Gemini => (&sent["systemInstruction"], &sent["tools"][0]["functionDeclarations"][0]),
+        };
+        let system = system.to_string();
+        assert!(
+            system.contains("Adds numbers.") && system.contains("The word is plover."),
+            "{row:?}: {system}"
+        );
+        assert_eq!(tool["name"], "load_skill", "{row:?}");
+    }
+}
+
+/// The client's system text in the forms that its format has.
+fn system_forms(format: Format) -> Vec<Value> {
+    let text = "Be brief.";
+    match format {
+        Format::Chat => vec![json!(text), json!([{"type": "text", "text": text}])],
+        Format::Messages => vec![
+            json!(text),
+            json!([{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]),
+        ],
+        Format::Responses => vec![json!(text)],
+        Format::Gemini => vec![
+            json!({"parts": [{"text": text}]}),
+            json!({"role": "system", "parts": [{"text": text}, {"text": "More."}]}),
+        ],
+    }
+}
+
+#[tokio::test]
+async fn system_text_in_every_form_or_absent_gets_the_skills() {
+    let knack = with_script(ECHO).await;
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        for system in system_forms(row.0).into_iter().map(Some).chain([None]) {
+            let mut body = talk.body();
+            if let Some(system) = &system {
+                match row.0 {
+                    Format::Chat => {
+                        let messages = body["messages"].as_array_mut().unwrap();
+                        messages.insert(0, json!({"role": "system", "content": system}));
+                    }
+                    Format::Messages => body["system"] = system.clone(),
+                    Format::Responses => body["instructions"] = system.clone(),
+                    Format::Gemini => body["systemInstruction"] = system.clone(),
+                }
+            }
+            let answer = knack.send(talk.request(&knack.url, &body)).await;
+            assert_eq!(answer.status, 200, "{row:?} {system:?}: {}", answer.text);
+            let sent = knack.upstream().to_string();
+            assert!(sent.contains("plover"), "{row:?} {system:?}: {sent}");
+            assert_eq!(sent.contains("Be brief."), system.is_some(), "{row:?}: {sent}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack::execution::Executor;
+use knack_execution::Executor;
 use serde_json::{Value, json};
 
 use super::observed::Observed;

@@ -1,24 +1,29 @@
-//! The tool loop with real runs: answers, files, mixed turns, follow-ups, limits.
+//! The tool loop with real runs: answers, files, mixed turns, follow-ups, limits; in every format, whole and streaming.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knack::execution::Executor;
+use knack_execution::Executor;
 use serde_json::{Value, json};
 
 use super::observed::Observed;
 use super::support::{Start, client, start, with_sandbox, with_script};
+use super::talk::{Format, ROWS, Talk};
 
 const ADD: &str = r#"
 turns:
   - user: add
     rounds:
-      - expect: {tool: load_skill}
-        reply: {text: I look it up., calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - expect: {tool: load_skill, system: plover}
+        reply: {thinking: I look it up., text: I look it up., calls: [{tool: load_skill, arguments: {skill: listed}}]}
       - expect: {result: {contains: "Run python3 skills/listed/add.py"}}
-        reply: {calls: [{tool: run_code, arguments: {skill: listed, command: "python3 skills/listed/add.py 2 3"}}]}
-      - expect: {result: {contains: "exit 0"}}
-        reply: {text: "The sum: {{results}}"}
+        reply: {thinking: Now I run it., calls: [{tool: run_code, arguments: {skill: listed, command: "python3 skills/listed/add.py 2 3"}}]}
+      - expect: {results: 2, result: {line: '5'}}
+        reply: {text: "The sum is 5."}
+  - user: and then
+    rounds:
+      - expect: {history: {contains: "exit 0"}}
+        reply: {text: "I remember."}
   - user: file
     rounds:
       - reply: {calls: [{tool: run_code, arguments: {code: "open('out.txt', 'w').write('made here')"}}]}
@@ -32,7 +37,9 @@ turns:
         reply: {text: Still there.}
   - user: mixed
     rounds:
-      - reply: {calls: [{tool: run_code, arguments: {code: "print(6 * 7)"}}, {tool: get_weather, arguments: {city: Oslo}}]}
+      - reply: {thinking: Both., calls: [{tool: run_code, arguments: {code: "print(6 * 7)"}}, {tool: get_weather, arguments: {city: Oslo}}]}
+      - when: {results: 1}
+        reply: {text: "Without the run: {{results}}"}
       - expect: {results: 2, result: "42"}
         reply: {text: "All: {{results}}"}
   - user: thoughts
@@ -53,104 +60,283 @@ turns:
     repeat_last: true
     rounds:
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+  - user: breaks
+    rounds:
+      - reply: {text: I begin., calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - fail: {status: 400, message: no more}
+  - user: split
+    rounds:
+      - reply: {thinking: "é1", text: "Straße ", calls: [{tool: load_skill, arguments: {skill: listed}}]}
+        stream: {chunk_bytes: 1, piece_chars: 2}
+      - reply: {text: "größer"}
+        stream: {chunk_bytes: 3, piece_chars: 1}
 "#;
 
-fn chat(text: &str) -> Value {
-    json!({"model": "gpt-x", "messages": [{"role": "user", "content": text}]})
-}
-
 #[tokio::test]
-async fn load_and_run_in_both_formats_and_both_ways() {
+async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
     let knack = with_sandbox(ADD).await;
-    for stream in [false, true] {
-        let mut body = chat("please add");
-        body["stream"] = json!(stream);
-        let answer = knack.send(knack.chat(&body)).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        assert!(
-            answer.text.contains("The sum:") && answer.text.contains('5'),
-            "{}",
-            answer.text
-        );
-        assert!(
-            !answer.text.contains("load_skill") && !answer.text.contains("tool_calls\":["),
-            "{}",
-            answer.text
-        );
-        let body = json!({"model": "claude-x", "max_tokens": 1000, "stream": stream, "messages": [{"role": "user", "content": "please add"}]});
-        let answer = knack.send(knack.messages(&body)).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        assert!(
-            answer.text.contains("The sum:") && !answer.text.contains("tool_use"),
-            "{}",
-            answer.text
-        );
+    for row in ROWS {
+        let mut talk = Talk::saying(row, "please add");
+        let said = talk.ask(&knack).await;
+        assert!(said.calls.is_empty(), "{row:?}: {said:?}");
+        let glue = if row.0 == Format::Gemini || row.0 == Format::Chat {
+            "\n\n"
+        } else {
+            ""
+        };
+        assert_eq!(said.text, format!("I look it up.{glue}The sum is 5."), "{row:?}");
+        talk.say("and then?");
+        assert_eq!(talk.ask(&knack).await.text, "I remember.", "{row:?}");
     }
+    // In each row the skill was loaded and ran once, and the one in the system text was carried twice.
+    let metrics = knack.gateway.metrics.text();
+    let uses = |skill: &str, what: &str, count: usize| {
+        let line = format!(
+            "knack_gateway_skill_uses_total{{skill=\"default/{skill}\",use=\"{what}\"}} {count} # {{request_id="
+        );
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    };
+    uses("listed", "loaded", ROWS.len());
+    uses("listed", "ran", ROWS.len());
+    uses("always", "carried", 2 * ROWS.len());
+    assert!(!metrics.contains("use=\"failed\""), "{metrics}");
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     knack.told("3 rounds").await;
 }
 
 #[tokio::test]
-async fn files_are_delivered_listed_read_and_staged_into_the_next_turn() {
+async fn a_request_is_told_of_by_its_steps_and_not_by_its_content() {
     let knack = with_sandbox(ADD).await;
-    let mut body = chat("make a file to add");
-    body["messages"][0]["content"] = json!("make a file");
-    let answer = knack.send(knack.chat(&body)).await;
-    assert_eq!(answer.said(), "Written.");
-    let id = answer.json()["id"].as_str().unwrap().to_owned();
-    let url = format!("{}/knack/v1/responses/{id}/files", knack.url);
-    let get = |url: String, key: &'static str| async move {
-        super::support::read(super::support::client().get(url).bearer_auth(key).send().await.unwrap()).await
-    };
-    let list = get(url.clone(), "key-a").await;
-    assert_eq!(list.json()["files"][0]["name"], "out.txt");
-    assert_eq!(get(format!("{url}/out.txt"), "key-a").await.text, "made here");
-    assert_eq!(get(format!("{url}/out.txt"), "key-b").await.status, 404);
-    assert_eq!(get(url, "key-b").await.status, 404);
-    assert!(
-        knack
-            .folder
-            .path()
-            .join("knack-files")
-            .join(&id)
-            .join("out.txt")
-            .exists()
+    let mut talk = Talk::saying(ROWS[0], "please add");
+    talk.ask(&knack).await;
+    knack.told("3 rounds").await;
+    let text = serde_json::to_string(&*knack.gateway.recent.last()[0]).unwrap();
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let steps = told["steps"].as_array().unwrap();
+    let kinds: Vec<String> = steps
+        .iter()
+        .map(|step| format!("{} {}", step["step"], step["tool"]))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "\"round\" null",
+            "\"call\" \"load_skill\"",
+            "\"round\" null",
+            "\"call\" \"run_code\"",
+            "\"round\" null",
+        ]
     );
-    // The next request of the same conversation: the hidden turn comes back, and with it the file.
-    let follow = json!({"model": "gpt-x", "messages": [
-        {"role": "user", "content": "make a file"}, {"role": "assistant", "content": "Written."}, {"role": "user", "content": "again please"}]});
-    let answer = knack.send(knack.chat(&follow)).await;
-    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
-    assert_eq!(answer.said(), "Still there.");
+    assert_eq!(steps[1]["skill"], "default/listed");
+    let run = &steps[3]["run"];
+    assert_eq!(
+        (&steps[3]["skill"], &run["status"]),
+        (&json!("default/listed"), &json!("success"))
+    );
+    assert!(
+        run["programMs"].is_u64() && run["id"].is_string() && run["start"].is_string(),
+        "{run}"
+    );
+    let ends = |step: &Value| step["begunMs"].as_u64().unwrap() + step["tookMs"].as_u64().unwrap();
+    for (before, after) in steps.iter().zip(&steps[1..]) {
+        // Whole milliseconds: a step may end within the one in which the next begins.
+        assert!(
+            ends(before) <= after["begunMs"].as_u64().unwrap() + 1,
+            "{before} {after}"
+        );
+    }
+    for content in ["please", "sum is", "add.py", "plover", "look it up", talk.key] {
+        assert!(!text.contains(content), "{content}: {text}");
+    }
 }
 
 #[tokio::test]
-async fn a_mixed_turn_runs_ours_returns_theirs_and_resumes_without_a_second_run() {
+async fn files_are_delivered_listed_read_and_staged_into_the_next_turn() {
     let knack = with_sandbox(ADD).await;
-    let tools = json!([{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]);
-    let mut body = chat("mixed");
-    body["tools"] = tools;
-    let first = knack.send(knack.chat(&body)).await;
-    let message = first.json()["choices"][0]["message"].clone();
-    let calls = message["tool_calls"].as_array().unwrap();
-    assert_eq!(
-        (calls.len(), calls[0]["function"]["name"].clone()),
-        (1, json!("get_weather"))
-    );
-    assert_eq!(first.json()["choices"][0]["finish_reason"], "tool_calls");
-    let call = calls[0]["id"].clone();
-    let messages = body["messages"].as_array_mut().unwrap();
-    messages.push(message);
-    messages.push(json!({"role": "tool", "tool_call_id": call, "content": "-3 C"}));
-    let second = knack.send(knack.chat(&body)).await;
-    assert!(
-        second.said().contains("42") && second.said().contains("-3 C"),
-        "{}",
-        second.text
-    );
+    for row in ROWS {
+        let mut talk = Talk::saying(row, "make a file");
+        let said = talk.ask(&knack).await;
+        assert_eq!(said.text, "Written.", "{row:?}");
+        let url = format!("{}/knack/v1/responses/{}/files", knack.url, said.id);
+        let list = knack.send(talk.sign(client().get(&url))).await;
+        assert_eq!(list.json()["files"][0]["name"], "out.txt", "{row:?}: {}", list.text);
+        let file = format!("{url}/out.txt");
+        assert_eq!(knack.send(talk.sign(client().get(&file))).await.text, "made here");
+        talk.key = "key-b";
+        for another in [&file, &url] {
+            let answer = knack.send(talk.sign(client().get(another))).await;
+            assert_eq!(answer.status, 404, "{row:?}: {}", answer.text);
+        }
+        talk.key = "key-a";
+        let folder = knack.folder.path().join("knack-files").join(&said.id);
+        assert!(folder.join("out.txt").exists(), "{row:?}");
+        // The next request of the same conversation: the hidden turn comes back, and with it the file.
+        talk.say("again please");
+        assert_eq!(talk.ask(&knack).await.text, "Still there.", "{row:?}");
+    }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
-    let lines = knack.told("run_code: success").await;
-    assert_eq!(lines.matches("run_code: ").count(), 1, "{lines}");
+}
+
+#[tokio::test]
+async fn a_mixed_turn_runs_ours_once_and_the_provider_takes_the_history_without_us() {
+    let knack = with_sandbox(ADD).await;
+    for row in ROWS {
+        let mut talk = Talk::saying(row, "mixed");
+        let said = talk.ask(&knack).await;
+        assert_eq!(said.calls, ["get_weather"], "{row:?}");
+        match row.0 {
+            Format::Chat => assert_eq!(said.stop, "tool_calls"),
+            Format::Messages => assert_eq!(said.stop, "tool_use"),
+            Format::Responses => assert_eq!(said.stop, "completed"),
+            Format::Gemini => assert_eq!(said.stop, "STOP"),
+        }
+        talk.answer_weather();
+        let direct = knack.send(talk.request(&knack.mock.url, &talk.body())).await;
+        assert_eq!(direct.status, 200, "{row:?}: {}", direct.text);
+        let said = talk.hear(&knack).await.text;
+        assert!(said.contains("42") && said.contains("-3 C"), "{row:?}: {said}");
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    knack.told_times("200 ", 2 * ROWS.len()).await;
+    let lines = knack.lines.text();
+    assert_eq!(lines.matches("run_code: ").count(), ROWS.len(), "{lines}");
+}
+
+#[tokio::test]
+async fn a_tool_that_was_not_injected_is_the_clients() {
+    let knack = with_sandbox(ADD).await;
+    for row in ROWS {
+        let mut talk = Talk::plain(row, "unknown tool");
+        assert_eq!(talk.ask(&knack).await.calls, ["make_coffee"], "{row:?}");
+    }
+}
+
+/// Whole answers of Messages, and Gemini in both ways, carry arguments as JSON, so a model cannot break them there.
+#[tokio::test]
+async fn unparsable_arguments_run_nothing_and_give_the_model_an_error() {
+    let knack = with_sandbox(ADD).await;
+    let rows = ROWS.into_iter().filter(|(format, stream)| match format {
+        Format::Chat | Format::Responses => true,
+        Format::Messages => *stream,
+        Format::Gemini => false,
+    });
+    for (count, row) in rows.enumerate() {
+        let mut talk = Talk::plain(row, "bad arguments");
+        let said = talk.hear(&knack).await.text;
+        assert!(said.starts_with("Told:"), "{row:?}: {said}");
+        let lines = knack.told_times("200 ", count + 1).await;
+        assert!(!lines.contains("run_code: "), "nothing ran: {lines}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_never_stops_calling_is_ended_by_the_limit_in_the_formats_words() {
+    let knack = with_script(ADD).await;
+    for (count, row) in ROWS.into_iter().enumerate() {
+        let mut talk = Talk::plain(row, "forever");
+        let said = talk.ask(&knack).await;
+        let word = match row.0 {
+            Format::Chat => "length",
+            Format::Messages => "pause_turn",
+            Format::Responses => "max_messages",
+            Format::Gemini => "TOO_MANY_TOOL_CALLS",
+        };
+        assert_eq!((said.stop.as_str(), said.calls.len()), (word, 0), "{row:?}");
+        let requests = knack.mock.handle.requests_with("forever");
+        assert_eq!(
+            requests.len(),
+            11 * (count + 1),
+            "{row:?}: the eleventh call is not run"
+        );
+        let last = String::from_utf8_lossy(&requests.last().unwrap().body).into_owned();
+        assert!(last.contains("Last skill call available"), "{row:?}: {last}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_a_later_round_is_told_in_the_formats_words() {
+    let knack = with_script(ADD).await;
+    for row in ROWS {
+        let talk = Talk::saying(row, "breaks");
+        let answer = talk.send(&knack).await;
+        assert_eq!(answer.status, if row.1 { 200 } else { 400 }, "{row:?}: {}", answer.text);
+        let last = talk.values(&answer).pop().unwrap();
+        assert_eq!(last["error"]["message"], "no more", "{row:?}: {}", answer.text);
+        if !row.1 {
+            assert_eq!(answer.headers["x-should-retry"], "false", "{row:?}");
+        }
+    }
+}
+
+/// Members of a client's request that a second round must repeat.
+fn fields(format: Format) -> Value {
+    match format {
+        Format::Chat => json!({"temperature": 0.3, "stop": ["END"], "seed": 7, "metadata": {"app": "a"}, "user": "u"}),
+        Format::Messages => {
+            json!({"temperature": 0.3, "stop_sequences": ["END"], "system": "Be brief.", "metadata": {"user_id": "u"}})
+        }
+        Format::Responses => {
+            json!({"temperature": 0.3, "top_p": 0.9, "instructions": "Be brief.", "metadata": {"app": "a"}, "user": "u"})
+        }
+        Format::Gemini => json!({"generationConfig": {"temperature": 0.3, "stopSequences": ["END"]},
+            "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}]}),
+    }
+}
+
+#[tokio::test]
+async fn every_round_has_the_fields_and_the_credential_of_the_clients_request() {
+    let knack = with_sandbox(ADD).await;
+    for (count, row) in ROWS.into_iter().enumerate() {
+        let talk = Talk::saying(row, "please add");
+        let mut body = talk.body();
+        let fields = fields(row.0);
+        for (name, value) in fields.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(answer.status, 200, "{row:?}: {}", answer.text);
+        let requests = knack.mock.handle.requests();
+        let rounds = &requests[3 * count..];
+        assert_eq!(rounds.len(), 3, "{row:?}");
+        let first = rounds[0].json();
+        for round in rounds {
+            let sent = round.json();
+            for name in fields
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .chain(["tools", "model"])
+            {
+                assert_eq!(sent[name], first[name], "{row:?}: {name}");
+            }
+            for name in ["authorization", "x-api-key", "x-goog-api-key", "anthropic-version"] {
+                assert_eq!(round.header(name), rounds[0].header(name), "{row:?}: {name}");
+            }
+            assert_eq!(round.path, rounds[0].path, "{row:?}");
+        }
+        for name in ["temperature", "metadata", "safetySettings"] {
+            assert_eq!(first[name], body[name], "{row:?}: {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_may_come_in_any_pieces() {
+    let knack = with_script(ADD).await;
+    for row in ROWS {
+        let said = Talk::saying(row, "split").ask(&knack).await.text;
+        assert_eq!(said.replace("\n\n", ""), "Straße größer", "{row:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_executor_the_model_reads_what_to_do_in_one_line() {
+    let knack = with_script("turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'print(1)'}}]}\n      - reply: {text: \"{{results}}\"}\n").await;
+    for row in ROWS {
+        let said = Talk::plain(row, "run").hear(&knack).await.text;
+        assert!(said.contains("--no-local-executor"), "{row:?}: {said}");
+    }
 }
 
 /// The client saw the thinking of a hidden round directly before that of the round that called its tool. Another gateway without the record
@@ -200,52 +386,6 @@ async fn thinking_of_two_rounds_in_a_row_stays_legal_without_a_record() {
 }
 
 #[tokio::test]
-async fn a_tool_that_nobody_injected_is_the_clients() {
-    let knack = with_sandbox(ADD).await;
-    let answer = knack.send(knack.chat(&chat("unknown tool"))).await;
-    assert_eq!(
-        answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
-        "make_coffee"
-    );
-}
-
-#[tokio::test]
-async fn unparsable_arguments_run_nothing_and_are_told_to_the_model() {
-    let knack = with_sandbox(ADD).await;
-    let answer = knack.send(knack.chat(&chat("bad arguments"))).await;
-    assert!(answer.said().starts_with("Told:"), "{}", answer.text);
-    assert!(!knack.told("200 chat").await.contains("run_code: "), "nothing ran");
-}
-
-#[tokio::test]
-async fn a_model_that_never_stops_calling_is_ended_by_the_limit_in_the_formats_words() {
-    let knack = with_script(ADD).await;
-    let answer = knack.send(knack.chat(&chat("forever"))).await;
-    assert_eq!(
-        (answer.status, answer.json()["choices"][0]["finish_reason"].clone()),
-        (200, json!("length"))
-    );
-    assert!(
-        answer.json()["choices"][0]["message"]
-            .get("tool_calls")
-            .is_none_or(Value::is_null)
-    );
-    let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "forever"}]});
-    let answer = knack.send(knack.messages(&body)).await;
-    assert_eq!(answer.json()["stop_reason"], "pause_turn");
-    let requests = knack.mock.handle.requests_with("forever");
-    assert_eq!(requests.len(), 22, "11 rounds each: the eleventh call is not run");
-    assert!(String::from_utf8_lossy(&requests[10].body).contains("Last skill call available"));
-}
-
-#[tokio::test]
-async fn without_an_executor_the_model_is_told_what_to_do_in_one_line() {
-    let knack = with_script("turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'print(1)'}}]}\n      - reply: {text: \"{{results}}\"}\n").await;
-    let answer = knack.send(knack.chat(&chat("run"))).await;
-    assert!(answer.said().contains("--no-local-executor"), "{}", answer.text);
-}
-
-#[tokio::test]
 async fn two_skills_with_the_same_file_path_keep_their_own_files() {
     let skills = vec![
         (
@@ -267,12 +407,14 @@ async fn two_skills_with_the_same_file_path_keep_their_own_files() {
         ..Start::default()
     })
     .await;
-    let answer = knack.send(knack.chat(&chat("read"))).await;
-    assert!(answer.said().contains("first second"), "{}", answer.text);
+    for row in ROWS {
+        let said = Talk::plain(row, "read").hear(&knack).await.text;
+        assert!(said.contains("first second"), "{row:?}: {said}");
+    }
 }
 
 #[tokio::test]
-async fn a_secret_that_nobody_granted_is_not_there_and_a_granted_one_is() {
+async fn a_secret_without_a_grant_is_absent_and_a_granted_one_is_present() {
     let skill = "---\nname: Weather\ndescription: d\nmode: llm\nactivation: Always\ntool_env: [TOKEN, OTHER]\ntools:\n  - name: show\n    description: d\n    command: [python3, show.py]\n---\nx\n";
     let skills = || {
         vec![
@@ -285,7 +427,7 @@ async fn a_secret_that_nobody_granted_is_not_there_and_a_granted_one_is() {
     };
     let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: {suffix: show}, arguments: {}}]}\n      - reply: {text: \"{{results}}\"}\n";
     let grants =
-        knack::gateway::grants::Grants::parse(&["weather:TOKEN".to_owned()], |_| Some("granted".to_owned())).unwrap();
+        knack_gateway::grants::Grants::parse(&["weather:TOKEN".to_owned()], |_| Some("granted".to_owned())).unwrap();
     let executor = std::sync::Arc::new(super::runner::executor(1).await);
     let knack = start(Start {
         skills: skills(),
@@ -295,12 +437,14 @@ async fn a_secret_that_nobody_granted_is_not_there_and_a_granted_one_is() {
         ..Start::default()
     })
     .await;
-    let answer = knack.send(knack.chat(&chat("show"))).await;
-    assert!(answer.said().contains("granted None"), "{}", answer.text);
+    for row in ROWS {
+        let said = Talk::plain(row, "show").hear(&knack).await.text;
+        assert!(said.contains("granted None"), "{row:?}: {said}");
+    }
 }
 
 #[tokio::test]
-async fn a_hanging_sandbox_delays_nobody_else() {
+async fn a_hanging_sandbox_delays_no_other_request() {
     let script = "turns:\n  - user: hang\n    rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'while True: pass'}}]}\n      - reply: {text: \"{{results}}\"}\n  - rounds:\n      - reply: {text: hi}\n";
     let observed = Observed::new().await;
     let knack = start(Start {
@@ -309,26 +453,21 @@ async fn a_hanging_sandbox_delays_nobody_else() {
         ..Start::default()
     })
     .await;
-    let hanging = tokio::spawn(knack.chat(&chat("hang")).send());
-    observed.running().await;
-    for _ in 0..20 {
-        let begun = Instant::now();
-        let health = super::support::read(
-            super::support::client()
-                .get(format!("{}/healthz", knack.url))
-                .send()
-                .await
-                .unwrap(),
-        )
-        .await;
-        assert_eq!(health.status, 200);
-        assert!(
-            begun.elapsed() < Duration::from_secs(2),
-            "health took {:?}",
-            begun.elapsed()
-        );
-        assert_eq!(knack.send(knack.chat(&chat("quick"))).await.said(), "hi");
+    for (count, row) in ROWS.into_iter().enumerate() {
+        let talk = Talk::plain(row, "hang");
+        let hanging = tokio::spawn(talk.request(&knack.url, &talk.body()).send());
+        observed.running_after(count).await;
+        for _ in 0..5 {
+            let begun = Instant::now();
+            let health = knack.send(client().get(format!("{}/healthz", knack.url))).await;
+            assert_eq!(health.status, 200);
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(2), "{row:?}: health took {took:?}");
+            assert_eq!(Talk::plain(row, "quick").ask(&knack).await.text, "hi", "{row:?}");
+        }
+        hanging.abort();
+        // The answer's head may be here already: the client leaves when the answer is dropped.
+        drop(hanging);
+        knack.told_times("client left", count + 1).await;
     }
-    hanging.abort();
-    knack.told("client left").await;
 }

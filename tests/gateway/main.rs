@@ -12,8 +12,13 @@ mod catalog;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod cgroup;
 mod clients;
+mod code_limits;
+mod code_tools;
 mod files;
 mod floods;
+mod formats;
+mod garbled;
+mod gemini_code;
 mod injection;
 mod litellm;
 mod loops;
@@ -26,4 +31,5 @@ mod rollout;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod support;
+mod talk;
 mod upstreams;

@@ -163,7 +163,7 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
 }
 
 #[test]
-fn the_chart_tells_the_c_library_what_the_tests_tell_it() {
+fn the_chart_sets_the_c_library_as_the_tests_do() {
     let (name, value) = Group::ENVIRONMENT;
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/knack/templates/_helpers.tpl");
     let chart = std::fs::read_to_string(chart).unwrap();

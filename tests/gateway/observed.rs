@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use knack::execution::{
+use knack_execution::{
     Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, ExecutionStatus,
     Executor,
 };
@@ -26,10 +26,10 @@ impl Observed {
         })
     }
 
-    /// Waits until the executor says that a run is running, and returns its request.
-    pub(crate) async fn running(&self) -> ExecutionRequest {
+    /// Waits until the executor says that the run after this many others is running, and returns its request.
+    pub(crate) async fn running_after(&self, others: usize) -> ExecutionRequest {
         let mut requests = self.requests.subscribe();
-        let seen = requests.wait_for(|requests| !requests.is_empty()).await.unwrap();
+        let seen = requests.wait_for(|requests| requests.len() > others).await.unwrap();
         let request = seen.last().unwrap().clone();
         drop(seen);
         while self.status(&request).await != Some(ExecutionStatus::Running) {

@@ -1,4 +1,5 @@
-//! Requests with the operator's provider key, and requests that are passed on: what reaches the provider, and how it is told.
+//! Requests with the operator's provider key, and requests that are passed on: what reaches the provider, and what is
+//! logged.
 
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +47,7 @@ async fn gateway(operator_key: Option<&'static str>) -> (Running, Seen) {
     (knack, seen)
 }
 
-/// Sends a path as it stands: an HTTP library would resolve its dot segments.
+/// Sends a path as written: an HTTP library would resolve its dot segments.
 async fn raw(knack: &Running, line: &str, headers: &str) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let address = knack.url.trim_start_matches("http://");

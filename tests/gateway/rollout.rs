@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 /// How long the gateway takes requests after the signal, seconds: long enough for what the test does meanwhile.
 const PAUSE_SECONDS: u64 = 10;
 
-/// A provider whose answers begin at once and end when they are told to.
+/// A provider whose answers begin at once and end on request.
 async fn provider() -> (String, watch::Sender<bool>) {
     let (end, ends) = watch::channel(false);
     let answer = move || {
@@ -90,8 +90,8 @@ fn port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// After SIGTERM: not ready, and serving whoever still comes, who is told to take another connection next time; the answer
-/// under way is given whole; the process ends well.
+/// After SIGTERM: not ready, and still serving new requests, whose answers close the connection; the answer in progress
+/// is completed; the process exits with 0.
 #[tokio::test]
 async fn a_gateway_that_ends_cuts_no_answer() {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -145,7 +145,7 @@ async fn a_gateway_that_ends_cuts_no_answer() {
     assert_eq!(late.status().as_u16(), 200);
     assert_eq!(late.headers()["connection"], "close");
 
-    // Nobody new is taken after the pause; those who are there are.
+    // New requests are refused after the pause; running ones continue.
     let refused = async {
         while tokio::net::TcpStream::connect(("127.0.0.1", serves)).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;

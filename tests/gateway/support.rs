@@ -6,29 +6,31 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use knack::catalog::{LiveCatalog, Search};
-use knack::execution::{Disabled, Executor};
-use knack::gateway::budget::{BodyTimes, Requests};
-use knack::gateway::files::FileStore;
-use knack::gateway::grants::Grants;
-use knack::gateway::inject::Materials;
-use knack::gateway::metrics::Metrics;
-use knack::gateway::observe::Console;
-use knack::gateway::records::RecordStore;
-use knack::gateway::server::{self, BOUNDS, Service, Stopping};
-use knack::gateway::upstream::{Api, Base, Upstreams};
-use knack::gateway::{Gateway, HostPolicy};
-use knack::memory::MemoryBudget;
-use knack::mock::{MockServer, Script, spawn};
-use knack::serving::Bounds;
-use knack::telemetry::Tracer;
+use knack::dev::Search;
+use knack_execution::{Disabled, Executor};
+use knack_gateway::budget::{BodyTimes, Requests};
+use knack_gateway::code_tools::CodeTools;
+use knack_gateway::files::FileStore;
+use knack_gateway::grants::Grants;
+use knack_gateway::inject::Materials;
+use knack_gateway::metrics::Metrics;
+use knack_gateway::observe::Console;
+use knack_gateway::provider::Api;
+use knack_gateway::records::RecordStore;
+use knack_gateway::server::{self, BOUNDS, Service, Stopping};
+use knack_gateway::upstream::{Base, Upstreams};
+use knack_gateway::{Gateway, HostPolicy};
+use knack_memory::MemoryBudget;
+use knack_mock_provider::{MockServer, Script, spawn};
+use knack_serving::Bounds;
 use knack_skill::catalog::Node;
+use knack_telemetry::Tracer;
 use knack_wire::history::HistorySecret;
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// A skill that is always active and tells a secret word, so that a mock can see it.
+/// A skill that is always active and contains a secret word, so that a mock can see it.
 pub(crate) const ALWAYS: &str =
     "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
 /// A listed skill with a script.
@@ -80,6 +82,8 @@ pub(crate) struct Start {
     pub stopping: Stopping,
     /// Provider keys of the operator.
     pub operator_key: Option<&'static str>,
+    /// APIs whose upstream has no tool that runs programs.
+    pub sandbox_code_tools: Vec<CodeTools>,
 }
 
 impl Default for Start {
@@ -102,6 +106,7 @@ impl Default for Start {
             memory: MemoryBudget::new(512 << 20),
             stopping: Stopping::AT_ONCE,
             operator_key: None,
+            sandbox_code_tools: Vec::new(),
         }
     }
 }
@@ -155,15 +160,19 @@ pub(crate) async fn start(options: Start) -> Running {
         })
         .collect();
     let lines = Arc::new(Lines::default());
-    let (catalog, watching) = LiveCatalog::watch(Search::of(vec![folder.path().join("skills")]), Node::Absent, |_| {})
-        .await
-        .unwrap();
+    let (catalog, watching) =
+        knack::dev::watch::watch(Search::of(vec![folder.path().join("skills")]), Node::Absent, |_| {})
+            .await
+            .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let gateway = Arc::new(Gateway {
         catalog,
+        catalog_age: None,
         upstreams: Upstreams::new(&bases).unwrap(),
         executor: options.executor,
+        sandbox_code_tools: options.sandbox_code_tools.into_iter().collect(),
+        uploads: None,
         grants: Arc::new(options.grants),
         files: FileStore::open(64 << 20).unwrap(),
         files_folder: Some(folder.path().join("knack-files")),
@@ -172,6 +181,7 @@ pub(crate) async fn start(options: Start) -> Running {
         replicas: None,
         requests: Requests::new(&options.memory, options.times),
         metrics: Metrics::default(),
+        recent: Arc::default(),
         tracer: Tracer::off(),
         console: Arc::clone(&lines) as Arc<dyn Console>,
         recorder: None,
@@ -279,14 +289,22 @@ impl Running {
             .json()
     }
 
-    /// Waits until the console has a line with this text: requests are told when their answer has ended.
+    /// Waits until the console has a line with this text: requests are logged when their answer has ended.
     pub(crate) async fn told(&self, text: &str) -> String {
-        for _ in 0..500 {
-            if self.lines.text().contains(text) {
+        self.told_times(text, 1).await
+    }
+
+    /// The same for a text that comes this many times.
+    pub(crate) async fn told_times(&self, text: &str, times: usize) -> String {
+        for _ in 0..6_000 {
+            if self.lines.text().matches(text).count() >= times {
                 return self.lines.text();
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("no console line has {text:?}:\n{}", self.lines.text());
+        panic!(
+            "{times} console lines with {text:?} are missing:\n{}",
+            self.lines.text()
+        );
     }
 }

@@ -1,8 +1,7 @@
 //! Providers that fail, in every way a provider can.
 
-use serde_json::{Value, json};
-
 use super::support::{Start, start, with_script};
+use super::talk::{Format, ROWS, Talk};
 
 const FAILING: &str = r#"
 turns:
@@ -12,12 +11,12 @@ turns:
         reply: {text: x}
   - user: dies
     rounds:
-      - reply: {text: "You will not read this to its end, since the connection breaks before it."}
-        stream: {die_after_bytes: 700}
+      - reply: {text: "You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it. You will not read this to its end, since the connection breaks before it."}
+        stream: {die_after_bytes: 4000}
   - user: garbage
     rounds:
-      - reply: {text: Something good.}
-        stream: {garbage_after_bytes: 500, garbage: "data: {not json\n\n"}
+      - reply: {text: Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first. Something good comes here first.}
+        stream: {garbage_after_bytes: 4000, garbage: "data: {not json\n\n"}
   - user: later
     rounds:
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
@@ -30,53 +29,67 @@ turns:
         reply: {text: Recovered.}
 "#;
 
-fn chat(text: &str, stream: bool) -> Value {
-    json!({"model": "gpt-x", "stream": stream, "messages": [{"role": "user", "content": text}]})
-}
-
-fn messages(text: &str, stream: bool) -> Value {
-    json!({"model": "claude-x", "max_tokens": 1000, "stream": stream, "messages": [{"role": "user", "content": text}]})
-}
-
 #[tokio::test]
 async fn an_error_of_round_one_passes_with_status_body_and_retry_after_and_is_not_retried() {
     let knack = with_script(FAILING).await;
-    let answer = knack.send(knack.chat(&chat("busy", false))).await;
-    assert_eq!(
-        (answer.status, answer.headers["retry-after"].to_str().unwrap()),
-        (429, "7")
-    );
-    assert!(answer.json()["error"]["message"].is_string());
-    assert_eq!(knack.mock.handle.requests_with("busy").len(), 1);
-    let answer = knack.send(knack.messages(&messages("busy", true))).await;
-    assert_eq!((answer.status, answer.json()["type"].clone()), (429, json!("error")));
+    for (count, row) in ROWS.into_iter().enumerate() {
+        let answer = Talk::plain(row, "busy").send(&knack).await;
+        let after = answer.headers["retry-after"].to_str().unwrap();
+        assert_eq!((answer.status, after), (429, "7"), "{row:?}: {}", answer.text);
+        assert!(
+            answer.json()["error"]["message"].is_string(),
+            "{row:?}: {}",
+            answer.text
+        );
+        assert_eq!(knack.mock.handle.requests_with("busy").len(), count + 1, "{row:?}");
+    }
 }
 
 #[tokio::test]
 async fn an_error_of_a_later_round_is_the_clients_error_and_a_passing_one_is_retried() {
     let knack = with_script(FAILING).await;
-    let answer = knack.send(knack.chat(&chat("later", false))).await;
-    assert_eq!(answer.status, 400, "{}", answer.text);
-    let answer = knack.send(knack.chat(&chat("recovers", false))).await;
-    assert_eq!((answer.status, answer.said().as_str()), (200, "Recovered."));
+    for row in ROWS {
+        let talk = Talk::plain(row, "later");
+        let answer = talk.send(&knack).await;
+        assert_eq!(answer.status, if row.1 { 200 } else { 400 }, "{row:?}: {}", answer.text);
+        let last = talk.values(&answer).pop().unwrap();
+        assert!(last["error"]["message"].is_string(), "{row:?}: {}", answer.text);
+        assert_eq!(
+            Talk::plain(row, "recovers").ask(&knack).await.text,
+            "Recovered.",
+            "{row:?}"
+        );
+    }
+}
+
+/// What ends a stream well, in each format.
+fn good_end(format: Format) -> &'static str {
+    match format {
+        Format::Chat => "[DONE]",
+        Format::Messages => "message_stop",
+        Format::Responses => "response.completed",
+        Format::Gemini => "\"finishReason\":\"STOP\"",
+    }
 }
 
 #[tokio::test]
 async fn a_stream_that_dies_or_turns_to_garbage_ends_as_an_error_never_as_a_normal_end() {
     let knack = with_script(FAILING).await;
-    for text in ["dies", "garbage"] {
-        let answer = knack.send(knack.chat(&chat(text, true))).await;
-        assert!(
-            answer.text.contains("\"error\"") && !answer.text.contains("[DONE]"),
-            "{text}: {}",
-            answer.text
-        );
-        let answer = knack.send(knack.messages(&messages(text, true))).await;
-        assert!(
-            answer.text.contains("event: error") && !answer.text.contains("message_stop"),
-            "{text}: {}",
-            answer.text
-        );
+    for row in ROWS.into_iter().filter(|(_, stream)| *stream) {
+        for text in ["dies", "garbage"] {
+            let talk = Talk::plain(row, text);
+            let answer = talk.send(&knack).await;
+            assert!(
+                !answer.text.contains(good_end(row.0)),
+                "{row:?} {text}: {}",
+                answer.text
+            );
+            let last = talk
+                .values(&answer)
+                .pop()
+                .unwrap_or_else(|| panic!("{row:?} {text}: {answer:?}"));
+            assert!(last["error"]["message"].is_string(), "{row:?} {text}: {}", answer.text);
+        }
     }
 }
 
@@ -91,13 +104,12 @@ async fn a_provider_that_is_not_there_is_an_error_without_its_address() {
         ..Start::default()
     })
     .await;
-    for answer in [
-        knack.send(knack.chat(&chat("hi", false))).await,
-        knack.send(knack.messages(&messages("hi", true))).await,
-        knack
-            .send(super::support::client().get(format!("{}/v1/models", knack.url)))
-            .await,
-    ] {
+    let models = super::support::client().get(format!("{}/v1/models", knack.url));
+    let mut answers = vec![knack.send(models).await];
+    for row in ROWS {
+        answers.push(Talk::plain(row, "hi").send(&knack).await);
+    }
+    for answer in answers {
         assert_eq!(answer.status, 502, "{}", answer.text);
         assert!(!answer.text.contains(&nobody.port().to_string()), "{}", answer.text);
         assert!(answer.json()["error"]["message"].is_string());

@@ -1,6 +1,6 @@
 //! Declared tools and granted environment values.
 
-use knack::execution::{ExecutionRequest, Executor as _, InputFile, Program, SkillMount, WorkingDirectory};
+use knack_execution::{ExecutionRequest, Executor as _, InputFile, Program, SkillMount, WorkingDirectory};
 use knack_skill::call::ToolRun;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,21 @@ async fn the_environment_is_built_and_holds_only_what_was_granted() {
     request.env.insert("GRANTED".into(), "value".into());
     let result = run(&executor(0).await, request).await;
     assert_eq!(result.stdout.text(), "value False\n");
+}
+
+/// The bound of `argv::build` is the system's: the longest argument and the longest command line that it passes do start.
+#[tokio::test]
+async fn the_longest_arguments_that_pass_start_a_program() {
+    use knack_skill::argv::{ARGUMENT_MAX, ARGUMENTS_MAX};
+    let script = "import sys\nprint(sum(map(len, sys.argv[1:])))";
+    let executor = executor(0).await;
+    for count in [1, ARGUMENTS_MAX / (ARGUMENT_MAX + 1) - 1] {
+        let mut command = vec!["python3", "scripts/run.py"];
+        let longest = "x".repeat(ARGUMENT_MAX);
+        command.extend(std::iter::repeat_n(longest.as_str(), count));
+        let result = run(&executor, declared(&[("scripts/run.py", script)], &command)).await;
+        assert_eq!(result.stdout.text(), format!("{}\n", count * ARGUMENT_MAX));
+    }
 }
 
 /// A request of a declared tool, whose command this is, and which asks for `GRANTED`.

@@ -1,9 +1,9 @@
-//! Nobody of a run is left, however it tries to stay.
+//! No process of a run is left, however it tries to stay.
 
 use std::time::Duration;
 
-use knack::execution::local::{LocalExecutor, LocalSettings};
-use knack::execution::{ExecutionError, Executor as _, Exit};
+use knack_execution::local::{LocalExecutor, LocalSettings};
+use knack_execution::{ExecutionError, Executor as _, Exit};
 use tokio_util::sync::CancellationToken;
 
 use crate::runner::{self, python};

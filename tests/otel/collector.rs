@@ -116,7 +116,7 @@ impl Collector {
                 .all(|(headers, _)| headers.get(name).is_some_and(|is| is == value))
     }
 
-    /// Whether a text stands anywhere in what arrived.
+    /// Whether a text is anywhere in the received data.
     pub(crate) fn raw_contains(&self, text: &str) -> bool {
         let got = self.got.lock().unwrap();
         got.iter()

@@ -107,7 +107,7 @@ async fn a_request_with_a_run_is_one_trace_and_arrives_at_shutdown() {
     assert!(!collector.raw_contains("sk-client"), "a credential in a span");
 }
 
-/// A request with a run is its round, the run and a second round, in order, all told to whom they concern.
+/// A request with a run has a round, the run and a second round, in order, each exported and propagated.
 fn a_trace_with_a_run(told: &[Told], provider: &Provider) {
     let traced: Vec<Told> = told.iter().filter(|span| span.trace == TRACE).cloned().collect();
     let mut sorted = names(&traced);
@@ -164,7 +164,7 @@ fn a_trace_with_a_run(told: &[Told], provider: &Provider) {
     // In order: round, run, round, all inside the request.
     assert!(rounds[0].ended <= run.begun && run.ended <= rounds[1].begun);
     assert!(server.begun <= rounds[0].begun && rounds[1].ended <= server.ended);
-    // The provider was told of each round's span.
+    // The provider received each round's span.
     let seen = provider.traceparents();
     let expected = |round: &Told| Some(format!("00-{TRACE}-{}-01", round.span));
     assert_eq!(seen[0], expected(rounds[0]));
@@ -173,7 +173,7 @@ fn a_trace_with_a_run(told: &[Told], provider: &Provider) {
 
 /// A collector that takes connections and never answers: the worst kind. The queue holds four spans.
 #[tokio::test]
-async fn a_collector_that_hangs_delays_nobody_and_holds_up_no_end() {
+async fn a_hanging_collector_delays_no_request_and_no_exit() {
     let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", hanging.local_addr().unwrap());
     let provider = Provider::start(SECRET).await;

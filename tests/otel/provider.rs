@@ -1,4 +1,4 @@
-//! A provider with fixed answers, which notes what trace it was told of.
+//! A provider with fixed answers, which records the trace headers that it gets.
 
 use std::sync::{Arc, Mutex};
 

@@ -38,6 +38,8 @@ def raw(method, path, body=None, headers=None):
     """One request without any SDK: status, headers (lower case), bytes."""
     connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
     sent = {"authorization": f"Bearer {KEY}", **(headers or {})}
+    # An empty value takes a header away.
+    sent = {name: value for name, value in sent.items() if value}
     if body is not None:
         body = json.dumps(body).encode()
         sent["content-type"] = "application/json"
@@ -75,6 +77,15 @@ def run(tests, label):
             traceback.print_exc(file=sys.stdout)
     print(f"{label}: {len(tests) - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
+
+
+def refused(kind, call):
+    """The error of a call that has to be refused with this kind."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
 
 
 def tests_of(module):

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Official SDKs against a running gateway: tests/sdk/run.sh PATH/TO/knack
-# Makes one virtual environment per requirements file outside the tree, starts knack on a free port with the scripted
-# model, runs the tests, stops what it started, and closes with `N passed, N failed`.
+# Official SDKs against a running gateway: tests/sdk/run.sh PATH/TO/knack [frameworks]
+# Makes one virtual environment per requirements file and one node_modules per lock file, outside the tree, starts knack
+# on a free port with the scripted model, runs the tests, stops what it started, and closes with `N passed, N failed`.
+# `frameworks`: LangChain and LiteLLM, with its proxy, instead of the SDKs; they are much to download.
 set -euo pipefail
 knack=$(readlink -e "${1:?usage: run.sh PATH/TO/knack}") || { echo "sdk: there is no file $1; build it first"; exit 1; }
 cd "$(dirname "$0")"
-export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1 PYTHONDONTWRITEBYTECODE=1
+what=${2:-sdks}
+export KNACK=$knack NO_PROXY=127.0.0.1 no_proxy=127.0.0.1 PYTHONDONTWRITEBYTECODE=1
 
 work=$(mktemp -d)
 pid=
@@ -30,7 +32,7 @@ environment() {
 }
 
 (cd "$work" && exec "$knack" dev "$OLDPWD/skills" --listen 127.0.0.1:0 --upstream "mock=$OLDPWD/script.yaml" \
-  --files-dir "$work/files" --print-port-file "$work/port") >"$work/log" 2>&1 &
+  --sandbox-code-tools gemini --files-dir "$work/files" --registry "$work/registry" --print-port-file "$work/port") >"$work/log" 2>&1 &
 pid=$!
 for _ in $(seq 150); do
   [ -s "$work/port" ] && break
@@ -40,22 +42,61 @@ done
 KNACK_PORT=$(cat "$work/port")
 export KNACK_PORT
 
+# The packages of the lock file, and the Node of its own that they ask for. No install script runs.
+modules() {
+  local home
+  home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/node-$(cat node/package.json node/package-lock.json | sha256sum | cut -c1-16)"
+  if [ ! -e "$home/ready" ]; then
+    rm -rf "$home"
+    mkdir -p "$home"
+    cp node/package.json node/package-lock.json "$home"
+    (cd "$home" && npm ci --ignore-scripts --no-audit --no-fund --loglevel error) >&2
+    touch "$home/ready"
+  fi
+  echo "$home/node_modules"
+}
+
 passed=0 failed=0
-suite() {
-  local python out
-  python=$(environment "$1")
-  out="$work/out"
-  "$python" "$2" >"$out" 2>&1 || true
+# Runs one suite and adds its counts; one that does not reach its closing line counts as one failure.
+counted() {
+  local out="$work/out" counts
+  timeout 600 "$@" >"$out" 2>&1 || true
   cat "$out"
-  # A suite that did not reach its closing line counts as one failure.
-  local counts
   counts=$(tail -1 "$out" | sed -nE 's/.*: ([0-9]+) passed, ([0-9]+) failed$/\1 \2/p')
   read -r ok bad <<<"${counts:-0 1}"
   passed=$((passed + ok)) failed=$((failed + bad))
 }
-suite requirements-openai.txt test_openai.py
-suite requirements-anthropic-2.txt test_anthropic.py
-suite requirements-anthropic-0.txt test_anthropic.py
+suite() {
+  local python
+  python=$(environment "$1")
+  counted "$python" "$2"
+}
+node_suites() {
+  local home test
+  home=$(modules)
+  mkdir "$work/node"
+  cp node/*.mjs "$work/node"
+  ln -s "$home" "$work/node/node_modules"
+  for test in openai anthropic google ai; do
+    counted "$home/.bin/node" "$work/node/test_$test.mjs"
+  done
+}
+if [ "$what" = frameworks ]; then
+  suite requirements-frameworks.txt test_frameworks.py
+  suite requirements-litellm.txt test_litellm.py
+else
+  suite requirements-openai.txt test_openai.py
+  suite requirements-openai.txt test_responses.py
+  suite requirements-google.txt test_google.py
+  suite requirements-anthropic-2.txt test_anthropic.py
+  suite requirements-anthropic-0.txt test_anthropic.py
+  suite requirements-openai.txt test_openai_skills.py
+  suite requirements-openai.txt test_agent_flow.py
+  suite requirements-anthropic-2.txt test_anthropic_skills.py
+  suite requirements-anthropic-0.txt test_anthropic_skills.py
+  suite requirements-agents.txt test_agents.py
+  node_suites
+fi
 
 if [ "$failed" -gt 0 ]; then echo "--- log of knack dev (end)"; tail -60 "$work/log"; fi
 echo "$passed passed, $failed failed"

@@ -10,7 +10,7 @@ struct Version {
     /// Its controller in `/proc/self/cgroup`.
     controller: &'static str,
     limit: &'static str,
-    /// Kernels before 5.19 tell none with version 2.
+    /// Kernels before 5.19 report none with version 2.
     peak: &'static str,
     events: &'static str,
 }
@@ -70,10 +70,11 @@ impl Group {
         ["sh".to_owned(), "-c".to_owned(), join, "sh".to_owned()]
     }
 
-    /// What the chart tells the C library of a process (`knack.memory` of charts/knack): how soon free memory is the system's.
+    /// What the chart sets for the C library of a process (`knack.memory` of charts/knack): how soon free memory is
+    /// returned to the system.
     pub(crate) const ENVIRONMENT: (&'static str, &'static str) = ("MALLOC_MMAP_THRESHOLD_", "1048576");
 
-    /// The most that was in use, bytes, caches of files included; `None`: the kernel does not tell.
+    /// The most that was in use, bytes, caches of files included; `None`: the kernel does not report it.
     pub(crate) fn peak_bytes(&self) -> Option<usize> {
         let text = std::fs::read_to_string(self.folder.join(self.version.peak)).ok()?;
         text.trim().parse().ok()

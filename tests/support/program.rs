@@ -56,7 +56,7 @@ pub(crate) struct Program {
     pub(crate) url: String,
     client: reqwest::Client,
     lines: Lines<BufReader<ChildStdout>>,
-    /// What it was told when it began to serve.
+    /// What it printed when it began to serve.
     pub(crate) greeting: Vec<String>,
     folder: tempfile::TempDir,
 }
@@ -126,6 +126,11 @@ impl Program {
             request = request.header(*name, *value);
         }
         request.send().await.unwrap().text().await.unwrap()
+    }
+
+    /// Ends it without any warning.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
     }
 
     /// Ends it as Kubernetes does, and waits for the end.

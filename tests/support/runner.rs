@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use knack::execution::interpreter::{Reach, Search};
-use knack::execution::local::{LocalExecutor, LocalSettings, find_runner};
-use knack::execution::{ExecutionId, ExecutionRequest, Language, Program};
+use knack_execution::interpreter::{Reach, Search};
+use knack_execution::local::{LocalExecutor, LocalSettings, find_runner};
+use knack_execution::{ExecutionId, ExecutionRequest, Language, Program};
 
 /// The runner, built once if this is a cargo run and nothing names another.
 pub(crate) fn binary() -> PathBuf {

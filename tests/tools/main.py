@@ -8,20 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
-ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
-
-
-def expect(condition, why):
-    if not condition:
-        raise AssertionError(why)
-
+import lint  # noqa: F401  its cases
+from harness import CASES, ROOT, case, expect
 
 # Tracked binaries.
 
@@ -70,6 +60,8 @@ GOOD = {
     "docs/design/pages.md": "# Pages\n\n## One `place`\n\n## Calls, and *results*\n\n## Twice\n\n## Twice\n\n```\n## In a fence\n[no](link.md)\n```\n",
     "docs/other.md": "# Other\n\n[above](../README.md) [here](#other) [web](https://example.com/x.md#y) `[code](nowhere.md)`\n",
     "README.md": "# Readme\n\n[design](docs/design/README.md) docs/other.md\n",
+    "ARCHITECTURE.md": "# Here\n\n`src/named.rs`: `fn named` and `src/`\n",
+    "src/named.rs": "// in_a_comment\npub fn named() {}\n",
     "src/a.rs": "// docs/design/pages.md#one-place, docs/design/pages.md#calls-and-results, docs/design/pages.md#twice-1, docs/other.md\n// a.md and README.md are names of files\n",
 }
 
@@ -109,6 +101,9 @@ def citations_that_lead_nowhere_are_refused_by_file_and_line():
         ("docs/other.md", "# Other\n[x](#elsewhere)\n", 2, "docs/other.md has no heading #elsewhere"),
         ("docs/other.md", "# Other\n[x](../src/b.rs)\n", 2, "the link leads to src/b.rs, which is not there"),
         (pages, "# One place\n\n`src/b.rs`\n", 3, "`src/b.rs` does not exist"),
+        ("ARCHITECTURE.md", "# Here\n\n`src/b.rs`: `fn named`\n", 3, "`src/b.rs` does not exist"),
+        ("ARCHITECTURE.md", "# Here\n\nA name: `src/named.rs`: `fn named`, `src/named.rs`: `fn name`\n", 3, "`src/named.rs` has no `fn name`"),
+        ("ARCHITECTURE.md", "# Here\n`src/named.rs`: `in_a_comment`\n", 2, "`src/named.rs` has no `in_a_comment`"),
     ]:
         accepted, said = cite({**GOOD, path: text})
         expect(not accepted, f"{text!r} was accepted")
@@ -232,6 +227,32 @@ def what_failed_is_said_again_at_the_end():
         expect(done.stdout.splitlines()[:3] == ["---- a stdout ----", "  panicked at a.rs:1:", "  left is not right"], done.stdout)
 
 
+@case
+def the_counts_are_those_of_the_whole_log():
+    """Also where what writes the log is slower than the suite, and where the suite leaves a process behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        slow = os.path.join(folder, "tee")
+        with open(slow, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nsleep 1\nexec /usr/bin/tee \"$@\"\n")
+        os.chmod(slow, 0o755)
+        environment = {**os.environ, "CARGO_TARGET_DIR": folder, "PATH": folder + ":" + os.environ["PATH"]}
+        for name, script in (("rust", "echo 4 passed, 0 failed"), ("left", "sleep 3 & echo 3 passed, 0 failed")):
+            subprocess.run([f"{ROOT}/tools/summary.sh", "run", name, "sh", "-c", script], check=True, capture_output=True, env=environment)
+        done = subprocess.run([f"{ROOT}/tools/summary.sh"], capture_output=True, text=True, env=environment)
+        expect(done.stdout.splitlines()[-1] == "7 passed, 0 failed, 0 skipped", done.stdout)
+
+
+@case
+def a_suite_that_ends_badly_without_a_failed_test_is_named():
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "CARGO_TARGET_DIR": folder}
+        for name, script in (("lint", "echo the reason; exit 3"), ("rust", "echo 4 passed, 0 failed")):
+            subprocess.run([f"{ROOT}/tools/summary.sh", "run", name, "sh", "-c", script], capture_output=True, env=environment)
+        done = subprocess.run([f"{ROOT}/tools/summary.sh"], capture_output=True, text=True, env=environment)
+        expect(done.stdout.splitlines()[:2] == ["---- lint ended with 3, its last lines:", "  the reason"], done.stdout)
+        expect(done.stdout.splitlines()[-1] == "4 passed, 0 failed, 0 skipped" and done.returncode != 0, done)
+
+
 # The attacks, which leave programs behind.
 
 @case
@@ -248,6 +269,78 @@ def attacks_do_not_run_in_a_checkout():
         shutil.rmtree(os.path.join(folder, ".git"))
         subprocess.run([*attack, "--control", "dropped_binary"], cwd=inside, capture_output=True, check=True)
         expect(os.listdir(inside) == ["evil"], os.listdir(inside))
+
+
+# The recording of the demo.
+
+@case
+def a_recording_shows_every_line_and_refuses_what_it_cannot_draw():
+    spec = importlib.util.spec_from_file_location("recording", f"{ROOT}/tools/recording.py")
+    recording = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recording)
+    long = " ".join(f"word{n}" for n in range(60))
+    text = f"\x1b[1myou\x1b[0m  <b> & \x1b[32mgreen\x1b[0m\n\n{long}\n{'x' * 300}\n"
+    picture = recording.svg(text, [("a&b.gif", "image/gif", b"GIF89a")])
+    root = xml.etree.ElementTree.fromstring(picture)
+    rows = ["".join(row.itertext()) for row in root.iter("{http://www.w3.org/2000/svg}text")]
+    expect(rows[0] == "you  <b> & green" and rows[-1] == "a&b.gif", rows)
+    expect(all(len(row) <= recording.COLUMNS for row in rows), rows)
+    middle = rows[1:-1]
+    expect(" ".join(row.strip() for row in middle if "word" in row) == long, rows)
+    expect("".join(row.strip() for row in middle if "xxx" in row) == "x" * 300, rows)
+    styles = [(span.get("class"), span.text) for span in root.iter("{http://www.w3.org/2000/svg}tspan")]
+    expect(("b", "you") in styles and ("g", "green") in styles, styles)
+    expect('data:image/gif;base64,R0lGODlh"' in picture, picture)
+    for moved in ["\x1b[2Jcleared", "one\rtwo", "\x1b[5Aup"]:
+        try:
+            recording.svg(moved, [])
+        except ValueError:
+            continue
+        raise AssertionError(f"{moved!r} was drawn")
+
+
+# Times.
+
+@case
+def times_are_measured_in_a_clone_and_judged_by_their_limits():
+    with tempfile.TemporaryDirectory() as folder:
+        repository, programs = os.path.join(folder, "repository"), os.path.join(folder, "programs")
+        os.makedirs(os.path.join(repository, "tools"))
+        os.makedirs(os.path.join(repository, "crates", "gateway", "src"))
+        os.makedirs(programs)
+        for tool in ("times.sh", "bench_page.sh"):
+            shutil.copy(f"{ROOT}/tools/{tool}", os.path.join(repository, "tools"))
+        with open(os.path.join(repository, "crates", "gateway", "src", "app.rs"), "w") as file:
+            file.write("// the gateway\n")
+        # Takes a tenth of a second more for each line that was added.
+        with open(os.path.join(programs, "cargo"), "w") as file:
+            file.write('#!/bin/sh\n[ "$*" = "test -q -p knack-gateway" ] || exit 2\nsleep 0.$(grep -c const crates/gateway/src/app.rs)\n')
+        with open(os.path.join(repository, "Makefile"), "w") as file:
+            file.write("demo:\n\t@test ! -e made && touch made\n")
+        os.chmod(os.path.join(programs, "cargo"), 0o755)
+        git = ["git", "-C", repository, "-c", "user.name=a", "-c", "user.email=a@b"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a"]):
+            subprocess.run([*git, *words], check=True)
+        environment = {**os.environ, "PATH": programs + ":" + os.environ["PATH"]}
+        times = os.path.join(repository, "tools", "times.sh")
+        done = subprocess.run([times, "edit"], capture_output=True, text=True, env=environment)
+        rows = {row.split()[1]: row.split()[2:] for row in done.stdout.splitlines()}
+        expect(done.returncode == 0, done)
+        seconds, limit, verdict = rows["gateway_edit_to_its_tests_green_s"]
+        expect((limit, verdict) == ("20", "ok") and float(seconds) >= 0.2, rows)
+        expect(rows["gateway_tests_with_nothing_to_build_s"][1:] == ["-", "floor"], rows)
+        expect(not subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True).stdout, "the checkout was edited")
+        # Its second make demo fails: no time is printed for what did not work.
+        done = subprocess.run([times, "demo"], capture_output=True, text=True, env=environment)
+        expect(done.returncode == 1 and "failed: make demo" in done.stderr, done)
+        expect("demo_with_nothing_to_build_s" not in done.stdout, done)
+        # A limit that is not met fails the command.
+        with open(times) as file:
+            text = file.read().replace("tests_green_s 20", "tests_green_s 0.1")
+        with open(times, "w") as file:
+            file.write(text)
+        done = subprocess.run([times, "edit"], capture_output=True, text=True, env=environment)
+        expect(done.returncode == 1 and " 0.1 over" in done.stdout, done)
 
 
 failed = 0

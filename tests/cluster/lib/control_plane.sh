@@ -26,6 +26,17 @@ apiserver() { # program, name, port, extra flags...
 
 start_apiserver() { apiserver kube-apiserver apiserver $API_PORT; }
 
+# True once an API server is ready. One that ended is started again, as kubelet does in other clusters: an API server ends
+# itself when its first writes take too long, and relies on that.
+ready_apiserver() { # component, kubeconfig's name
+  component_pid "$1" >/dev/null || "start_${1//-/_}"
+  inside kubectl --kubeconfig "$DIR/$2.kubeconfig" get --raw /readyz
+}
+
+wait_for_apiserver() { # component, kubeconfig's name
+  wait_for 300 "ready $1" ready_apiserver "$1" "$2" || { tail -n 20 "$LOG/$1.log" >&2; return 1; }
+}
+
 # Another API server over the same etcd, as in a cluster of several control-plane nodes.
 start_second_apiserver() {
   apiserver kube-apiserver second-apiserver $SECOND_API_PORT --endpoint-reconciler-type=none

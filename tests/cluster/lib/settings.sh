@@ -25,10 +25,12 @@ SERVICE_CIDR=10.250.0.0/16
 KUBERNETES_IP=10.250.0.1
 DNS_IP=10.250.0.10
 POD_CIDR=10.88.78.0/24
+# Ports of listeners are below 32768, where Linux begins to give ports to outgoing connections (ip_local_port_range): a
+# server whose port such a connection has, or had a minute ago, ends at its start. Tests take theirs from 21000 to 28999.
 ETCD_PORT=12379
 API_PORT=16443
-SECOND_API_PORT=26443
-OLDEST_API_PORT=36443
+SECOND_API_PORT=16444
+OLDEST_API_PORT=16445
 REGISTRY_PORT=5000
 
 PKI=$DIR/pki

@@ -17,7 +17,7 @@ pub(crate) enum Strength {
     Source,
     /// Sources disagree.
     Conflict,
-    /// Odd upstream behaviour that nobody demands.
+    /// Odd upstream behaviour that no rule demands.
     Quirk,
     /// Upstream is unsafe or broken; `expected` is what is right.
     Gap,

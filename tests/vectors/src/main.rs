@@ -8,12 +8,16 @@
 //!                                                             exceptions.json
 //! ```
 //!
+//! The report closes with two counts: cases of ops whose adapter calls what a program of the product calls as well
+//! (`reachable`), and of ops with functions that only tests reach (`value only`). `tools/reached.py vectors` computes it.
+//!
 //! An adapter is a function of the case's `input`; it never sees what is expected.
 
 mod adapters;
 mod case;
 mod exceptions;
 mod matching;
+mod reach;
 mod registry;
 mod report;
 mod special;
@@ -50,8 +54,9 @@ fn main() -> ExitCode {
 /// Loads the cases of `folder`, the exceptions and the copies' ids, and runs everything.
 fn run(folder: &Path) -> Result<report::Report, String> {
     let registry = registry::Registry::new()?;
+    let reach = reach::Reach::compute()?;
     let files = case::load_folder(folder)?;
     let copies = case::load_folder(Path::new(COPIES))?;
     let exceptions = exceptions::Exceptions::load(Path::new(EXCEPTIONS), &copies, &registry)?;
-    Ok(report::Report::of(&files, &registry, &exceptions))
+    Ok(report::Report::of(&files, &registry, &exceptions, reach))
 }

@@ -3,7 +3,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::registry::{Compare, Failure, Outcome};
+use crate::registry::{By, Compare, Failure, Outcome};
 
 /// Members that an expected failure may have; an object with `error` and others is an ordinary value.
 const FAILURE_MEMBERS: [&str; 4] = ["error", "field", "http", "names"];
@@ -52,6 +52,9 @@ fn expected_failure(expected: &Value) -> Option<&Map<String, Value>> {
 
 /// The wording of a failure is informative; `field`, `http`, `names` and a kind such as `name-too-long` are not.
 fn check_failure(expected: &Map<String, Value>, actual: &Failure) -> Result<(), String> {
+    if actual.by == By::Adapter {
+        return Err(format!("the adapter failed: {}", actual.message));
+    }
     for member in ["field", "http", "names"] {
         if let Some(wanted) = expected.get(member) {
             let got = actual.members.get(member).unwrap_or(&Value::Null);
@@ -205,6 +208,13 @@ mod tests {
         let kind = Err(Failure::new("w").of_kind("name-missing"));
         assert!(!holds(Compare::Whole, &json!({"error": "name-empty"}), &kind));
         assert!(!holds(Compare::Whole, &json!({"error": "any"}), &Ok(json!("fine"))));
+    }
+
+    #[test]
+    fn a_failure_of_an_adapter_is_never_what_a_case_expects() {
+        let expected = json!({"error": "No answer"});
+        assert!(holds(Compare::Whole, &expected, &Err(Failure::new("any"))));
+        assert!(!holds(Compare::Whole, &expected, &Err(Failure::of_adapter("any"))));
     }
 
     #[test]

@@ -7,24 +7,44 @@ use crate::adapters;
 /// What an adapter gives: a value, or the failure that the call answered with.
 pub(crate) type Outcome = Result<Value, Failure>;
 
+/// Who failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The code under test: a case may expect that.
+    Product,
+    /// The adapter, which could not carry out the case: never what a case expects.
+    Adapter,
+}
+
 /// A call that failed, as far as cases compare it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
+    /// Who failed.
+    pub(crate) by: By,
     /// Kind such as `name-too-long`, where the product has one.
     pub(crate) kind: Option<String>,
     /// Wording, for the report only.
-    pub(crate) message: String,
+    pub(crate) message: Box<str>,
     /// `field`, `http`, `names`.
     pub(crate) members: Map<String, Value>,
 }
 
 impl Failure {
-    /// A failure that is told apart by its wording only.
+    /// A failure of the product that has only a text.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
+            by: By::Product,
             kind: None,
-            message: message.into(),
+            message: message.into().into_boxed_str(),
             members: Map::new(),
+        }
+    }
+
+    /// A case that the adapter could not carry out.
+    pub(crate) fn of_adapter(message: impl Into<String>) -> Self {
+        Self {
+            by: By::Adapter,
+            ..Self::new(message)
         }
     }
 
@@ -44,8 +64,9 @@ impl Failure {
     pub(crate) fn from_members(members: &Map<String, Value>) -> Self {
         let message = members.get("error").map(ToString::to_string).unwrap_or_default();
         Self {
+            by: By::Product,
             kind: None,
-            message,
+            message: message.into_boxed_str(),
             members: members.clone(),
         }
     }

@@ -1,4 +1,4 @@
-//! Runs cases and tells what holds.
+//! Runs cases and reports which hold.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::case::{Case, Strength, VectorFile};
 use crate::exceptions::Exceptions;
 use crate::matching;
+use crate::reach::Reach;
 use crate::registry::Registry;
 
 /// What became of one case.
@@ -16,7 +17,7 @@ enum Verdict {
     Holds,
     /// Not as expected, and the list says why. Grouped by reason in the report.
     Excepted(String),
-    /// Not as expected: an odd upstream behaviour outside the copies, which nobody demands and no list can name.
+    /// Not as expected: an odd upstream behaviour outside the copies, which no rule demands and no list can name.
     ForeignQuirk(String),
     /// Not as expected and not listed: a failure.
     Fails(String),
@@ -35,11 +36,12 @@ struct FileReport {
 #[derive(Debug)]
 pub(crate) struct Report {
     files: Vec<FileReport>,
+    reach: Reach,
 }
 
 impl Report {
     /// Runs every case.
-    pub(crate) fn of(files: &[VectorFile], registry: &Registry, exceptions: &Exceptions) -> Self {
+    pub(crate) fn of(files: &[VectorFile], registry: &Registry, exceptions: &Exceptions, reach: Reach) -> Self {
         let files = files.iter().map(|file| FileReport {
             stem: file.stem.clone(),
             verdicts: file
@@ -48,7 +50,10 @@ impl Report {
                 .map(|case| (case.clone(), verdict(&file.stem, case, registry, exceptions)))
                 .collect(),
         });
-        Self { files: files.collect() }
+        Self {
+            files: files.collect(),
+            reach,
+        }
     }
 
     /// Whether nothing failed that is not listed and nothing listed holds.
@@ -64,6 +69,19 @@ impl Report {
             .count()
     }
 
+    /// The file and op of every case that holds and whose op a program reaches, or none does.
+    fn holding(&self, is_reachable: bool) -> Vec<(&str, &str)> {
+        let cases = self
+            .files
+            .iter()
+            .flat_map(|file| file.verdicts.iter().map(move |(case, verdict)| (file, case, verdict)));
+        cases
+            .filter(|(_, _, verdict)| **verdict == Verdict::Holds)
+            .map(|(file, case, _)| (file.stem.as_str(), case.op()))
+            .filter(|(file, op)| self.reach.is_reachable(file, op) == Some(is_reachable))
+            .collect()
+    }
+
     /// Prints one line per file, the ids that do not hold, and the counts.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         for file in &self.files {
@@ -74,6 +92,19 @@ impl Report {
         writeln!(
             out,
             "excepted by exceptions.json: {excepted}; quirks outside the copies that do not hold: {foreign}"
+        )?;
+        let (reachable, value_only) = (self.holding(true), self.holding(false));
+        writeln!(
+            out,
+            "reachable, a program of the product does it: {} cases hold",
+            reachable.len()
+        )?;
+        let missing: Vec<&str> = self.reach.missing(value_only.iter().copied()).into_iter().collect();
+        writeln!(
+            out,
+            "value only, tests alone call {}: {} cases hold",
+            missing.join(", "),
+            value_only.len()
         )?;
         let passed = self.count(|verdict| *verdict == Verdict::Holds);
         let failed = self.count(|verdict| matches!(verdict, Verdict::Fails(_) | Verdict::Stale));

@@ -105,7 +105,7 @@ impl Cluster {
             .unwrap_or_else(|error| panic!("{}: {error}", self.network.display()));
     }
 
-    /// The network namespace that stands for the rest of the world. Pods reach every address in it.
+    /// The network namespace that represents the rest of the world. Pods reach every address in it.
     #[must_use]
     pub fn outside(&self) -> PathBuf {
         let mut name = self.network.clone().into_os_string();
@@ -259,7 +259,7 @@ impl Cluster {
         self.bed(&["kill", component.name()]);
     }
 
-    /// Starts a component again. Returns at once; what it serves comes later.
+    /// Starts a component again. The second and the oldest API server are ready on return; what others serve comes later.
     pub fn start(&self, component: Component) {
         self.bed(&["start", component.name()]);
     }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// While it lives, the sandbox pods it was told of may not open a connection.
+/// While it lives, the sandbox pods that it was given may not open a connection.
 #[derive(Debug)]
 pub struct PolicyStandIn {
     script: Child,

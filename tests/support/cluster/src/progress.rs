@@ -36,7 +36,7 @@ pub fn progress(what: impl Into<String>) {
     }
 }
 
-/// Comes back with what stood still, if the test of this runtime makes no step for `still`.
+/// Returns what was stuck, if the test of this runtime makes no step for `still`.
 pub(crate) async fn stands_still(still: Duration) -> String {
     let (begun, id) = (Instant::now(), Handle::current().id());
     progress("it began");

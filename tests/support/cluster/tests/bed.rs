@@ -151,7 +151,7 @@ fn a_bed_comes_up_fast_again_and_after_a_crash_and_leaves_nothing() {
     assert!(succeeds(&["up"]).contains("already up"));
     assert!(before.is_subset(&processes()), "processes were replaced");
 
-    // Another switch on a bed that runs is told, not ignored.
+    // Another switch on a running bed is reported, not ignored.
     let refused = bed(&["up"], &[("KNACK_BED_FSYNC", "1")]);
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && errors.contains("fsync=0"), "{errors}");

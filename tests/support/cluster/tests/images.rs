@@ -93,7 +93,10 @@ fn containerfiles_build_with_buildah() {
     }
     let folder = tempfile::tempdir().unwrap();
     let roots = folder.path().join("roots");
-    build(&["--roots", "knack", "sandbox-python", "runner"], &roots);
+    build(
+        &["--roots", "knack", "knack-gateway", "sandbox-python", "runner"],
+        &roots,
+    );
     let own = folder.path().join("own/packages/mine");
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join("__init__.py"), "word = 'of my own'\n").unwrap();
@@ -115,7 +118,7 @@ fn containerfiles_build_with_buildah() {
         let places = [file.to_str().unwrap(), context.to_str().unwrap()];
         buildah(&[&words[..], &places].concat());
     };
-    for image in ["runner", "knack", "sandbox-python"] {
+    for image in ["runner", "knack", "knack-gateway", "sandbox-python"] {
         bud(image, &roots);
     }
     bud("own-packages", &folder.path().join("own"));
@@ -126,7 +129,10 @@ fn containerfiles_build_with_buildah() {
         buildah(&[&run[..], &[container.as_str()], &python].concat()),
         "of my own"
     );
-    let container = buildah(&["from", "localhost/knack"]);
-    let version = ["--", "/usr/bin/knack", "--version"];
-    assert!(buildah(&[&run[..], &[container.as_str()], &version].concat()).starts_with("knack "));
+    for image in ["knack", "knack-gateway"] {
+        let container = buildah(&["from", &format!("localhost/{image}")]);
+        let version = ["--", &format!("/usr/bin/{image}"), "--version"];
+        let said = buildah(&[&run[..], &[container.as_str()], &version].concat());
+        assert!(said.starts_with(&format!("{image} ")), "{said}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What tests rely on at the shared cluster: pods, Services, image volumes, the policy stand-in, a namespace a test.
+//! What tests rely on at the shared cluster: pods, Services, image volumes, the policy stub, a namespace per test.
 #![expect(
     clippy::unwrap_used,
     reason = "a test program: a failure is a panic, and helpers are tests too"
@@ -154,25 +154,22 @@ fn an_image_imported_again_is_the_one_that_a_volume_brings() {
 }
 
 #[test]
-fn the_policy_stand_in_closes_sandbox_pods_and_no_others() {
-    run(
-        "the_policy_stand_in_closes_sandbox_pods_and_no_others",
-        async |cluster| {
-            let namespace = cluster.namespace("support").await;
-            let image = cluster.image("busybox");
-            let sandbox = json!({"knack.dev/role": "sandbox"});
-            // The API server is what every pod can reach by address when nothing forbids it.
-            let dial = "for _ in 1 2 3 4 5; do nc -w 3 10.250.0.1 443 </dev/null 2>/dev/null && echo open && exit 0; sleep 0.3; done; echo closed";
-            create(cluster, &namespace, script(&image, "before", &sandbox, dial)).await;
-            assert_eq!(log_of(cluster, &namespace, "before").trim(), "open");
-            let enforced = cluster.enforce_policies(&[namespace.name()]);
-            create(cluster, &namespace, script(&image, "sandboxed", &sandbox, dial)).await;
-            create(cluster, &namespace, script(&image, "other", &json!({}), dial)).await;
-            assert_eq!(log_of(cluster, &namespace, "sandboxed").trim(), "closed");
-            assert_eq!(log_of(cluster, &namespace, "other").trim(), "open");
-            drop(enforced);
-            create(cluster, &namespace, script(&image, "after", &sandbox, dial)).await;
-            assert_eq!(log_of(cluster, &namespace, "after").trim(), "open");
-        },
-    );
+fn the_policy_stub_closes_sandbox_pods_and_no_others() {
+    run("the_policy_stub_closes_sandbox_pods_and_no_others", async |cluster| {
+        let namespace = cluster.namespace("support").await;
+        let image = cluster.image("busybox");
+        let sandbox = json!({"knack.dev/role": "sandbox"});
+        // The API server is what every pod can reach by address when nothing forbids it.
+        let dial = "for _ in 1 2 3 4 5; do nc -w 3 10.250.0.1 443 </dev/null 2>/dev/null && echo open && exit 0; sleep 0.3; done; echo closed";
+        create(cluster, &namespace, script(&image, "before", &sandbox, dial)).await;
+        assert_eq!(log_of(cluster, &namespace, "before").trim(), "open");
+        let enforced = cluster.enforce_policies(&[namespace.name()]);
+        create(cluster, &namespace, script(&image, "sandboxed", &sandbox, dial)).await;
+        create(cluster, &namespace, script(&image, "other", &json!({}), dial)).await;
+        assert_eq!(log_of(cluster, &namespace, "sandboxed").trim(), "closed");
+        assert_eq!(log_of(cluster, &namespace, "other").trim(), "open");
+        drop(enforced);
+        create(cluster, &namespace, script(&image, "after", &sandbox, dial)).await;
+        assert_eq!(log_of(cluster, &namespace, "after").trim(), "open");
+    });
 }

@@ -43,9 +43,9 @@ fn index(skills: &[Skill]) -> ScoreIndex {
 
 fn score(input: &Value) -> Outcome {
     let index = index(&[omniroute::skill(&input["skill"])]);
-    let context = omniroute::context(&input["request"]);
-    let mut scorer = Scorer::new(&index, text(&input["request"], "provider"), &context);
-    for text in context.messages.iter().filter_map(|message| message.text.as_deref()) {
+    let request = omniroute::context(&input["request"]);
+    let mut scorer = Scorer::new(&index, text(&input["request"], "provider"), &request);
+    for text in request.messages.iter().filter_map(|message| message.text.as_deref()) {
         scorer.read(text);
     }
     Ok(json!(scorer.score(0)))

@@ -27,7 +27,7 @@ pub(crate) struct Played {
 impl Played {
     /// The client's answer as a value.
     pub(crate) fn answer(&self) -> Result<Value, Failure> {
-        serde_json::from_slice(&self.body).map_err(|error| Failure::new(error.to_string()))
+        serde_json::from_slice(&self.body).map_err(|error| Failure::of_adapter(error.to_string()))
     }
 }
 
@@ -43,6 +43,7 @@ pub(crate) fn play(
         kind: Kind::Generate,
         model: None,
         stream: false,
+        vertex: false,
     };
     let body = br#"{"model":"m","max_tokens":1024,"messages":[{"role":"user","content":"x"}]}"#;
     let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
@@ -73,7 +74,7 @@ pub(crate) fn play(
                         answers.front().copied()
                     };
                     let Some((status, body)) = answer else {
-                        return Err(Failure::new("no answer is scripted"));
+                        return Err(Failure::of_adapter("no answer is scripted"));
                     };
                     drive.feed(
                         In::Head(Head {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
-use knack_skill::catalog::{Catalog, CatalogSettings, DEFAULT_LISTING_TOKENS, DEFAULT_MIN_MAX_TOKENS, ModelCode, Node};
+use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use knack_skill::model::{ActivationMode, Dialect, Input, InputKind, SandboxRequest, Skill, SkillRef, Tool};
 use knack_skill::schema;
 use serde_json::{Map, Value};
@@ -54,6 +54,8 @@ pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
         files: BTreeMap::new(),
         digest: String::new(),
         sandbox: SandboxRequest::default(),
+        packages: Vec::new(),
+        requirements: None,
     }
 }
 
@@ -87,9 +89,9 @@ pub(crate) fn settings() -> CatalogSettings {
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
         node: Node::Absent,
-        max_listing_tokens: DEFAULT_LISTING_TOKENS,
+        max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),
-        min_max_tokens: DEFAULT_MIN_MAX_TOKENS,
+        min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
     }
 }
@@ -100,7 +102,11 @@ pub(crate) fn catalog(input: &Value) -> Catalog {
     let visible = items(input, "skills")
         .iter()
         .filter(|skill| skill["apiKeyId"].as_str().is_none_or(|owner| owner == key));
-    Catalog::compile(visible.map(|case| Arc::new(skill(case))).collect(), settings())
+    Catalog::compile_named(
+        visible.map(|case| Arc::new(skill(case))).collect(),
+        settings(),
+        &BTreeMap::new(),
+    )
 }
 
 /// The AUTO context of an OmniRoute request.

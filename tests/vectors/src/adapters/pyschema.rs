@@ -1,6 +1,6 @@
 //! Adapters of `pyschema.json`: Python functions to tool schemas.
 
-use knack::cli::schema::{
+use knack_python_schema::{
     ConfigParam, RiskLevel, SafetyFlags, Shown, display_name, generate, parameter_descriptions, shown,
 };
 use serde_json::{Map, Value, json};

@@ -25,7 +25,7 @@ fn format(input: &Value) -> Outcome {
     );
     String::from_utf8(out)
         .map(Value::from)
-        .map_err(|error| Failure::new(error.to_string()))
+        .map_err(|error| Failure::of_adapter(error.to_string()))
 }
 
 /// Frames are equal line by line; their data is compared as JSON, as the cases' notes say.
@@ -58,6 +58,7 @@ fn heartbeat(input: &Value) -> Outcome {
         kind: Kind::Generate,
         model: None,
         stream: false,
+        vertex: false,
     };
     let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
     let request = Request::parse(route, br#"{"messages":[],"stream":true}"#.to_vec().into()).map_err(fault)?;

@@ -39,7 +39,8 @@ fn litellm_extract(input: &Value) -> Outcome {
 
 fn found(family: Family, response: &Value, arguments: &str) -> Outcome {
     let one = |call: extract::Extracted| {
-        let value: Value = serde_json::from_str(&call.arguments).map_err(|error| Failure::new(error.to_string()))?;
+        let value: Value =
+            serde_json::from_str(&call.arguments).map_err(|error| Failure::of_adapter(error.to_string()))?;
         let mut row = Map::new();
         row.insert("id".to_owned(), call.id.into());
         row.insert("name".to_owned(), call.name.into());
@@ -112,8 +113,8 @@ fn provider_retry(input: &Value) -> Outcome {
     let first = (200, chat_turn(&[json!({"name": "t"})], "tool_calls"));
     let mut seen = None;
     for status in input["statuses"].as_array().into_iter().flatten() {
-        let status =
-            u16::try_from(status.as_u64().unwrap_or_default()).map_err(|error| Failure::new(error.to_string()))?;
+        let status = u16::try_from(status.as_u64().unwrap_or_default())
+            .map_err(|error| Failure::of_adapter(error.to_string()))?;
         let played = play(
             Format::Chat,
             &tools,
@@ -128,7 +129,9 @@ fn provider_retry(input: &Value) -> Outcome {
             .collect();
         let facts = json!({"attempts": played.delays.len() - 1, "backoff_ms": waits});
         if seen.as_ref().is_some_and(|seen| *seen != facts) {
-            return Err(Failure::new(format!("status {status} behaves in another way: {facts}")));
+            return Err(Failure::of_adapter(format!(
+                "status {status} behaves in another way: {facts}"
+            )));
         }
         seen = Some(facts);
     }
@@ -137,8 +140,8 @@ fn provider_retry(input: &Value) -> Outcome {
 
 /// A redirect is an upstream answer like any other: it goes to the client, and nothing is sent a second time.
 fn provider_redirect(input: &Value) -> Outcome {
-    let status =
-        u16::try_from(input["status"].as_u64().unwrap_or_default()).map_err(|error| Failure::new(error.to_string()))?;
+    let status = u16::try_from(input["status"].as_u64().unwrap_or_default())
+        .map_err(|error| Failure::of_adapter(error.to_string()))?;
     let played = play(Format::Chat, &[], &[(status, json!({}))], &[])?;
     if played.delays.len() == 1 && played.status == status {
         return Err(Failure::new("refused, key never replayed"));
@@ -153,7 +156,7 @@ fn litellm_code_result(input: &Value) -> Outcome {
     for file in result["files"].as_array().into_iter().flatten() {
         let bytes = base64::engine::general_purpose::STANDARD
             .decode(text(file, "content_base64"))
-            .map_err(|error| Failure::new(error.to_string()))?;
+            .map_err(|error| Failure::of_adapter(error.to_string()))?;
         outputs.push(OutputFile {
             path: text(file, "name").to_owned(),
             mime: text(file, "mime_type").to_owned(),
@@ -189,7 +192,7 @@ fn litellm_code_result(input: &Value) -> Outcome {
     Ok(json!({"tool_result": texts::litellm_result(&outcome), "generated_files": generated}))
 }
 
-/// Facts in words: each is measured on the loop itself, and told in the case's words only if it is so.
+/// Facts in words: each is measured on the loop itself, and reported in the case's words only if it is so.
 fn litellm_loop(input: &Value) -> Outcome {
     let own = ["litellm_code_execution".to_owned(), "litellm_skill_1_a".to_owned()];
     let file = |at: u64| GeneratedFile {
@@ -254,9 +257,13 @@ fn litellm_loop(input: &Value) -> Outcome {
             &[first, (400, json!({"error": {"message": "no"}}))],
             &[],
         )?;
-        return Err(Failure::new(format!("status {}", played.status)));
+        // The client gets an error where LiteLLM raises one.
+        return match played.status {
+            200..400 => Ok(json!({"status": played.status})),
+            status => Err(Failure::new(format!("status {status}"))),
+        };
     }
-    Err(Failure::new("a fact that the loop does not decide"))
+    Err(Failure::of_adapter("a fact that the loop does not decide"))
 }
 
 /// The list in the case's notation: one row, texts as `..`, numbers as 0.
@@ -267,7 +274,7 @@ fn generated(played: &Played, count: u64) -> Outcome {
     };
     let rows = list.as_array().cloned().unwrap_or_default();
     if rows.len() as u64 != count {
-        return Err(Failure::new(format!("{} files instead of {count}", rows.len())));
+        return Err(Failure::of_adapter(format!("{} files instead of {count}", rows.len())));
     }
     let blank = |value: &Value| if value.is_number() { json!(0) } else { json!("..") };
     let row = |row: &Value| {

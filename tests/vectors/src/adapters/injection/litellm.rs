@@ -1,5 +1,6 @@
 //! LiteLLM's stored skills: sections, archives, tools, requests before and after.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,9 +26,9 @@ fn parse(body: &Value, anthropic: bool) -> Result<Request, Failure> {
         "/v1/chat/completions"
     };
     let Route::Model(route) = route("POST", path) else {
-        return Err(Failure::new("no route"));
+        return Err(Failure::of_adapter("no route"));
     };
-    Request::parse(route, Bytes::from(body.to_string())).map_err(|fault| Failure::new(format!("{fault:?}")))
+    Request::parse(route, Bytes::from(body.to_string())).map_err(|fault| Failure::of_adapter(format!("{fault:?}")))
 }
 
 /// Puts a plan and an additional text into a request through the wire crate.
@@ -42,7 +43,7 @@ pub(super) fn apply(body: &Value, anthropic: bool, system: &str, plan: &Plan, ow
         ..Injection::new(format!("{}{system}", plan.system), tools.collect())
     };
     let bytes = parse(body, anthropic)?.apply(&injection, Edits::new());
-    serde_json::from_slice(&bytes).map_err(|error| Failure::new(error.to_string()))
+    serde_json::from_slice(&bytes).map_err(|error| Failure::of_adapter(error.to_string()))
 }
 
 /// A stored record with its archive.
@@ -131,7 +132,7 @@ pub(super) fn inject_prompt(input: &Value) -> Outcome {
 /// The stored records as a catalog: each is a skill by its id, active only where a request names it.
 fn catalog(cases: &Map<String, Value>) -> Catalog {
     let skills = cases.iter().map(|(id, case)| Arc::new(skill(id, case)));
-    Catalog::compile(skills.collect(), omniroute::settings())
+    Catalog::compile_named(skills.collect(), omniroute::settings(), &BTreeMap::new())
 }
 
 fn skill(id: &str, case: &Value) -> Skill {
@@ -176,7 +177,7 @@ pub(super) fn pre_call(input: &Value) -> Outcome {
     let catalog = catalog(input["stored_skills"].as_object().unwrap_or(&none));
     let view = parse(request, anthropic)?
         .view()
-        .map_err(|fault| Failure::new(format!("{fault:?}")))?;
+        .map_err(|fault| Failure::of_adapter(format!("{fault:?}")))?;
     let container: Vec<ContainerSkill<'_>> = view
         .container_skills
         .iter()
@@ -195,6 +196,7 @@ pub(super) fn pre_call(input: &Value) -> Outcome {
         client_tools: &names,
         tool_choice: ToolChoice::Free,
         container: &container,
+        run_code: knack_skill::plan::RunCode::WithFiles,
         header: None,
         max_tokens: view.max_tokens,
     };

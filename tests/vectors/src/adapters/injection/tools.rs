@@ -1,5 +1,7 @@
 //! OmniRoute's tools: which ones are injected, their names, their schemas.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use knack_skill::autoscore::AutoContext;
@@ -25,13 +27,14 @@ pub(super) fn planned(catalog: &Catalog, request: &Value, tool_names: &[&str]) -
         client_tools: tool_names,
         tool_choice: ToolChoice::Free,
         container: &[],
+        run_code: knack_skill::plan::RunCode::WithFiles,
         header: None,
         max_tokens: None,
     };
     plan(&request, catalog).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// The identity that a planned tool stands for: `name@version`.
+/// The identity of a planned tool: `name@version`.
 fn identity(tool: &PlannedTool) -> Option<String> {
     match &tool.action {
         Action::Declared { skill, .. } => Some(format!(
@@ -49,7 +52,7 @@ pub(super) fn inject_tools(input: &Value) -> Outcome {
     let named = existing
         .iter()
         .filter_map(|tool| tool["name"].as_str().or_else(|| tool["function"]["name"].as_str()));
-    // A client that has the tool under OmniRoute's own spelling has it: that spelling stands for the decoded identity.
+    // A client that has the tool under OmniRoute's own spelling has it: that spelling means the decoded identity.
     let catalog = omniroute::catalog(input);
     let all = planned(&catalog, request, &[])?;
     let spelled: Vec<&str> = named.map(|name| wire_name_of(&all, name)).collect();
@@ -72,14 +75,14 @@ pub(super) fn inject_tools(input: &Value) -> Outcome {
     }
     let mut injected = Vec::new();
     for (shown, tool) in tools.iter_mut().skip(existing.len()).zip(plan.tools.iter()) {
-        let name = identity(tool).ok_or_else(|| Failure::new("a tool without a skill"))?;
+        let name = identity(tool).ok_or_else(|| Failure::of_adapter("a tool without a skill"))?;
         let slot = if shown.get("function").is_some() {
             &mut shown["function"]["name"]
         } else {
             &mut shown["name"]
         };
         if *slot != tool.name {
-            return Err(Failure::new(format!(
+            return Err(Failure::of_adapter(format!(
                 "tool {} stands at the place of {}",
                 slot, tool.name
             )));
@@ -106,7 +109,7 @@ fn spelled_identity(name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Earlier cases expect the list of tools alone. Injected names stand for identities in any spelling.
+/// Earlier cases expect the list of tools alone. Injected names mean identities in any spelling.
 pub(super) fn compare_tools(expected: &Value, actual: &Value) -> Result<(), String> {
     let mut expected = expected.clone();
     respell(&mut expected);
@@ -136,7 +139,7 @@ fn single(name: &str, version: &str) -> Result<Plan, Failure> {
     let mut skill = omniroute::skill(&case);
     skill.activation = ActivationMode::Always;
     planned(
-        &Catalog::compile(vec![skill.into()], omniroute::settings()),
+        &Catalog::compile_named(vec![skill.into()], omniroute::settings(), &BTreeMap::new()),
         &json!({}),
         &[],
     )
@@ -144,7 +147,7 @@ fn single(name: &str, version: &str) -> Result<Plan, Failure> {
 
 pub(super) fn encode(input: &Value) -> Outcome {
     let plan = single(text(input, "name"), text(input, "version"))?;
-    let tool = plan.tools.first().ok_or_else(|| Failure::new("no tool"))?;
+    let tool = plan.tools.first().ok_or_else(|| Failure::of_adapter("no tool"))?;
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let decoded = owner(&plan, &tool.name).and_then(identity);
     Ok(

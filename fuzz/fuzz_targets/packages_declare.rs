@@ -1,0 +1,21 @@
+//! What a skill declares of packages, from any bytes in every file that is read for it.
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use knack_packages::{Lock, declare, findings};
+use knack_skill::model::SkillFile;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    for path in ["SKILL.md", "requirements.txt", "requirements.lock", "package.json", "scripts/a.py"] {
+        let file = SkillFile { bytes: data.into(), executable: false };
+        let files = BTreeMap::from([(path.to_owned(), file)]);
+        let declared = declare(&files, None);
+        let _ = findings(&files, &declared);
+        // A lock has one form.
+        if let Some(lock) = &declared.lock {
+            assert_eq!(Lock::read("again", lock.text().as_bytes()).as_ref(), Ok(lock));
+        }
+    }
+});

@@ -1,0 +1,48 @@
+"""The component that closes the namespace of an application with the sidecar, against what the chart makes."""
+
+import ipaddress
+import os
+import tempfile
+
+import yaml
+
+from harness import ROOT, assert_equal, kubectl
+from render import documents, render
+
+
+def closed_namespaces_reach_the_hub():
+    """deploy/components/sidecar-egress lets pods with the sidecar out to names, the hub of the chart and the provider alone."""
+    made = documents(render({"crds": {"enabled": False}}, namespace="knack-system"))
+    hub = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-hub")["spec"]["template"]
+    service = next(d for d in made if d["kind"] == "Service" and d["metadata"]["name"] == "knack-hub")
+    port = service["spec"]["ports"][0]["targetPort"]
+    port = next(one["containerPort"] for one in hub["spec"]["containers"][0]["ports"] if port in (one["name"], one["containerPort"]))
+    # As it is, and in a kustomization that names the provider's addresses.
+    with tempfile.TemporaryDirectory() as folder:
+        component = os.path.relpath(os.path.join(ROOT, "deploy", "components", "sidecar-egress"), os.path.realpath(folder))
+        with open(os.path.join(folder, "kustomization.yaml"), "w", encoding="utf-8") as file:
+            yaml.safe_dump({"namespace": "team-b", "components": [component]}, file)
+        plain = documents(kubectl("kustomize", folder))
+    example = documents(kubectl("kustomize", os.path.join(ROOT, "examples", "cluster", "sidecar")))
+    assert_equal(sorted(d["kind"] for d in example), ["Deployment", "Namespace", "NetworkPolicy"], "the example")
+    for namespace, found in (("team-b", plain), ("team-a", example)):
+        policy = next(d for d in found if d["kind"] == "NetworkPolicy")
+        assert_equal((policy["metadata"]["namespace"], policy["spec"]["policyTypes"]), (namespace, ["Egress"]), "the policy")
+        names, to_hub, provider = policy["spec"]["egress"]
+        assert_equal([one["port"] for one in names["ports"]], [53, 53], "names")
+        assert_equal(to_hub["ports"], [{"port": port, "protocol": "TCP"}], "the hub's port")
+        target = to_hub["to"][0]
+        assert_equal(target["namespaceSelector"]["matchLabels"], {"kubernetes.io/metadata.name": "knack-system"}, "the hub's namespace")
+        labels = hub["metadata"]["labels"]
+        assert_equal({key: labels.get(key) for key in target["podSelector"]["matchLabels"]}, target["podSelector"]["matchLabels"], "the hub's pods")
+        blocks = [(ipaddress.ip_network(one["ipBlock"]["cidr"]), [ipaddress.ip_network(out) for out in one["ipBlock"].get("except", [])]) for one in provider["to"]]
+        # The address of a cloud's metadata, of nodes, pods and Services is no provider's.
+        for address in ("169.254.169.254", "10.96.0.1", "172.20.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "fe80::1"):
+            address = ipaddress.ip_address(address)
+            if any(address in block and not any(address in out for out in outs) for block, outs in blocks):
+                raise AssertionError("%s: %s is let out to" % (namespace, address))
+        assert_equal([str(block) for block, _ in blocks], ["203.0.113.0/24"] if namespace == "team-a" else ["0.0.0.0/0", "::/0"], "the provider's addresses")
+
+
+def offline(report):
+    report.check("a closed namespace reaches names, the hub and the provider", closed_namespaces_reach_the_hub)

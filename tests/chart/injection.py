@@ -1,0 +1,395 @@
+"""The injection of the sidecar on an API server: what the policy, or the webhook, makes of the pods of crates/injection, and that
+it is what `knack inject` makes of them.
+
+Needs nothing but the API server. Every pod is a dry run: first as the server takes it without us, then with us; `knack inject`
+gets the first and must give the second.
+"""
+
+import copy
+import json
+import os
+import re
+import secrets
+import subprocess
+import time
+
+import yaml
+
+from bed import PATIENCE, wait_until
+from harness import BED, ROOT, assert_equal, run
+from render import documents, render
+from server import Server, message
+
+CRATE = os.path.join(ROOT, "crates", "injection")
+LABEL, ANNOTATION = "knack.dev/inject", "knack.dev/injection"
+KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations", "MutatingAdmissionPolicy": "mutatingadmissionpolicies", "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+         "ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings"}
+OURS = ("injection", "injection-pods", "injection-namespaces", "injection-unmet", "injection-unmet-pods", "injection-unmet-namespaces")
+SECONDS_UNTIL_ACTIVE = 60
+# How often the API server is restarted, and how long pods are created after it has answered first. Policies with a parameter
+# object went unheard for up to 30 s after three of seven restarts (kubernetes#124237).
+RESTARTS = 2
+SECONDS_AFTER_RESTART = 5
+# What an API server adds to each pod by itself, another one each time.
+OF_THE_SERVER = ("uid", "creationTimestamp", "managedFields", "namespace", "generation", "resourceVersion")
+
+
+def parameters(values, namespace="knack-system"):
+    """parameters.yaml of a rendering."""
+    made = documents(render({"crds": {"enabled": False}, **values}, namespace=namespace))
+    return yaml.safe_load(next(d for d in made if d["metadata"]["name"] == "knack-injection" and d["kind"] == "ConfigMap")["data"]["parameters.yaml"])
+
+
+def defaults_are_those_of_the_program():
+    """`knack inject` without parameters gives what the chart with its defaults gives."""
+    with open(os.path.join(CRATE, "src", "parameters.yaml"), encoding="utf-8") as file:
+        assert_equal(parameters({"injection": {"delivery": "Policy"}}), yaml.safe_load(file), "parameters.yaml of crates/injection and of the chart")
+
+
+def patterns_are_those_of_the_program():
+    """The policy reads base URLs and names of runtimes by the patterns of the crate."""
+    with open(os.path.join(CRATE, "src", "names.rs"), encoding="utf-8") as file:
+        patterns = re.findall(r'(?:BASE_URL|RUNTIME): &str =\s*r"([^"]+)"', file.read())
+    assert_equal(len(patterns), 2, "patterns of names.rs")
+    made = json.dumps(documents(render({"injection": {"delivery": "Policy"}})), ensure_ascii=False)
+    for pattern in patterns:
+        if json.dumps(pattern)[1:-1] not in made:
+            raise AssertionError("%s is not in the policy" % pattern)
+
+
+PARTS_OF_WEBHOOK = {"right", "Secret", "Service", "port", "arguments", "way in"}
+
+
+def parts_of_webhook(made):
+    """What a rendering has for the webhook alone."""
+    parts = set()
+    for document in made:
+        name, kind = document["metadata"]["name"], document["kind"]
+        for rule in document.get("rules") or [] if kind in ("Role", "ClusterRole") else []:
+            if rule["resources"] == ["mutatingwebhookconfigurations"]:
+                assert_equal((rule["resourceNames"], rule["verbs"]), (["knack-injection"], ["get", "patch"]), "the right on the webhook")
+                parts.add("right")
+            if "knack-webhook-tls" in rule.get("resourceNames", ()):
+                parts.add("Secret")
+        if kind == "Service" and name == "knack-webhook":
+            parts.add("Service")
+        if kind == "NetworkPolicy" and {"protocol": "TCP", "port": "webhook"} in document["spec"]["ingress"][0]["ports"]:
+            parts.add("way in")
+        if kind == "Deployment" and name == "knack-controller":
+            container = document["spec"]["template"]["spec"]["containers"][0]
+            if "webhook" in [port["name"] for port in container["ports"]]:
+                parts.add("port")
+            if "--webhook-configuration=knack-injection" in container["args"]:
+                parts.add("arguments")
+    return parts
+
+
+def delivery_is_told():
+    """Where the API server serves policies, or by name, the policy and its bindings are made; else the webhook. Only that has rights."""
+    def kinds(values, *extra):
+        made = documents(render({"crds": {"enabled": False}, **values}, extra=extra))
+        found = sorted(d["kind"] for d in made if d["kind"].startswith("Mutating"))
+        assert_equal(parts_of_webhook(made), PARTS_OF_WEBHOOK if "MutatingWebhookConfiguration" in found else set(), "what the webhook needs, with %r" % values)
+        return found
+    served = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+    all_three = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"]
+    no_runtime = {"defaultRuntime": {"enabled": False}, "gateway": {"enabled": False}}
+    webhook = ["MutatingWebhookConfiguration"]
+    for values, extra, expected in (({}, (), webhook), ({}, served, all_three), ({"injection": {"delivery": "Policy"}}, (), all_three),
+                                    ({"injection": {"delivery": "Webhook"}}, served, webhook),
+                                    ({"injection": {"delivery": "None"}}, (), []), (no_runtime, (), []), (no_runtime, served, [])):
+        assert_equal(kinds(values, *extra), expected, "%r %r" % (values, extra))
+
+
+def offline(report):
+    report.check("injection: defaults are those of the program", defaults_are_those_of_the_program)
+    report.check("injection: patterns are those of the program", patterns_are_those_of_the_program)
+    report.check("injection: delivery by value and by what the API server serves", delivery_is_told)
+
+
+def rows():
+    """(title, pod) of the table."""
+    with open(os.path.join(CRATE, "tests", "pods.yaml"), encoding="utf-8") as file:
+        for number, row in enumerate(yaml.safe_load(file)):
+            metadata = {"labels": {LABEL: "enabled"}, **row.get("metadata", {}), "name": "row-%d" % number}
+            spec = copy.deepcopy(row["spec"])
+            if "copies" in row:
+                spec["containers"] = [dict(spec["containers"][0], name="app-%d" % copy_) for copy_ in range(row["copies"])]
+            yield row["title"], {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def program():
+    """The knack of this build."""
+    found = [os.environ.get("KNACK_PROGRAM"), *(os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), kind, "knack") for kind in ("release", "debug"))]
+    for path in found:
+        if path and os.path.exists(path):
+            return path
+    raise AssertionError("no program knack; run make build, or set KNACK_PROGRAM")
+
+
+def injected(pods, made):
+    """What `knack inject` makes of pods: one process for all of them."""
+    text = json.dumps({"kind": "List", "items": pods})
+    path = os.path.join(os.environ.get("TMPDIR", "/tmp"), "knack-parameters-%s.yaml" % secrets.token_hex(4))
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(made)
+        return yaml.safe_load(run([program(), "inject", "-f", "-", "--parameters", path], stdin=text))["items"]
+    finally:
+        os.remove(path)
+
+
+def path_of(document):
+    return "/apis/admissionregistration.k8s.io/v1/%s/%s" % (KINDS[document["kind"]], document["metadata"]["name"])
+
+
+def comparable(pod):
+    """A pod without what differs from one dry run to the next."""
+    pod = json.loads(re.sub(r"kube-api-access-[a-z0-9]{5}", "kube-api-access", json.dumps(pod)))
+    for name in OF_THE_SERVER:
+        pod["metadata"].pop(name, None)
+    pod.pop("status", None)
+    return pod
+
+
+def same(got, expected, what, path=""):
+    """Fails with the first difference: whole pods say too much."""
+    if type(got) is not type(expected):
+        raise AssertionError("%s: %s: got %.300r, expected %.300r" % (what, path, got, expected))
+    if isinstance(got, dict):
+        for key in [*got, *expected]:
+            same(got.get(key), expected.get(key), what, path + "/" + key)
+    elif isinstance(got, list):
+        for index, (one, other) in enumerate(zip(got, expected)):
+            same(one, other, what, "%s/%d" % (path, index))
+        same(len(got), len(expected), what, path + " (length)")
+    else:
+        assert_equal(got, expected, what + ": " + path)
+
+
+def labelled(pod, value):
+    """The pod with another word about the injection; None takes it away."""
+    pod = copy.deepcopy(pod)
+    labels = pod["metadata"].setdefault("labels", {})
+    labels.pop(LABEL, None)
+    if value:
+        labels[LABEL] = value
+    if not labels:
+        del pod["metadata"]["labels"]
+    return pod
+
+
+class Table:
+    """The table on one API server, by one delivery."""
+
+    DELIVERY = "Policy"
+    # Without these nothing is injected.
+    CALLS = "MutatingAdmissionPolicyBinding"
+
+    def __init__(self, server):
+        self.server = server
+        self.release = "knack-inj-" + secrets.token_hex(3)
+        self.plain, self.asking, self.strict = (self.release + end for end in ("", "-asking", "-strict"))
+        rendered = self.render("Warn")
+        self.made = self.ours(rendered)
+        self.parameters = next(d for d in rendered if d["kind"] == "ConfigMap" and d["metadata"]["name"] == "knack-injection")["data"]["parameters.yaml"]
+        self.before = {}
+
+    def render(self, without_sidecar):
+        values = {"crds": {"enabled": False}, "injection": {"delivery": self.DELIVERY, "withoutSidecar": without_sidecar}}
+        return documents(render(values, self.release, "knack-system"))
+
+    def ours(self, rendered):
+        return [d for d in rendered if d["kind"] in KINDS and d["metadata"]["name"].removeprefix(self.release + "-") in OURS]
+
+    def put(self, document):
+        self.server.apply(document, path_of(document))
+
+    def create(self, pod, namespace):
+        """Status and text of a dry run."""
+        return self.server.ask("POST", "/api/v1/namespaces/%s/pods" % namespace, pod, dryRun="All")
+
+    def taken(self, pod, namespace):
+        status, text = self.create(pod, namespace)
+        if status != 201:
+            raise AssertionError("%d %s" % (status, message(text)))
+        return comparable(json.loads(text))
+
+    def prepare(self):
+        for kind in ("mutatingadmissionpolicies", "mutatingwebhookconfigurations"):
+            others = self.server.get("/apis/admissionregistration.k8s.io/v1/" + kind, labelSelector="app.kubernetes.io/name=knack")
+            if others and others["items"]:
+                raise AssertionError("an installation on this cluster injects already: %s" % others["items"][0]["metadata"]["name"])
+        restricted = {"pod-security.kubernetes.io/enforce": "restricted", LABEL: "enabled"}
+        for name, labels in ((self.plain, {}), (self.asking, {LABEL: "enabled"}), (self.strict, restricted)):
+            self.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"knack-test": "chart", **labels}}},
+                              "/api/v1/namespaces/" + name)
+            self.server.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},
+                              "/api/v1/namespaces/%s/serviceaccounts/default" % name)
+        for title, pod in rows():
+            self.before[title] = self.taken(labelled(pod, None), self.plain)
+        for document in self.made:
+            self.put(document)
+        pod = next(rows())[1]
+        for namespace, value in ((self.plain, "enabled"), (self.asking, None)):
+            wait_until("the injection in " + namespace, SECONDS_UNTIL_ACTIVE, lambda namespace=namespace, value=value: ANNOTATION in
+                       self.taken(labelled(pod, value), namespace)["metadata"].get("annotations", {}))
+        # What the server has made of each pod before us, as the policy sees it; with the words of the row.
+        asked = [dict(self.before[title], metadata={**self.before[title]["metadata"], **({"labels": pod["metadata"]["labels"]})}) for title, pod in rows()]
+        self.expected = {title: pod for (title, _), pod in zip(rows(), injected(asked, self.parameters))}
+
+    def row(self, title, pod):
+        """The pod by its own label and by its namespace's: as `knack inject` makes it."""
+        # Once more through the server, which writes what it was given in its own way; there is nothing left to inject.
+        expected = self.taken(self.expected[title], self.plain)
+        same(self.taken(pod, self.plain), expected, "by its own label")
+        same(self.taken(labelled(pod, None), self.asking), labelled(expected, None), "by its namespace's label")
+        return expected["metadata"].get("annotations", {}).get(ANNOTATION, "unchanged")[:60]
+
+    def untouched(self):
+        """Pods that did not ask, and sandboxes of ours, are what they were."""
+        for title, pod in rows():
+            same(self.taken(labelled(pod, None), self.plain), self.before[title], title)
+            same(labelled(self.taken(labelled(pod, "disabled"), self.asking), None), labelled(self.before[title], None), title + ", disabled")
+        pod = labelled(next(rows())[1], "enabled")
+        pod["metadata"]["labels"]["knack.dev/role"] = "sandbox"
+        for namespace in (self.plain, self.asking):
+            assert_equal(self.taken(pod, namespace)["spec"].get("initContainers"), None, "a sandbox in " + namespace)
+        assert_equal(self.taken(labelled(pod, "enabled"), "kube-system")["spec"].get("initContainers"), None, "a pod of kube-system")
+
+    def restricted(self):
+        """A pod that fits the restricted standard fits it with the sidecar."""
+        pod = next(pod for title, pod in rows() if title == "a pod that fits the restricted standard")
+        assert_equal(self.taken(labelled(pod, None), self.strict)["spec"]["initContainers"][0]["name"], "knack-gateway", "the sidecar")
+        # The server's judgement is at work: another pod is refused here.
+        assert_equal(self.create(next(rows())[1], self.strict)[0], 403, "a pod that does not fit")
+
+    def bounded(self):
+        """A namespace with a LimitRange takes the pods that it took."""
+        path = "/api/v1/namespaces/%s/" % self.asking
+        limits = {"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}, "max": {"cpu": "2", "memory": "2Gi"}}
+        self.server.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "bounds"}, "spec": {"limits": [limits]}}, path + "limitranges/bounds")
+        pod = labelled(next(rows())[1], None)
+        got = wait_until("the LimitRange", SECONDS_UNTIL_ACTIVE, lambda: next((one for one in [self.taken(pod, self.asking)] if one["spec"]["containers"][0].get("resources")), None))
+        resources = got["spec"]["initContainers"][0]["resources"]
+        # The application's containers are Guaranteed by it, and so is the sidecar.
+        assert_equal(resources, {"limits": {"cpu": "200m", "memory": "128Mi"}, "requests": {"cpu": "200m", "memory": "128Mi"}}, "resources")
+        return path, pod
+
+    def counted(self):
+        """And where a ResourceQuota counts everything."""
+        path, pod = self.bounded()
+        hard = {"requests.cpu": "10", "limits.cpu": "10", "requests.memory": "10Gi", "limits.memory": "10Gi"}
+        self.server.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bounds"}, "spec": {"hard": hard}}, path + "resourcequotas/bounds")
+
+        def is_taken():
+            status, text = self.create(pod, self.asking)
+            return status == 201 or ("status unknown" not in text and text)
+        assert_equal(wait_until("the quota", SECONDS_UNTIL_ACTIVE, is_taken), True, "a pod under the quota")
+
+    def no_error(self):
+        """An error in CEL leaves a pod without its sidecar and says so nowhere but here."""
+        status, text = self.server.ask("GET", "/metrics")
+        assert_equal(status, 200, "metrics of the API server")
+        lines = [line for line in text.splitlines() if line.startswith("apiserver_mutating_admission_policy_check_duration_seconds_count") and self.release in line]
+        lines = [line for line in lines if 'policy="%s-injection"' % self.release in line]
+        if not lines:
+            raise AssertionError("the API server counts nothing of %s" % self.release)
+        assert_equal([line for line in lines if 'error_type="no_error"' not in line], [], "errors of the policy")
+
+    def restarted(self):
+        """The API server is killed and starts again while pods are created: none that it takes is without its sidecar."""
+        pod = next(rows())[1]
+        taken = 0
+        for _ in range(RESTARTS):
+            subprocess.run([BED, "kill", "apiserver"], check=True, capture_output=True)
+            with subprocess.Popen([BED, "start", "apiserver"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starting:
+                first, begun = None, time.monotonic()
+                while first is None or time.monotonic() - first < SECONDS_AFTER_RESTART:
+                    if time.monotonic() - begun > SECONDS_UNTIL_ACTIVE * PATIENCE:
+                        raise AssertionError("the API server does not answer")
+                    try:
+                        status, text = self.create(pod, self.plain)
+                    except OSError:
+                        status, text = 0, ""
+                    if status != 201:
+                        time.sleep(0.05)
+                    else:
+                        first, taken = first or time.monotonic(), taken + 1
+                        if "knack-gateway" not in text:
+                            raise AssertionError("a pod without its sidecar, %.1f s after the first answer" % (time.monotonic() - first))
+                assert_equal(starting.wait(), 0, "bed start apiserver")
+        return "%d pods" % taken
+
+    def types_fit(self):
+        """The server's own type check doubts no expression; it checks validating policies only."""
+        document = next(document for document in self.made if document["kind"] == "ValidatingAdmissionPolicy")
+
+        def checked():
+            found = self.server.get(path_of(document))
+            status = found.get("status", {})
+            return status if status.get("observedGeneration") == found["metadata"]["generation"] else None
+
+        assert_equal(wait_until("the type check", SECONDS_UNTIL_ACTIVE, checked).get("typeChecking", {}).get("expressionWarnings", []), [], "warnings")
+
+    def warned(self):
+        """Who creates a pod that asks and gets no sidecar, or not for every API, is told; nobody else is."""
+        found = dict(rows())
+        before = next(rows())[1]
+        wait_until("the warning", SECONDS_UNTIL_ACTIVE, lambda: self.taken(found["the host's network"], self.plain) and self.server.warning)
+        for title, word in (("the host's network", "not injected: the pod uses the host's network"), ("containers that disagree", "not redirected: openai (base URLs differ)"),
+                            ("a runtime that is nonsense", "is ignored"), ("one container", None)):
+            self.taken(found[title], self.plain)
+            if word is None:
+                assert_equal(self.server.warning, "", title)
+            elif word not in self.server.warning:
+                raise AssertionError("%s: %r is not in the warning %r" % (title, word, self.server.warning))
+        self.taken(labelled(before, None), self.plain)
+        assert_equal(self.server.warning, "", "a pod that does not ask")
+
+    def refused(self):
+        """withoutSidecar: Deny. A pod that asks starts with its sidecar or not at all, also while nothing injects."""
+        found = dict(rows())
+        for document in self.ours(self.render("Deny")):
+            self.put(document)
+        host, plain = found["the host's network"], found["one container"]
+        wait_until("the refusal", SECONDS_UNTIL_ACTIVE, lambda: self.create(host, self.plain)[0] == 422)
+        for namespace, pod in ((self.plain, plain), (self.asking, labelled(plain, None)), (self.plain, found["containers that disagree"]),
+                               (self.plain, labelled(host, None)), (self.asking, labelled(host, "disabled"))):
+            self.taken(pod, namespace)
+        for document in self.made:
+            if document["kind"] == self.CALLS:
+                self.server.ask("DELETE", path_of(document))
+        for namespace, pod in ((self.plain, plain), (self.asking, labelled(plain, None))):
+            text = wait_until("the refusal without an injection", SECONDS_UNTIL_ACTIVE, lambda pod=pod, namespace=namespace: (lambda status, text: status == 422 and text)(*self.create(pod, namespace)))
+            if "nothing has added it" not in text:
+                raise AssertionError(message(text))
+
+    def remove(self):
+        for document in reversed(self.made):
+            self.server.ask("DELETE", path_of(document))
+        for name in (self.plain, self.asking, self.strict):
+            self.server.ask("DELETE", "/api/v1/namespaces/" + name)
+
+
+def tests(report):
+    with Server() as server:
+        table = Table(server)
+        try:
+            if not report.check("injection: the policy is taken and active", table.prepare):
+                return
+            for title, pod in rows():
+                report.check("injection: " + title, lambda title=title, pod=pod: table.row(title, pod))
+            report.check("injection: pods that did not ask are what they were", table.untouched)
+            report.check("injection: the restricted standard", table.restricted)
+            report.check("injection: a LimitRange and a ResourceQuota", table.counted)
+            report.check("injection: no expression failed", table.no_error)
+            report.check("injection: the expressions fit the types", table.types_fit)
+            report.check("injection: a pod without its sidecar is told of", table.warned)
+            if subprocess.run([BED, "status"], capture_output=True).returncode == 0:
+                report.check("injection: an API server that restarts", table.restarted)
+            else:
+                report.skip("injection: an API server that restarts", "this cluster is not the test bed")
+            report.check("injection: a pod without its sidecar is refused", table.refused)
+        finally:
+            table.remove()

@@ -1,0 +1,150 @@
+"""A pod with the sidecar, really run: its namespace has a label, it knows nothing of Knack, and its requests carry skills."""
+
+import json
+import os
+import subprocess
+import threading
+
+from bed import apply, exists, get, wait_until
+from harness import BED, CHART, assert_equal, helm, kubectl, run
+from injection import program
+
+# Pods that have to be created before, while and after the API server is away: enough for some in its first second.
+PODS_AROUND_A_RESTART = 20
+
+# Asks until an answer holds a skill: the first catalog may come after the first request.
+APP = """
+import json, os, time, urllib.request
+body = json.dumps({"model": "knack-test", "messages": [{"role": "user", "content": "which skills"}]}).encode()
+while True:
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body,
+                                     {"content-type": "application/json", "authorization": "Bearer key"})
+    try:
+        text = urllib.request.urlopen(request, timeout=30).read().decode()
+    except urllib.error.HTTPError as error:
+        text = error.read().decode()
+    print(text, flush=True)
+    if '<skill name=' in text:
+        break
+    time.sleep(0.2)
+"""
+
+
+def pod(cluster):
+    """As strict as a namespace may ask for, and without a token of the API server."""
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "unchanged", "namespace": cluster.SKILLS},
+        "spec": {
+            "restartPolicy": "Never", "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "app", "image": cluster.values()["sandbox"]["images"]["python"], "command": ["/usr/bin/python3", "-c", APP],
+                "env": [{"name": "OPENAI_BASE_URL", "value": "http://mock.%s.svc:8080/v1" % cluster.SKILLS}],
+                "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    }
+
+
+def carries_skills(cluster):
+    """From the label to the answer; the pod completes with its application."""
+    kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
+    try:
+        wait_until("knack-ca", 60, lambda: exists("configmap", "-n", cluster.SKILLS, "knack-ca"))
+        apply(json.dumps(pod(cluster)))
+        done = wait_until("the pod completes", 120, lambda: next(
+            (one for one in [get("pod", "-n", cluster.SKILLS, "unchanged")] if one["status"]["phase"] == "Succeeded"), None))
+        assert_equal(done["metadata"]["annotations"]["knack.dev/injection"], "injected", "the annotation")
+        sidecar = done["status"]["initContainerStatuses"][0]
+        assert_equal((sidecar["name"], sidecar["restartCount"], sidecar["state"]["terminated"]["exitCode"]), ("knack-gateway", 0, 0), "the sidecar")
+    finally:
+        kubectl("delete", "pod", "-n", cluster.SKILLS, "unchanged", "--ignore-not-found", "--wait=true")
+        kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
+
+
+def traced(cluster):
+    """`knack trace -n NAMESPACE` finds the sidecar of a running pod by a forwarded port, and shows its requests."""
+    kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
+    one = pod(cluster)
+    one["metadata"]["name"] = "traced"
+    # It stays when its answer has a skill.
+    one["spec"]["terminationGracePeriodSeconds"] = 1
+    one["spec"]["containers"][0]["command"][-1] = APP + "time.sleep(3600)\n"
+    try:
+        apply(json.dumps(one))
+        wait_until("a request with a skill", 120, lambda: "<skill name=" in kubectl("logs", "-n", cluster.SKILLS, "traced", "-c", "app", expect=None)[1])
+        # The report is there when the answer is over, a moment after the client has it.
+        listed = wait_until("a request in the list", 60, lambda: [line for line in run([program(), "trace", "-n", cluster.SKILLS]).splitlines() if "skills: none |" not in line])
+        request, begun = listed[-1].split()[:2]
+        page = run([program(), "trace", request, "-n", cluster.SKILLS])
+        for word in (request, begun, "200 chat knack-test", "round 1: provider 200"):
+            if word not in page:
+                raise AssertionError("%r is not in\n%s" % (word, page))
+        # Of another namespace it learns nothing, and says so.
+        code, _, stderr = run([program(), "trace", request, "-n", "default"], expect=None)
+        assert_equal((code == 0, "no pod of namespace default runs a gateway" in stderr), (False, True), stderr)
+    finally:
+        kubectl("delete", "pod", "-n", cluster.SKILLS, "traced", "--ignore-not-found", "--wait=true")
+        kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
+
+
+def delivered_by(cluster, delivery, kind, other):
+    """Upgrades to a delivery, until the other one is gone: the old one stays until the new one is known to be called."""
+    def upgraded():
+        helm("upgrade", cluster.RELEASE, CHART, "--namespace", cluster.NAMESPACE, "--wait", "--timeout", "%ds" % cluster.READY_SECONDS,
+             *cluster.value_flags("--set", "injection.delivery=" + delivery))
+        name = cluster.CLUSTER_PREFIX + "-injection"
+        return exists(kind, name) and not exists(other, name)
+    wait_until("the delivery " + delivery, 120, upgraded)
+
+
+def by_the_webhook(cluster):
+    """By the chart's own Service: the API server calls the controller in its pod, with the authority that the controller wrote."""
+    delivered_by(cluster, "Webhook", "mutatingwebhookconfiguration", "mutatingadmissionpolicy")
+    carries_skills(cluster)
+
+
+def survives_a_restart(cluster):
+    """The API server is killed and started while pods are created: each that it took has its sidecar."""
+    if subprocess.run([BED, "status"], capture_output=True).returncode:
+        return "not run: this cluster is not the test bed"
+    kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
+    taken, over = [], threading.Event()
+
+    def create():
+        number = 0
+        while not over.is_set():
+            number += 1
+            one = pod(cluster)
+            one["metadata"]["name"] = "around-%d" % number
+            # It need not start: what is asked is what the API server made of it.
+            one["spec"]["schedulerName"] = "nobody"
+            code, out, _ = kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(one), expect=None)
+            if code == 0:
+                taken.append(json.loads(out))
+
+    creating = threading.Thread(target=create)
+    creating.start()
+    try:
+        wait_until("pods before", 60, lambda: len(taken) >= PODS_AROUND_A_RESTART // 2)
+        subprocess.run([BED, "kill", "apiserver"], check=True, capture_output=True)
+        before = len(taken)
+        subprocess.run([BED, "start", "apiserver"], check=True, capture_output=True)
+        wait_until("pods after", 120, lambda: len(taken) >= before + PODS_AROUND_A_RESTART)
+    finally:
+        over.set()
+        creating.join()
+        kubectl("delete", "pods", "-n", cluster.SKILLS, "--field-selector=spec.schedulerName=nobody", "--grace-period=0", "--force", "--wait=false", expect=None)
+        kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
+    without = [one["metadata"]["name"] for one in taken if [c["name"] for c in one["spec"].get("initContainers", [])] != ["knack-gateway"]]
+    assert_equal(without, [], "pods without their sidecar, of %d, %d before the restart" % (len(taken), before))
+    return "%d pods, %d of them after" % (len(taken), len(taken) - before)
+
+
+def tests(report, cluster):
+    report.check("a pod of a labelled namespace carries skills", lambda: carries_skills(cluster))
+    report.check("knack trace shows the requests of a sidecar", lambda: traced(cluster))
+    report.check("an API server that restarts makes no labelled pod without its sidecar, by the policy", lambda: survives_a_restart(cluster))
+    if report.check("by the webhook, through its Service", lambda: by_the_webhook(cluster)):
+        report.check("an API server that restarts makes no labelled pod without its sidecar, by the webhook", lambda: survives_a_restart(cluster))
+    report.check("by the policy again", lambda: delivered_by(cluster, "Policy", "mutatingadmissionpolicy", "mutatingwebhookconfiguration"))

@@ -1,0 +1,447 @@
+//! The hub under the memory limit of its chart, with everything at once that fills memory.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use cluster_support::{Cluster, progress, run};
+use k8s_openapi::api::coordination::v1::Lease;
+use knack_api::Quantity;
+use knack_hub_api::SkillLine;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::cgroup::{Group, resident_mib};
+use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
+
+const MIB: usize = 1 << 20;
+/// Bodies at once, and their size: just below the most that the hub takes, 23 MiB of input as base64.
+const BODIES: usize = 36;
+const BODY_BYTES: usize = 31 * MIB;
+/// Runs that ask to wait, and the size of their bodies: together 14 times the limit of the process.
+const QUEUED: usize = 300;
+const QUEUED_BYTES: usize = 24 * MIB;
+/// How often a sender whose connection broke asks: a hub that is gone refuses all of them at once.
+const TRIES: usize = 4;
+/// Clients that read nothing of the catalog that they watch.
+const READERS: usize = 20;
+/// Senders of forged tokens.
+const FORGERS: usize = 4;
+/// Requests of the other caller that are measured at least.
+const MEASURED: usize = 300;
+/// What the process may hold when all of it is over, MiB: the half of the limit that no budget counts.
+const REST_MIB: usize = 256;
+/// How often something without a signal is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time for the metrics of a hub that a failed test asks.
+const METRICS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The hub's memory limit in the chart, bytes.
+fn limit_of_chart() -> usize {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/knack/values.yaml");
+    let values: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let limit = values["hub"]["resources"]["limits"]["memory"].as_str().unwrap();
+    usize::try_from(Quantity::parse(limit).unwrap().units()).unwrap()
+}
+
+/// The program of the release, if the tests were given one: what is measured is what is installed.
+fn program() -> PathBuf {
+    std::env::var_os("KNACK_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_knack").into(), PathBuf::from)
+}
+
+/// A hub in a control group.
+struct Limited {
+    process: Process,
+    group: Group,
+    metrics: String,
+}
+
+impl Limited {
+    async fn start(world: &World, cluster: &Cluster, group: Group) -> Self {
+        let metrics = format!("127.0.0.1:{}", free_port());
+        let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+        words.retain(|word| !word.starts_with("--metrics-listen"));
+        words.push(format!("--metrics-listen={metrics}"));
+        let [shell, before @ ..] = group.words();
+        let mut command = Command::new(shell);
+        command.args(before).arg(program()).args(words);
+        command.env("KUBECONFIG", cluster.kubeconfig());
+        command.env(Group::ENVIRONMENT.0, Group::ENVIRONMENT.1);
+        let process = Process::spawn(world.folder.path(), "hub", &mut command);
+        world.wait_for_hub_at(&world.url()).await;
+        Self {
+            process,
+            group,
+            metrics,
+        }
+    }
+
+    /// Whether it runs, what its control group counted, and which connections it closed itself.
+    fn state(&mut self) -> String {
+        let ended = self
+            .process
+            .ended()
+            .map_or_else(|| "runs".to_owned(), |status| status.to_string());
+        format!(
+            "{ended}; {} killed for want of memory, peak {:?} MiB; {}",
+            self.group.killed(),
+            self.group.peak_bytes().map(|bytes| bytes / MIB),
+            self.closed()
+                .unwrap_or_else(|error| format!("its metrics cannot be read: {error}"))
+        )
+    }
+
+    /// The metrics of its connections, read without a runtime: also while a test fails.
+    fn closed(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(&self.metrics)?;
+        stream.set_read_timeout(Some(METRICS_WITHIN))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("knack_hub_listener_connections"));
+        Ok(lines.collect::<Vec<_>>().join(", "))
+    }
+
+    /// A figure of its metrics.
+    async fn metric(&self, name: &str) -> usize {
+        let text = reqwest::get(format!("http://{}/metrics", self.metrics)).await.unwrap();
+        let text = text.text().await.unwrap();
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap()
+    }
+}
+
+/// One caller: its own address, its own token.
+#[derive(Clone)]
+struct Sender {
+    client: reqwest::Client,
+    url: String,
+    token: String,
+}
+
+impl Sender {
+    async fn new(world: &World, tenant: usize) -> Self {
+        let address: IpAddr = format!("127.0.1.{}", tenant + 1).parse().unwrap();
+        let client = reqwest::Client::builder()
+            .danger_accept_invalid_certs(true)
+            .local_address(address)
+            .build()
+            .unwrap();
+        Self {
+            client,
+            url: world.url(),
+            token: world.token(&world.tenants[tenant], "default", "knack").await,
+        }
+    }
+
+    async fn get(&self, path: &str, token: &str) -> reqwest::Result<reqwest::Response> {
+        let request = self.client.get(format!("{}{path}", self.url)).bearer_auth(token);
+        request.send().await
+    }
+
+    /// Posts an execution whose input file is `file`, base64; the pieces are sent as they are, none is copied.
+    async fn post(&self, post: &Value, file: Bytes) -> reqwest::Result<reqwest::Response> {
+        let mut post = post.clone();
+        post["inputs"] = json!([{"path": "large", "data": {"base64": "FILE"}}]);
+        let text = post.to_string();
+        let (before, after) = text.split_once("FILE").unwrap();
+        let pieces = [Bytes::from(before.to_owned()), file, Bytes::from(after.to_owned())];
+        let pieces = futures::stream::iter(pieces.map(Ok::<_, std::io::Error>));
+        let request = self.client.post(format!("{}/v1/executions", self.url));
+        request
+            .bearer_auth(&self.token)
+            .body(reqwest::Body::wrap_stream(pieces))
+            .send()
+            .await
+    }
+}
+
+/// Base64 of so many bytes of text.
+fn base64(bytes: usize) -> Bytes {
+    "A".repeat(bytes / 4 * 4).into()
+}
+
+impl Drop for Limited {
+    /// Where the test fails, it says what became of the hub, whichever assertion failed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let state = self.state();
+            let _ = writeln!(std::io::stderr(), "the hub: {state}");
+        }
+    }
+}
+
+/// What answers were, by status.
+#[derive(Debug, Default)]
+struct Answers {
+    taken: AtomicUsize,
+    refused: AtomicUsize,
+    /// Without an answer after [`TRIES`].
+    unanswered: AtomicUsize,
+    /// Connections that broke before an answer, by what their sender saw.
+    broken: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Answers {
+    /// Posts an execution until it is taken, or refused by name and for now. A sender that a busy machine lets connect too late
+    /// asks again by the same id, as the gateway does.
+    async fn count(&self, sender: &Sender, post: &Value, file: &Bytes) {
+        for _ in 0..TRIES {
+            let error = match sender.post(post, file.clone()).await {
+                Ok(answer) => match self.counted(answer).await {
+                    Ok(()) => return,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            self.breaks(&error);
+        }
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn counted(&self, answer: reqwest::Response) -> reqwest::Result<()> {
+        match answer.status().as_u16() {
+            200 => {
+                // Whatever its end is, it is told.
+                let told = answer.text().await?;
+                assert!(told.contains("\"result\"") || told.contains("\"error\""), "{told}");
+                self.taken.fetch_add(1, Ordering::Relaxed);
+            }
+            status @ (503 | 429) => {
+                assert!(answer.headers().contains_key("retry-after"), "{status}");
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            status => panic!("{status}: {}", answer.text().await?),
+        }
+        Ok(())
+    }
+
+    fn breaks(&self, error: &reqwest::Error) {
+        let mut why: &dyn std::error::Error = error;
+        while let Some(source) = why.source() {
+            why = source;
+        }
+        *self.broken.lock().unwrap().entry(why.to_string()).or_default() += 1;
+    }
+
+    /// Panics if an execution had no answer.
+    fn assert_all_answered(&self, what: &str) {
+        let unanswered = self.unanswered.load(Ordering::Relaxed);
+        let (counts, broken) = (self.both(), self.broken());
+        assert_eq!(
+            unanswered, 0,
+            "{what} without an answer; taken and refused: {counts:?}; {broken}"
+        );
+    }
+
+    fn broken(&self) -> String {
+        format!("broken before an answer: {:?}", self.broken.lock().unwrap())
+    }
+
+    fn both(&self) -> [usize; 2] {
+        [&self.taken, &self.refused].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Posts `count` executions at once, and counts the answers.
+fn at_once(
+    tasks: &mut JoinSet<()>,
+    sender: &Sender,
+    post: &Posts,
+    (count, file): (usize, &Bytes),
+    told: &Arc<Answers>,
+) {
+    for _ in 0..count {
+        let (sender, post, file, told) = (sender.clone(), post.next(), file.clone(), Arc::clone(told));
+        tasks.spawn(async move {
+            told.count(&sender, &post, &file).await;
+            progress("a large execution was answered");
+        });
+    }
+}
+
+/// Posts of one program, each with an id of its own.
+struct Posts(Value);
+
+impl Posts {
+    fn new(world: &World, skill: &SkillLine, source: &str) -> Self {
+        let mut post = world.post(skill, "", &["python3", "-c", source]);
+        post["limits"] = json!({});
+        Self(post)
+    }
+
+    fn next(&self) -> Value {
+        let mut post = self.0.clone();
+        post["id"] = json!(fresh_id().to_string());
+        post
+    }
+}
+
+/// Shows one forged token after another, until told to stop: each is another one, so each needs a look.
+async fn forge(sender: Sender, number: usize, stop: Arc<AtomicBool>) -> usize {
+    let parts: Vec<String> = sender.token.split('.').map(ToOwned::to_owned).collect();
+    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(&parts[1]).unwrap()).unwrap();
+    let mut shown = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut claims = claims.clone();
+        claims["sub"] = json!(format!("system:serviceaccount:kube-system:forged-{number}-{shown}"));
+        let claims = URL_SAFE_NO_PAD.encode(claims.to_string());
+        let token = format!("{}.{claims}.{}", parts[0], parts[2]);
+        let status = sender.get("/v1/version", &token).await.unwrap().status().as_u16();
+        assert!(matches!(status, 401 | 429 | 503), "{status}");
+        shown += 1;
+    }
+    shown
+}
+
+/// Catalogs that are watched and not read.
+async fn unread(sender: &Sender, world: &World) -> Vec<reqwest::Response> {
+    let path = format!("{}&watch=true", world.catalog());
+    let mut streams = Vec::new();
+    for _ in 0..READERS {
+        let answer = sender.get(&path, &sender.token).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        streams.push(answer);
+    }
+    streams
+}
+
+/// The holder of the runtime's Lease, and how often it has changed hands.
+async fn lease(world: &World) -> (String, i32) {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+    let lease = leases.list(&ListParams::default()).await.unwrap().items.pop().unwrap();
+    let spec = lease.spec.unwrap();
+    (
+        spec.holder_identity.unwrap_or_default(),
+        spec.lease_transitions.unwrap_or_default(),
+    )
+}
+
+/// How long small requests of another caller take while something goes on.
+async fn measured(sender: &Sender, world: &World, goes_on: impl Fn() -> bool) -> Vec<Duration> {
+    let mut took = Vec::new();
+    let catalog = world.catalog();
+    while took.len() < MEASURED || goes_on() {
+        for path in ["/v1/version", catalog.as_str()] {
+            let begun = Instant::now();
+            let answer = sender.get(path, &sender.token).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            answer.bytes().await.unwrap();
+            took.push(begun.elapsed());
+        }
+        progress("small requests were answered");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    took.sort();
+    took
+}
+
+/// Waits until what requests and results hold is back at what it was.
+async fn given_back(hub: &Limited, before: usize) {
+    let begun = Instant::now();
+    while hub.metric("knack_hub_memory_held_bytes").await > before + MIB {
+        assert!(begun.elapsed() < SOON, "the budget is given back");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// 20 readers that stop, 36 bodies of 31 MiB, 300 runs with 24 MiB each that want to wait, and forged tokens, from three
+/// callers. A fourth one's requests are answered as ever, the hub is not killed, and afterwards its memory is free again.
+#[test]
+fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served() {
+    run(
+        "everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served",
+        async |cluster| {
+            let limit = limit_of_chart();
+            let Some(group) = Group::new(limit) else {
+                cluster_support::skip("the hub's limit", "no memory control group can be made here");
+                return;
+            };
+            let plan = Plan::of(
+                4,
+                json!({"concurrency": {"maxRuns": 4, "maxQueued": 600, "queueTimeoutSeconds": 600}}),
+            );
+            let world = World::install(cluster, plan).await;
+            let mut hub = Limited::start(&world, cluster, group).await;
+            let client = world.tenant(3).await;
+            let mut skills = Vec::new();
+            let mut senders = Vec::new();
+            for tenant in 0..4 {
+                let name = format!("s{tenant}");
+                world.skill(&world.tenants[tenant], &name, "print('x')").await;
+                skills.push(world.served(&world.tenant(tenant).await, &name).await);
+                senders.push(Sender::new(&world, tenant).await);
+            }
+            let before = hub.metric("knack_hub_memory_held_bytes").await;
+            let held_by = lease(&world).await;
+            let streams = unread(&senders[2], &world).await;
+
+            let (stop, mut tasks, mut forgers) = (Arc::<AtomicBool>::default(), JoinSet::new(), JoinSet::new());
+            let (bodies, queued) = (Arc::<Answers>::default(), Arc::<Answers>::default());
+            for number in 0..FORGERS {
+                forgers.spawn(forge(senders[2].clone(), number, Arc::clone(&stop)));
+            }
+            let source = "import time; time.sleep(1)";
+            let posts = [0, 1].map(|tenant| Posts::new(&world, &skills[tenant], source));
+            let (large, less) = (base64(BODY_BYTES), base64(QUEUED_BYTES));
+            at_once(&mut tasks, &senders[0], &posts[0], (BODIES, &large), &bodies);
+            at_once(&mut tasks, &senders[1], &posts[1], (QUEUED, &less), &queued);
+            let others = measured(&senders[3], &world, || bodies.both().iter().sum::<usize>() < BODIES).await;
+            let begun = Instant::now();
+            let words = ["python3", "skills/s3/scripts/run.py"];
+            let ran = world.run_skill(&client, &world.tenants[3], "s3", &words).await;
+            assert_eq!(ran.unwrap().stdout.text(), "x\n", "another caller's code runs");
+            let ran = begun.elapsed();
+            tasks.join_all().await;
+            stop.store(true, Ordering::Relaxed);
+            let forged: usize = forgers.join_all().await.into_iter().sum();
+            hub.process.assert_runs();
+            let [p50, p99] = [50, 99].map(|percent| others[others.len() * percent / 100]);
+            println!(
+                "bodies taken and refused: {:?}; waiting runs: {:?}; forged tokens: {forged}; others: {} requests, p50 {p50:?}, p99 {p99:?}, a run {ran:?}; \
+                 resident {} MiB, peak of the group {:?} MiB of {}",
+                bodies.both(),
+                queued.both(),
+                others.len(),
+                resident_mib(hub.process.id()),
+                hub.group.peak_bytes().map(|bytes| bytes / MIB),
+                limit / MIB
+            );
+            println!(
+                "the hub: {}; bodies {}; runs {}",
+                hub.state(),
+                bodies.broken(),
+                queued.broken()
+            );
+            assert_eq!(hub.group.killed(), 0, "killed for want of memory");
+            bodies.assert_all_answered("bodies");
+            queued.assert_all_answered("waiting runs");
+            assert!(bodies.both()[0] > 0, "some of the large ones find room");
+            assert!(p50 < Duration::from_secs(1), "{p50:?}");
+            let holds = lease(&world).await;
+            println!("the Lease of the runtime: {held_by:?} before, {holds:?} after");
+            assert_eq!(holds.0, held_by.0, "the hub leads still");
+            drop(streams);
+            given_back(&hub, before).await;
+            let rest = resident_mib(hub.process.id());
+            println!("afterwards: {rest} MiB");
+            assert!(rest < REST_MIB, "{rest} MiB stay");
+            // Who tries again later is taken.
+            let answer = senders[0].post(&posts[0].next(), large).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            assert!(answer.text().await.unwrap().contains("\"result\""));
+        },
+    );
+}

@@ -1,0 +1,145 @@
+//! What alerts and the dashboard ask for is there in the metrics of running processes. Those of the controller are asked for
+//! in `tests/chart/webhook.py`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cluster_support::run;
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::chat::{Model, chat, content};
+use super::support::{Plan, Process, SOON, World, free_port};
+
+/// Labels that the scraper adds.
+const OF_SCRAPER: [&str; 3] = ["namespace", "pod", "component"];
+
+/// The queries of the alerts, as templates, and those of the dashboard.
+fn queries() -> Vec<String> {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/knack");
+    let rules = std::fs::read_to_string(chart.join("templates/monitoring/metrics.yaml")).unwrap();
+    let mut queries: Vec<String> = rules.split("- alert:").skip(1).map(str::to_owned).collect();
+    let board = std::fs::read_to_string(chart.join("files/dashboard.json")).unwrap();
+    let board: Value = serde_json::from_str(&board).unwrap();
+    for panel in board["panels"].as_array().unwrap() {
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        queries.extend(targets.map(|target| target["expr"].as_str().unwrap().to_owned()));
+    }
+    queries
+}
+
+/// Metrics of gateway and hub in a query, and the labels by which it asks.
+fn asked(query: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    let named = Regex::new(r"(knack_(?:gateway|hub|execution)\w*)\{((?:[^{}]|\{\{[^{}]*\}\})*)\}").unwrap();
+    let matcher = Regex::new(r"([a-z_]+)(?:=~|!=|=)").unwrap();
+    let grouped = Regex::new(r"by \(([a-z_, ]+)\)").unwrap();
+    let (mut names, mut labels) = (BTreeSet::new(), BTreeSet::new());
+    for found in named.captures_iter(query) {
+        names.insert(found[1].to_owned());
+        labels.extend(matcher.captures_iter(&found[2]).map(|label| label[1].to_owned()));
+    }
+    for found in grouped.captures_iter(query) {
+        labels.extend(found[1].split(", ").map(str::to_owned));
+    }
+    labels.retain(|label| !OF_SCRAPER.contains(&label.as_str()));
+    (names, labels)
+}
+
+async fn metrics(port: u16) -> String {
+    let answer = reqwest::get(format!("http://127.0.0.1:{port}/metrics")).await.unwrap();
+    answer.text().await.unwrap()
+}
+
+/// The query's metrics and labels that the text does not have.
+fn missing(query: &str, text: &str) -> Vec<String> {
+    let (names, labels) = asked(query);
+    let series = |name: &str| {
+        let prefixes = [format!("{name}{{"), format!("{name} ")];
+        let lines = text
+            .lines()
+            .filter(move |line| prefixes.iter().any(|prefix| line.starts_with(prefix)));
+        lines.collect::<Vec<_>>()
+    };
+    let mut missing = Vec::new();
+    for name in names {
+        let lines = series(&name);
+        if lines.is_empty() {
+            missing.push(name);
+            continue;
+        }
+        for label in &labels {
+            if !lines.iter().any(|line| line.contains(&format!("{label}=\""))) {
+                missing.push(format!("{name}: {label}"));
+            }
+        }
+    }
+    missing
+}
+
+#[test]
+fn what_alerts_and_the_dashboard_ask_for_is_there() {
+    run("what_alerts_and_the_dashboard_ask_for_is_there", async |cluster| {
+        let plan = Plan::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
+        let world = World::install(cluster, plan).await;
+        let probes = free_port();
+        let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+        let listen = words
+            .iter_mut()
+            .find(|word| word.starts_with("--metrics-listen="))
+            .unwrap();
+        *listen = format!("--metrics-listen=127.0.0.1:{probes}");
+        let _hub = Process::start(world.cluster, world.folder.path(), "hub", &words);
+        world.wait_for_hub_at(&world.url()).await;
+        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
+        world.served(&world.tenant(0).await, "steady").await;
+        let model = Model::start(&world).await;
+        let (_gateway, port) = model.gateway(&world, "gateway").await;
+        let (status, body) = chat(port, "run it", Some("steady")).await;
+        assert!(
+            status == 200 && content(&body).contains("steady ran"),
+            "{status} {body}"
+        );
+
+        let queries = queries();
+        let asked_for: BTreeSet<String> = queries.iter().flat_map(|query| asked(query).0).collect();
+        assert!(asked_for.len() >= 15, "{asked_for:?}");
+        // Counts of pools are told from time to time.
+        let begun = Instant::now();
+        loop {
+            let text = metrics(port).await + &metrics(probes).await;
+            let missing: BTreeSet<String> = queries.iter().flat_map(|query| missing(query, &text)).collect();
+            if missing.is_empty() {
+                break;
+            }
+            assert!(begun.elapsed() < SOON, "{missing:?} in\n{text}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+#[test]
+fn a_name_or_label_that_is_not_there_is_found() {
+    let text = "knack_hub_queued{runtime=\"a/b\"} 1\nknack_gateway_catalog_age_seconds 3\n";
+    for (query, expected) in [
+        (
+            r#"sum by (runtime) (knack_hub_queued{namespace="{{ .Release.Namespace }}"}) > 0"#,
+            &[][..],
+        ),
+        (
+            r#"max by (pod) (knack_gateway_catalog_age_seconds{namespace="x"}) > 60"#,
+            &[],
+        ),
+        (r#"knack_hub_gone{namespace="x"}"#, &["knack_hub_gone"]),
+        (
+            r#"knack_hub_queued{namespace="x", status!="ok"}"#,
+            &["knack_hub_queued: status"],
+        ),
+        (
+            r#"sum by (status) (knack_hub_queued{namespace="x"})"#,
+            &["knack_hub_queued: status"],
+        ),
+    ] {
+        assert_eq!(missing(query, text), expected, "{query}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Pods that ask for the sidecar and have none: condition, metric, Event.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::events::v1::Event;
+use knack_api::SkillRuntime;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::controller::Controller;
+use crate::objects::{IMAGE, create_runtime, install_definitions, merge, runtimes};
+use crate::wait::{BOUND, until};
+
+/// Between two looks at what has no watch.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// A pod that waits for a node that never comes, as an injection has left it.
+fn pod(name: &str, labels: &Value, annotations: &Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {"nodeSelector": {"knack.dev/nowhere": "true"}, "containers": [{"name": "app", "image": "none"}]},
+    }))
+    .unwrap()
+}
+
+fn says(status: &str, text: &str) -> impl Fn(Option<&SkillRuntime>) -> bool + use<> {
+    let (status, text) = (status.to_owned(), text.to_owned());
+    move |runtime| {
+        let conditions = runtime.and_then(|runtime| Some(&runtime.status.as_ref()?.conditions));
+        let found = conditions.and_then(|all| all.iter().find(|one| one.type_ == "PodsInjected"));
+        found.is_some_and(|found| found.status == status && found.message == text)
+    }
+}
+
+/// Pods of every standing, in a namespace that asks and in that of the installation. Returns where they are.
+async fn make_pods(client: &Client, home: &str, apps: &str) -> Api<Pod> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let ask = json!({"metadata": {"labels": {"knack.dev/inject": "enabled"}}});
+    merge(&namespaces, apps, ask).await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), apps);
+    let injected = json!({"knack.dev/injection": "injected"});
+    let refused = json!({"knack.dev/injection": "not injected: the pod uses the host's network"});
+    let chosen = json!({"knack.dev/injection": "injected", "knack.dev/runtime": format!("{home}/chosen")});
+    for (name, labels, annotations) in [
+        ("good", json!({}), injected),
+        ("missed", json!({}), json!({})),
+        ("refused", json!({}), refused),
+        ("out", json!({"knack.dev/inject": "disabled"}), json!({})),
+        ("elsewhere", json!({}), chosen),
+    ] {
+        pods.create(&PostParams::default(), &pod(name, &labels, &annotations))
+            .await
+            .unwrap();
+    }
+    // One that asks by itself, in the namespace of the installation, which no delivery reaches.
+    let near: Api<Pod> = Api::namespaced(client.clone(), home);
+    let by_itself = pod("own", &json!({"knack.dev/inject": "enabled"}), &json!({}));
+    near.create(&PostParams::default(), &by_itself).await.unwrap();
+    pods
+}
+
+#[test]
+fn pods_without_their_sidecar_are_reported() {
+    cluster_support::run("pods_without_their_sidecar_are_reported", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let (home, apps) = (
+            cluster.namespace("sidecars-home").await,
+            cluster.namespace("sidecars-apps").await,
+        );
+        let (home, apps) = (home.name(), apps.name());
+        let api = runtimes(&client, home);
+        for name in ["default", "chosen"] {
+            create_runtime(
+                &api,
+                name,
+                json!({"sandbox": {"image": IMAGE}, "warmPool": {"replicas": 0}}),
+            )
+            .await;
+        }
+        let pods = make_pods(&client, home, apps).await;
+
+        let default = format!("{home}/default");
+        let flags = ["--injection-runtime", default.as_str()];
+        let controller = Controller::start(cluster, home, &[home, apps], &flags, "leading").await;
+        let wrong = format!(
+            "2 of 3 pods that ask for the sidecar have none: {apps}/missed (nothing has added it; pods get it when they are created), {apps}/refused (not injected: the pod uses the host's network)"
+        );
+        until(&api, "default", "the pods without", says("False", &wrong)).await;
+        until(
+            &api,
+            "chosen",
+            "the pod with",
+            says("True", "1 of 1 pods that ask have the sidecar"),
+        )
+        .await;
+        let counted = |state: &str| controller.counter(&format!("knack_controller_sidecar_pods{{state=\"{state}\"}}"));
+        assert_eq!(
+            (counted("injected"), counted("partly"), counted("without")),
+            (2.0, 0.0, 2.0)
+        );
+        // What alerts ask for.
+        let ready = || controller.counter("knack_controller_objects{kind=\"SkillRuntime\",state=\"ready\"}");
+        let started = std::time::Instant::now();
+        let expiry =
+            || controller.counter("knack_controller_certificate_expiry_timestamp_seconds{secret=\"knack-hub-tls\"}");
+        while ready() < 2.0 || expiry() < 1.7e9 {
+            assert!(started.elapsed() < BOUND, "ready: {}, expiry: {}", ready(), expiry());
+            tokio::time::sleep(PAUSE).await;
+        }
+        assert!(controller.counter("knack_controller_runtimes_not_isolated") < 1.0);
+        assert_eq!(told(&client, apps).await, ["missed", "refused"]);
+
+        for name in ["missed", "refused"] {
+            pods.delete(name, &DeleteParams::default().grace_period(0))
+                .await
+                .unwrap();
+        }
+        // Another SkillRuntime for the sidecars of the namespace: the default one has no pods then, and no condition.
+        let other = serde_json::from_value(json!({
+            "metadata": {"name": "knack-sidecar"}, "data": {"KNACK_RUNTIME": format!("{home}/chosen")},
+        }))
+        .unwrap();
+        Api::<ConfigMap>::namespaced(client.clone(), apps)
+            .create(&PostParams::default(), &other)
+            .await
+            .unwrap();
+        until(
+            &api,
+            "chosen",
+            "both pods",
+            says("True", "2 of 2 pods that ask have the sidecar"),
+        )
+        .await;
+        until(&api, "default", "nothing", |runtime: Option<&SkillRuntime>| {
+            let conditions = runtime.and_then(|runtime| Some(&runtime.status.as_ref()?.conditions));
+            conditions.is_some_and(|all| !all.is_empty() && all.iter().all(|one| one.type_ != "PodsInjected"))
+        })
+        .await;
+        assert!(counted("without") < 1.0);
+        controller.stop();
+    });
+}
+
+/// The pods that have an Event, once there are two.
+async fn told(client: &Client, namespace: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let started = std::time::Instant::now();
+    loop {
+        let found = events.list(&ListParams::default()).await.unwrap();
+        let ours = found
+            .items
+            .iter()
+            .filter(|event| event.reason.as_deref() == Some("NoSidecar"));
+        let mut names: Vec<String> = ours
+            .filter_map(|event| event.regarding.as_ref()?.name.clone())
+            .collect();
+        names.sort();
+        if names.len() >= 2 {
+            return names;
+        }
+        assert!(started.elapsed() < BOUND, "Events: {names:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,216 @@
+"""`knack packages build` on this machine: a loopback index, a real registry, and what ends up in it."""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+from parts import Guard, Index, layer, pulled, push, registry, wheel
+
+ADDRESS = "127.0.0.1:5017"
+REPOSITORY = ADDRESS + "/team/environments"
+WHEELS = [
+    wheel("greeter", "1.0", {"greeter/__init__.py": "def hello(): return 'hello of 1.0'\n", "INFO/entry_points.txt": "[console_scripts]\ngreet = greeter:hello\n"}, "Requires-Dist: helper\n"),
+    wheel("helper", "2.1", {"helper.py": "NAME = 'helper'\n"}),
+]
+# Linked by no other release of the test.
+PYTHON = {}
+
+
+def key(request):
+    """As crates/packages/src/environment.rs makes it."""
+    def hashed(parts):
+        whole = hashlib.sha256()
+        for part in parts:
+            whole.update(len(part.encode()).to_bytes(8, "big") + part.encode())
+        return whole.hexdigest()
+    given = request["input"]
+    parts = [given["requirements"], given["lock"] or ""]
+    for file, clauses in given["python"]:
+        parts += [file, *[word for clause in clauses for word in clause]]
+    constraints = "" if given["lock"] is not None else "".join(sorted(line + "\n" for line in request["constraints"]))
+    return hashed(["1", hashed(parts), constraints, request["base"]])[:32]
+
+
+def build(request, index, folder, **more):
+    """Runs a builder; what it says at its end."""
+    with open(os.path.join(folder, "request.json.gz"), "wb") as file:
+        file.write(gzip.compress(json.dumps(request).encode()))
+    outcome = os.path.join(folder, "outcome")
+    store = os.path.join(folder, "store")
+    subprocess.run(["chmod", "-R", "u+w", store], stderr=subprocess.DEVNULL, check=False)
+    shutil.rmtree(store, ignore_errors=True)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "KNACK_UV": os.environ["KNACK_UV"], "UV_DEFAULT_INDEX": index, "UV_HTTP_RETRIES": "0",
+                   "KNACK_SANDBOX_PYTHON": PYTHON["name"], **more.get("environment", {})}
+    command = [os.environ["KNACK_PROGRAM"], "packages", "build", "--key", more.get("key") or key(request), "--request", os.path.join(folder, "request.json.gz"),
+               "--repository", more.get("repository", REPOSITORY), "--store", store, "--plain-http", "--outcome", outcome, *more.get("arguments", [])]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    if not os.path.exists(outcome):
+        raise AssertionError("no outcome: " + done.stderr[-2000:])
+    with open(outcome, encoding="utf-8") as file:
+        said = json.load(file)
+    os.remove(outcome)
+    if (done.returncode == 0) != (said["state"] == "Ready"):
+        raise AssertionError("exit %d and %s" % (done.returncode, said))
+    return said
+
+
+def asked(requirements, base, constraints=(), lock=None, python=()):
+    return {"input": {"requirements": requirements, "lock": lock, "python": list(python)}, "constraints": list(constraints), "base": base}
+
+
+def expect(said, state, part):
+    if said["state"] != state or part not in said["message"]:
+        raise AssertionError("%s with %r expected: %s" % (state, part, said))
+
+
+def whole(base, index, folder):
+    """The image is the base with one more layer, whose files are those of a virtual environment; the same build gives the same digest."""
+    said = build(asked("greeter>=1\n", base), index.url, folder)
+    expect(said, "Ready", "greeter 1.0, helper 2.1")
+    below, config_below = pulled(base)
+    manifest, config = pulled(said["image"])
+    if manifest["layers"][:-1] != below["layers"] or config["rootfs"]["diff_ids"][:-1] != config_below["rootfs"]["diff_ids"]:
+        raise AssertionError("the layers below are not those of the base")
+    if config["config"] != config_below["config"]:
+        raise AssertionError("the settings of the image are not those of the base")
+    with layer(said["image"], -1) as tar:
+        members = {"/" + member.name.rstrip("/"): member for member in tar}
+        script = tar.extractfile(members[said["home"] + "/bin/greet"]).read()
+    for member in members.values():
+        writable = member.mode & 0o222 if not (member.issym() or said["home"].startswith("/" + member.name.rstrip("/"))) else 0
+        if (member.uid, member.gid, member.mtime) != (0, 0, 0) or writable or member.mode & 0o7000:
+            raise AssertionError("%s: %o %d %d" % (member.name, member.mode, member.uid, member.mtime))
+    if not script.startswith(("#!%s/bin/python3\n" % said["home"]).encode()):
+        raise AssertionError("the console script starts with %r" % script[:80])
+    if not any(path.endswith("/site-packages/helper.py") for path in members):
+        raise AssertionError("helper.py is not there")
+    again = build(asked("greeter>=1\n", base), index.url, folder)
+    if again != said:
+        raise AssertionError("another image: %s %s" % (said["image"], again["image"]))
+
+
+def refusals(base, index, folder):
+    """Each failure has its state, and names no credential."""
+    gone = Index("127.0.0.1", [])
+    gone.close()
+    lock = "helper==2.1 \\\n    --hash=sha256:%s\n" % ("0" * 64)
+    for what, request, address, more, state, part in [
+        ("unknown", asked("nosuch\n", base), index.url, {}, "PackageNotFound", "nosuch"),
+        ("constrained", asked("greeter>=1\n", base, ["greeter<1"]), index.url, {}, "Conflict", "greeter<1"),
+        ("another hash", asked("", base, lock=lock), index.url, {}, "HashMismatch", "helper"),
+        ("another Python", asked("helper\n", base, python=[["scripts/a.py", [[">=", "4"]]]]), index.url, {}, "Refused", "scripts/a.py"),
+        ("no index", asked("helper\n", base), gone.url.replace("//", "//user:secret@"), {}, "IndexUnreachable", ""),
+        ("no base", asked("helper\n", base[:-64] + "0" * 64), index.url, {}, "RegistryRefused", "404"),
+        ("no registry", asked("helper\n", base), index.url, {"repository": "127.0.0.1:9/x"}, "RegistryRefused", "no connection"),
+        ("of others", asked("helper\n", base), index.url, {"environment": {"KNACK_SANDBOX_PYTHON": "python2"}}, "PackagesOff", "dev.knack.python"),
+        ("another key", asked("helper\n", base), index.url, {"key": "0" * 32}, "Failed", "key"),
+    ]:
+        said = build(request, address, folder, **more)
+        try:
+            expect(said, state, part)
+        except AssertionError as error:
+            raise AssertionError("%s: %s" % (what, error)) from error
+        if "secret" in said["message"] or "image" in said:
+            raise AssertionError("%s: %s" % (what, said))
+
+
+def hostile(base, folder):
+    """Wheels that want out: what they write beside the environment is refused or harmless, and none of it runs."""
+    outside = os.path.join(folder, "escaped")
+    for what, files, modes in [
+        ("a path that leads out", {"evil.py": "", "../../../../../../../../../.." + outside: "out"}, {}),
+        ("an absolute path", {"evil.py": "", outside: "out"}, {}),
+        ("a script that leads out", {"evil.py": "", "evil-1.0.data/scripts/../../../../../../../../.." + outside: "#!python\n"}, {}),
+        ("a link to a file outside", {"evil.py": "", "evil_link": "/etc/passwd"}, {"evil_link": 0o120777}),
+        ("a link, and a file below it", {"evil.py": "", "evil_link": folder, "evil_link/escaped": "out"}, {"evil_link": 0o120777}),
+        ("setuid", {"evil.py": "", "evil-1.0.data/scripts/evil": "#!python\n"}, {"evil-1.0.data/scripts/evil": 0o106755}),
+        ("code at the start of an interpreter", {"evil.py": "", "evil.pth": "import os; open(%r, 'w')\n" % outside}, {}),
+        ("code at its import", {"evil.py": "open(%r, 'w')\n" % outside}, {}),
+    ]:
+        index = Index("127.0.0.1", [wheel("evil", "1.0", files, modes=modes)])
+        said = build(asked("evil\n", base), index.url, folder)
+        index.close()
+        if os.path.lexists(outside):
+            raise AssertionError("%s: it escaped: %s" % (what, said))
+        if said["state"] != "Ready":
+            if what.startswith(("setuid", "code")):
+                raise AssertionError("%s is a wheel like any other: %s" % (what, said))
+            continue
+        with layer(said["image"], -1) as tar:
+            for member in tar:
+                inside = (("/" + member.name).rstrip("/") + "/").startswith(said["home"] + "/") or (said["home"] + "/").startswith("/" + member.name.rstrip("/") + "/")
+                if not inside or ".." in member.name.split("/") or member.mode & 0o7000 or not (member.isfile() or member.isdir() or member.issym()):
+                    raise AssertionError("%s: %s %o" % (what, member.name, member.mode))
+                if member.issym() and "evil" in member.name:
+                    raise AssertionError("%s: %s leads to %s" % (what, member.name, member.linkname))
+
+
+def killed(folder):
+    """Index or registry that go while a build runs are named, nothing half is left, and the next build is whole."""
+    address = "127.0.0.1:5018"
+    with registry(address) as server:
+        base = push(address, "sandbox-python", "sandbox-python")
+        repository = address + "/team/environments"
+        going = Index("127.0.0.1", WHEELS, on_file=lambda _: False)
+        expect(build(asked("greeter>=1\n", base), going.url, folder, repository=repository), "IndexUnreachable", "")
+        going.close()
+        index = Index("127.0.0.1", WHEELS)
+        whole_one = build(asked("greeter>=1\n", base), index.url, folder, repository=repository)
+        expect(whole_one, "Ready", "greeter 1.0")
+        index.close()
+
+        def kill(name):
+            if name.startswith("helper"):
+                server.kill()
+                server.wait()
+        index = Index("127.0.0.1", WHEELS, on_file=kill)
+        said = build(asked("helper\n", base), index.url, folder, repository=repository)
+        index.close()
+        expect(said, "RegistryRefused", "no connection")
+        if "image" in said:
+            raise AssertionError(said)
+
+
+def passwords(base, folder):
+    """An index that asks for a password and a registry that asks for a token; without them the reason is told."""
+    guard, index = Guard(ADDRESS, "robot:secret"), Index("127.0.0.1", WHEELS, password="reader:secret")
+    netrc, config = os.path.join(folder, "netrc"), os.path.join(folder, "config.json")
+    with open(netrc, "w", encoding="utf-8") as file:
+        file.write("machine 127.0.0.1 login reader password secret\n")
+    inner, repository = base.replace(ADDRESS, guard.address), guard.address + "/team/environments"
+    with_netrc = {"NETRC": netrc}
+    for user, password, environment, state, part in [
+        ("robot", "secret", with_netrc, "Ready", "greeter 1.0"),
+        ("robot", "wrong", with_netrc, "RegistryRefused", ""),
+        ("robot", "secret", {}, None, ""),
+    ]:
+        with open(config, "w", encoding="utf-8") as file:
+            json.dump({"auths": {guard.address: {"username": user, "password": password}}}, file)
+        said = build(asked("greeter>=1\n", inner), index.url, folder, repository=repository, environment=environment, arguments=["--registry-credentials", config])
+        if said["state"] == "Ready" if state is None else said["state"] != state or part not in said["message"]:
+            raise AssertionError("%s expected: %s" % (state, said))
+        if "secret" in said["message"] or "wrong" in said["message"]:
+            raise AssertionError("a password is told: %s" % said)
+    if not guard.tokens:
+        raise AssertionError("no token was asked for")
+    index.close()
+    guard.close()
+
+
+def tests(report):
+    with registry(ADDRESS), tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chmod(folder, 0o755)
+        base = push(ADDRESS, "sandbox-python", "sandbox-python")
+        PYTHON["name"] = pulled(base)[1]["config"]["Labels"]["dev.knack.python"]
+        index = Index("127.0.0.1", WHEELS)
+        report.check("an environment becomes an image", lambda: whole(base, index, folder))
+        report.check("what cannot be built says why", lambda: refusals(base, index, folder))
+        report.check("wheels that want out stay inside", lambda: hostile(base, folder))
+        report.check("an index or a registry that goes is named", lambda: killed(folder))
+        report.check("an index with a password, a registry with a token", lambda: passwords(base, folder))
+        index.close()
+        subprocess.run(["chmod", "-R", "u+w", folder], check=False)

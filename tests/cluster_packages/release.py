@@ -1,0 +1,232 @@
+"""A release with packages on the test bed: skills get their packages in sandboxes, or say why not."""
+
+import json
+import os
+
+import builder
+from bed import apply, exists, get, wait_until
+from harness import CHART, assert_equal, helm, kubectl, run
+from parts import Index, push, registry, wheel
+
+# Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
+NODE = "10.99.0.1"
+ADDRESS = NODE + ":5000"
+REPOSITORY = ADDRESS + "/team/environments"
+RELEASE, NAMESPACE, SANDBOXES, SKILLS, BUILDS = "knack", "knack-system", "knack-sandboxes", "packages-skills", "knack-builds"
+READY_SECONDS = 600
+STATE = {}
+SKILL = """
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {name: %(name)s, namespace: %(namespace)s}
+spec:
+  source:
+    inline:
+      files:
+        SKILL.md: |
+          ---
+          name: %(name)s
+          description: Greets.
+          ---
+          Run scripts/say.py.
+        requirements.txt: %(requirements)s
+        scripts/say.py: |
+          import os, sys, subprocess
+          import greeter, helper
+          print(greeter.hello(), helper.NAME)
+          print(subprocess.run(["greet"], capture_output=True, text=True).stderr.strip() or "greet ran")
+          try:
+              open(os.path.join(os.path.dirname(greeter.__file__), "x"), "w")
+          except OSError as error:
+              print("not writable:", type(error).__name__)
+"""
+
+
+def install():
+    values = {
+        "image.repository": "knack.local/knack", "image.tag": "dev", "gatewayImage.repository": "knack.local/knack-gateway",
+        "sandbox.images.python": STATE["base"], "packages.repository": REPOSITORY, "packages.registryPlainHttp": "true",
+        "packages.index": STATE["index"].url, "packages.builderImage": "knack.local/packages-builder:dev",
+        "packages.egress[0].cidr": NODE + "/32", "packages.egress[0].ports[0]": "5000", "packages.egress[0].ports[1]": str(STATE["index"].port),
+    }
+    take = ["--take-ownership"] if exists("crd", "skills.knack.dev") else []
+    sets = [word for name, value in values.items() for word in ("--set", "%s=%s" % (name, value))]
+    helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "%ds" % READY_SECONDS, *sets, *take)
+
+
+def skill(name, requirements):
+    apply(SKILL % {"name": name, "namespace": SKILLS, "requirements": json.dumps(requirements)})
+
+
+def verdict(name):
+    runtimes = get("skill", name, "-n", SKILLS).get("status", {}).get("runtimes", [])
+    return next((each for each in runtimes if each["namespace"] == SANDBOXES and each["name"] == "default"), None)
+
+
+def until(name, state, seconds=120):
+    def now():
+        found = verdict(name)
+        told.append(found)
+        return found if found and found.get("packages", {}).get("state") == state else None
+    told = []
+    try:
+        return wait_until("%s is %s" % (name, state), seconds, now)
+    except AssertionError as error:
+        raise AssertionError("%s: %s" % (error, told[-1])) from error
+
+
+def run_once(name):
+    """One run of the skill's script; its answer."""
+    def asked():
+        code, said, errors = run([os.environ["KNACK_PROGRAM"], "skill", "run", "%s/%s" % (SKILLS, name), "--runtime", SANDBOXES + "/default", "--service-account",
+                                  NAMESPACE + "/knack-gateway", "--hub-namespace", NAMESPACE, "--output", "json", "--", "python3", "skills/%s/scripts/say.py" % name], expect=None)
+        told.append(said + errors)
+        return said if code == 0 else None
+    told = []
+    try:
+        said = wait_until("a run of " + name, 30, asked)
+    except AssertionError as error:
+        raise AssertionError("%s: %s" % (error, told[-1][-2000:])) from error
+    return json.loads(said)["stdout"].splitlines()
+
+
+def served():
+    skill("greets", "greeter>=1\n")
+    found = until("greets", "Ready")
+    assert_equal((found["accepted"], found["reason"]), (True, "Accepted"), "the verdict")
+    assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer")
+    assert_equal(run_once("greets")[2], "not writable: OSError", "a write to the environment")
+    jobs = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=greets")["items"]
+    images = {job["spec"]["template"]["spec"]["containers"][0]["image"].partition("@")[0] for job in jobs}
+    assert_equal(images, {REPOSITORY}, "images of the runs")
+
+
+def built_once():
+    """A second skill that declares the same asks the index for nothing."""
+    before = len(STATE["index"].asked)
+    skill("greets-too", "# the same\ngreeter >= 1\n")
+    until("greets-too", "Ready")
+    assert_equal(len(STATE["index"].asked), before, "requests to the index")
+    assert_equal(run_once("greets-too")[:1], ["hello of 1.0 helper"], "the answer")
+
+
+def refused():
+    skill("wants", "nosuch\n")
+    found = until("wants", "PackageNotFound")
+    assert_equal((found["accepted"], found["reason"]), (False, "PackagesFailed"), "the verdict")
+    if "nosuch" not in found["packages"]["message"]:
+        raise AssertionError(found)
+
+
+def newest_is_not_there():
+    """An edit that cannot be built leaves the revision before it in service, with its own packages."""
+    before = get("skill", "greets", "-n", SKILLS)["status"]
+    image = verdict("greets")["packages"]["environment"]
+    skill("greets", "greeter>=1\nnosuch\n")
+    found = until("greets", "PackageNotFound")
+    assert_equal((found["accepted"], found["reason"], found.get("serves")), (True, "EarlierRevision", before["artifact"]["revision"]), "the verdict")
+    assert_equal(found["packages"]["environment"], image, "the environment in service")
+    assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer")
+    status = get("skill", "greets", "-n", SKILLS)["status"]
+    assert_equal([each["revision"] for each in status["earlier"]], [before["artifact"]["revision"]], "earlier revisions")
+
+    def told():
+        events = get("events.events.k8s.io", "-n", SKILLS)["items"]
+        return any(event["reason"] == "PackagesFailed" and event["regarding"]["name"] == "greets" and "nosuch" in event["note"] for event in events)
+    wait_until("an Event of the failure", 60, told)
+    # The hub that starts now knows the earlier revision from the status alone.
+    kubectl("rollout", "restart", "deployment/knack-hub", "-n", NAMESPACE)
+    kubectl("rollout", "status", "deployment/knack-hub", "-n", NAMESPACE, "--timeout=300s")
+    assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer after a restart of the hub")
+    skill("greets", "greeter>=1\nunused\n")
+    found = until("greets", "Ready")
+    assert_equal((found["accepted"], found["reason"], found.get("serves")), (True, "Accepted", None), "the verdict")
+    assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer")
+    wait_until("no earlier revision", 60, lambda: "earlier" not in get("skill", "greets", "-n", SKILLS)["status"])
+
+
+def another_base():
+    """Another sandbox image: environments are made anew for it."""
+    before = verdict("greets")["packages"]["environment"]
+    base = push(ADDRESS, "sandbox-python", "sandbox-python", "another base")
+    kubectl("patch", "skillruntime", "default", "-n", SANDBOXES, "--type=merge", "-p", json.dumps({"spec": {"sandbox": {"image": base}}}))
+
+    def anew():
+        found = verdict("greets")
+        return found and found["packages"]["state"] == "Ready" and found["packages"].get("environment") not in (None, before)
+    wait_until("an environment on another base", 120, anew)
+    assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer")
+
+
+def foreign_digest():
+    """The hub's account cannot run another digest of the repository."""
+    jobs = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=greets")["items"]
+    job = jobs[0]
+    template = job["spec"]["template"]
+    for labels in (job["metadata"]["labels"], template["metadata"]["labels"]):
+        for name in list(labels):
+            if "controller-uid" in name or "job-name" in name:
+                del labels[name]
+    metadata = {"name": "foreign", "namespace": SANDBOXES, "labels": job["metadata"]["labels"], "ownerReferences": job["metadata"]["ownerReferences"]}
+    job["spec"].pop("selector", None)
+    own = template["spec"]["containers"][0]["image"]
+    hub = "system:serviceaccount:%s:knack-hub" % NAMESPACE
+    for image, allowed in ((own, True), (own[:-64] + "0" * 64, False), (REPOSITORY + ":latest", False)):
+        template["spec"]["containers"][0]["image"] = image
+        text = json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {key: value for key, value in job["spec"].items() if key != "status"}})
+        code, _, errors = kubectl("create", "--dry-run=server", "--as", hub, "-f", "-", stdin=text, expect=None)
+        if (code == 0) != allowed:
+            raise AssertionError("%s: %s" % (image, errors))
+
+
+def rights():
+    """Neither controller nor hub nor builders' maker reads a Secret of the builds; the builders have no token."""
+    for account in ("knack-controller", "knack-hub", "knack-packages"):
+        code, said, _ = kubectl("auth", "can-i", "get", "secrets", "-n", BUILDS, "--as", "system:serviceaccount:%s:%s" % (NAMESPACE, account), expect=None)
+        assert_equal((code, said.strip()), (1, "no"), account)
+    for verb, what, namespace, expected in (("create", "jobs", BUILDS, "yes"), ("create", "jobs", SANDBOXES, "no"), ("create", "jobs", NAMESPACE, "no"), ("create", "pods", BUILDS, "no")):
+        said = kubectl("auth", "can-i", verb, what, "-n", namespace, "--as", "system:serviceaccount:%s:knack-packages" % NAMESPACE, expect=None)[1]
+        assert_equal(said.strip(), expected, "%s %s in %s" % (verb, what, namespace))
+
+
+def removed():
+    if exists("crd", "skills.knack.dev"):
+        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=300s", expect=None)
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s", "--ignore-not-found")
+    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=300s")
+
+
+def diagnosis():
+    for arguments in (["get", "skills,skillruntimes,jobs,pods", "-A", "-o", "wide"], ["get", "configmap", "knack-packages", "-n", NAMESPACE, "-o", "yaml"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
+                      ["logs", "-n", BUILDS, "-l", "knack.dev/role=builder", "--tail=30"], *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=20"] for part in ("controller", "hub", "packages"))):
+        print("".join(kubectl(*arguments, expect=None)[1:])[-6000:])
+
+
+STEPS = [
+    ("a release with packages installs", install),
+    ("rights end at the builds", rights),
+    ("a skill runs with its packages", served),
+    ("the same packages are built once", built_once),
+    ("what cannot be built is told and not served", refused),
+    ("no other digest runs", foreign_digest),
+    ("an edit that cannot be built leaves the last good revision in service", newest_is_not_there),
+    ("another sandbox image has environments of its own", another_base),
+]
+
+
+def tests(report):
+    if os.environ.get("KNACK_NO_CLUSTER") == "1":
+        for name, _ in STEPS:
+            report.skip(name, "KNACK_NO_CLUSTER=1")
+        return
+    removed()
+    apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
+    with registry(ADDRESS):
+        STATE["base"] = push(ADDRESS, "sandbox-python", "sandbox-python")
+        STATE["index"] = Index(NODE, builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})])
+        for name, step in STEPS:
+            if not report.check(name, step):
+                diagnosis()
+                break
+        STATE["index"].close()
+    report.check("uninstalled", removed)

@@ -1,0 +1,221 @@
+//! `knack skill validate`, `lock`, `packages` and `run` where packages are declared, and `knack packages prune`.
+
+use serde_json::{Value, json};
+
+use super::program::{folder, knack};
+use super::{err, out};
+
+const NO_UV: (&str, &str) = ("KNACK_UV", "/nonexistent/uv");
+const FILES: &[(&str, &str)] = &[
+    (
+        "skills/declares/SKILL.md",
+        "---\nname: declares\ndescription: d\npackages: {python: [\"pillow>=10\"]}\n---\nFirst pip install pillow.\n",
+    ),
+    ("skills/declares/a.py", "import PIL\nimport mcp\n"),
+    (
+        "skills/refused/SKILL.md",
+        "---\nname: refused\ndescription: d\n---\nBody\n",
+    ),
+    (
+        "skills/refused/requirements.txt",
+        "pillow\n--index-url https://user:secret@mirror/simple\n",
+    ),
+    ("skills/plain/SKILL.md", "---\nname: plain\ndescription: d\n---\nBody\n"),
+    ("skills/plain/a.py", "print('ran')\n"),
+    (
+        "skills/inferred/SKILL.md",
+        "---\nname: inferred\ndescription: d\n---\nBody\n",
+    ),
+    (
+        "skills/inferred/a.py",
+        "try:\n    import yaml\nexcept ImportError:\n    pass\nprint('ran')\n",
+    ),
+];
+
+#[tokio::test]
+async fn validate_tells_missing_imports_and_refused_declarations() {
+    let folder = folder(FILES);
+    let output = knack(folder.path(), &["skill", "validate", "skills"], &[]).await;
+    let said = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [
+        "ok   default/declares",
+        "a.py:2: mcp is imported and no declared package gives it (add \"mcp\" to packages.python in SKILL.md)",
+        "SKILL.md:6: \"First pip install pillow.\" installs nothing",
+        "FAIL default/refused",
+        "requirements.txt:2: \"--index-url\" names another index",
+        "packages: inferred from imports: the standard environment",
+        "4 skills, 1 with errors",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(!said.contains("secret") && !said.contains("unknown key"), "{said}");
+    let output = knack(
+        folder.path(),
+        &["skill", "validate", "skills/declares", "--output", "json"],
+        &[],
+    )
+    .await;
+    let document: Value = serde_json::from_str(&out(&output)).unwrap();
+    let skill = &document["skills"][0];
+    assert_eq!(skill["summary"]["packages"]["names"], json!(["pillow"]));
+    let kinds: Vec<&str> = skill["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["import-missing", "install-in-prose"]);
+}
+
+/// What is missing depends on the machine, so each answer is compared with what stands in the directories of runs.
+#[tokio::test]
+async fn programs_that_skills_name_are_told_where_they_are_missing() {
+    const NAMES: [&str; 5] = ["pandoc", "pdftotext", "qpdf", "soffice", "tesseract"];
+    let document = format!("---\nname: office\ndescription: d\n---\n{}\n", NAMES.join("\n"));
+    let folder = folder(&[("skills/office/SKILL.md", document.as_str())]);
+    let validated = knack(folder.path(), &["skill", "validate", "skills"], &[]).await;
+    let looked = knack(folder.path(), &["doctor", "skills", "--output", "json"], &[]).await;
+    assert_eq!(
+        (validated.status.code(), looked.status.code()),
+        (Some(0), Some(0)),
+        "{}",
+        err(&looked)
+    );
+    let said = out(&validated);
+    let checks: Value = serde_json::from_str(&out(&looked)).unwrap();
+    let checks = checks["checks"].as_array().unwrap();
+    for (index, name) in NAMES.iter().enumerate() {
+        let is_there = ["/usr/local/bin", "/usr/bin", "/bin"]
+            .iter()
+            .any(|directory| std::path::Path::new(directory).join(name).exists());
+        let line = format!(
+            "SKILL.md:{}: the program {name} is named and is not on this machine (get it with: apt-get install ",
+            index + 5
+        );
+        assert_eq!(!is_there, said.contains(&line), "{name}: {said}");
+        let check = checks.iter().find(|check| check["what"] == *name).unwrap();
+        assert_eq!(check["is_there"], json!(is_there), "{check}");
+        let place = format!("named by office: SKILL.md:{}", index + 5);
+        assert_eq!(check["details"][1], json!(place));
+    }
+    assert_eq!(checks[0]["is_there"], json!(true), "{:?}", checks[0]);
+    // A program on PATH that runs cannot start, and one that they can.
+    std::fs::create_dir(folder.path().join("bin")).unwrap();
+    let own = folder.path().join("bin/xelatex");
+    std::fs::copy("/bin/sh", &own).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.path().join("bin").display());
+    let all = out(&knack(folder.path(), &["doctor"], &[("PATH", &path)]).await);
+    let is_installed = std::path::Path::new("/usr/bin/xelatex").exists();
+    let closed = format!(
+        "MISSING xelatex: {} is where runs neither look nor may execute",
+        own.display()
+    );
+    assert!(is_installed || all.contains(&closed), "{all}");
+    assert!(
+        all.lines().any(|line| line.starts_with("ok      sandbox, for python")),
+        "{all}"
+    );
+}
+
+#[tokio::test]
+async fn without_uv_it_is_said_how_to_get_it_and_only_what_is_declared_is_not_run() {
+    let folder = folder(FILES);
+    let store = folder.path().join("store");
+    let environment = [NO_UV, ("KNACK_PACKAGES_DIR", store.to_str().unwrap())];
+    for (arguments, code, parts) in [
+        (
+            &[
+                "skill",
+                "run",
+                "skills/declares",
+                "--",
+                "python3",
+                "skills/declares/a.py",
+            ][..],
+            1,
+            &[
+                "packages of declares: PackagesOff: packages are installed by uv",
+                "pipx install uv",
+                "so it is not run",
+            ][..],
+        ),
+        (
+            &["skill", "run", "skills/refused", "--", "python3", "-c", "1"],
+            1,
+            &["packages of refused: Refused: requirements.txt:2"],
+        ),
+        (
+            &[
+                "skill",
+                "run",
+                "skills/inferred",
+                "--",
+                "python3",
+                "skills/inferred/a.py",
+            ],
+            0,
+            &["its scripts run without the standard environment: PackagesOff"],
+        ),
+        (
+            &["skill", "run", "skills/plain", "--", "python3", "skills/plain/a.py"],
+            0,
+            &["exit 0"],
+        ),
+        (&["skill", "lock", "skills/declares"], 1, &["pipx install uv"]),
+        (&["skill", "lock", "skills/refused"], 1, &["requirements.txt:2"]),
+        (
+            &["skill", "lock", "skills/plain"],
+            1,
+            &["no Python packages are declared"],
+        ),
+        (&["skill", "lock", "skills/inferred"], 1, &["has a lock of its own"]),
+        (&["skill", "lock", "none"], 1, &["none: not a folder"]),
+        (&["skill", "packages", "skills/refused"], 1, &[]),
+        (&["skill", "packages", "none"], 1, &["no skill found"]),
+        (&["packages", "prune"], 0, &[]),
+    ] {
+        let output = knack(folder.path(), arguments, &environment).await;
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}: {}{}",
+            out(&output),
+            err(&output)
+        );
+        for part in parts {
+            assert!(err(&output).contains(part), "{part} in {}", err(&output));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_state_of_every_skill_is_shown() {
+    let folder = folder(FILES);
+    let store = folder.path().join("store");
+    let environment = [NO_UV, ("KNACK_PACKAGES_DIR", store.to_str().unwrap())];
+    let arguments = ["skill", "packages", "skills", "--output", "json"];
+    let output = knack(folder.path(), &arguments, &environment).await;
+    let document: Value = serde_json::from_str(&out(&output)).unwrap();
+    let states: Vec<(String, String)> = document["skills"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|skill| {
+            (
+                skill["skill"].as_str().unwrap().to_owned(),
+                skill["state"].as_str().unwrap().to_owned(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("declares", "NotBuilt"),
+        ("inferred", "NotBuilt"),
+        ("plain", "NotDeclared"),
+        ("refused", "Refused"),
+    ];
+    assert_eq!(
+        states,
+        expected.map(|(skill, state)| (skill.to_owned(), state.to_owned()))
+    );
+}

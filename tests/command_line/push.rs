@@ -1,0 +1,122 @@
+//! `knack skill push` and `versions`, against `knack dev --registry`.
+
+use std::path::Path;
+use std::process::Output;
+
+use super::program::{Program, folder, knack};
+use super::skill_files::{DOCUMENT, good};
+use super::{err, out};
+
+async fn push(path: &Path, program: &Program, source: &str, more: &[&str], key: &str) -> Output {
+    let arguments = [&["skill", "push", source, "--to", &program.url], more].concat();
+    knack(path, &arguments, &[("OPENAI_API_KEY", key)]).await
+}
+
+/// The id that a line of `push` names.
+fn id_of(line: &str) -> String {
+    let id = line.split(' ').nth(1).unwrap();
+    assert!(id.starts_with("skill_"), "{line}");
+    id.to_owned()
+}
+
+#[tokio::test]
+async fn a_pushed_skill_is_served_and_pushed_again_it_is_a_new_version() {
+    let registry = tempfile::tempdir().unwrap();
+    let arguments = ["--upstream", "mock", "--registry", registry.path().to_str().unwrap()];
+    let program = Program::start(folder(&[("skills/README", "")]), &arguments, &[]).await;
+    let local = good();
+    let path = local.path();
+
+    let first = push(path, &program, "good", &[], "one").await;
+    assert!(
+        out(&first).ends_with("version 1, default\n"),
+        "{}{}",
+        out(&first),
+        err(&first)
+    );
+    let id = id_of(&out(&first));
+    // The default of the gateway's address, as vendors write it, does as well.
+    std::fs::write(path.join("good/SKILL.md"), DOCUMENT.replace("Adds", "Adds whole")).unwrap();
+    let base = format!("{}/v1", program.url);
+    let second = knack(
+        path,
+        &["skill", "push", "good", "--to", &base, "--key-env", "OTHER"],
+        &[("OTHER", "one")],
+    )
+    .await;
+    assert_eq!(
+        out(&second),
+        format!("good {id} version 2, default\n"),
+        "{}",
+        err(&second)
+    );
+    let third = push(path, &program, "good", &["--keep-default"], "one").await;
+    assert_eq!(out(&third), format!("good {id} version 3, the default is still 2\n"));
+
+    let listed = ["skill", "versions", "good", "--to", &program.url];
+    let output = knack(path, &listed, &[("OPENAI_API_KEY", "one")]).await;
+    let shown = out(&output);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 3, "{shown}{}", err(&output));
+    assert!(
+        lines[0].starts_with("3  skver_") && lines[1].starts_with("2 (default)  skver_"),
+        "{shown}"
+    );
+    assert!(lines[2].ends_with("Adds numbers."), "{shown}");
+
+    // Another key has skills of its own.
+    let output = knack(path, &listed, &[("OPENAI_API_KEY", "two")]).await;
+    assert!(
+        err(&output).contains("this key has no skill of that name"),
+        "{}",
+        err(&output)
+    );
+    let other = push(path, &program, "good", &[], "two").await;
+    assert_ne!(id_of(&out(&other)), id);
+}
+
+#[tokio::test]
+async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
+    let registry = tempfile::tempdir().unwrap();
+    let arguments = ["--upstream", "mock", "--registry", registry.path().to_str().unwrap()];
+    let mut program = Program::start(folder(&[("skills/README", "")]), &arguments, &[]).await;
+    let closed = Program::start(folder(&[("skills/README", "")]), &["--upstream", "mock"], &[]).await;
+    let local = good();
+    let path = local.path();
+    std::fs::create_dir_all(path.join("more/bad")).unwrap();
+    std::fs::create_dir_all(path.join("more/good")).unwrap();
+    std::fs::write(path.join("more/good/SKILL.md"), DOCUMENT).unwrap();
+    std::fs::write(path.join("more/bad/SKILL.md"), DOCUMENT.replace("good", "Bad Name")).unwrap();
+    std::fs::create_dir_all(path.join("empty")).unwrap();
+    for (server, source, key, part) in [
+        (&program, "more", "one", "Bad Name"),
+        (&program, "empty", "one", "no skill found"),
+        (&program, "missing", "one", "missing: cannot be read"),
+        (&program, "good", "", "OPENAI_API_KEY is not set"),
+        (&program, "good", "line\nbreak", "not a key that a header can carry"),
+        (&closed, "good", "one", "/v1/skills"),
+    ] {
+        let output = push(path, server, source, &[], key).await;
+        assert_eq!(output.status.code(), Some(1), "{source}: {}", out(&output));
+        assert!(
+            err(&output).contains(part),
+            "{source}: {} should contain {part}",
+            err(&output)
+        );
+    }
+    let listed = ["skill", "versions", "good", "--to", &program.url];
+    let output = knack(path, &listed, &[("OPENAI_API_KEY", "one")]).await;
+    assert!(
+        err(&output).contains("no skill of that name"),
+        "{}{}",
+        out(&output),
+        err(&output)
+    );
+    program.stop().await;
+    let output = push(path, &program, "good", &[], "one").await;
+    assert!(
+        err(&output).contains("/v1/skills: error sending request"),
+        "{}",
+        err(&output)
+    );
+}

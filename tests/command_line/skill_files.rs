@@ -1,0 +1,199 @@
+//! `knack skill import`, `export` and `diff`: folders, archives and manifests.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::program::{folder, knack};
+use super::{err, out};
+
+pub(super) const DOCUMENT: &str = "---\nname: good\ndescription: Adds numbers.\n---\nAdd with `scripts/add.py`.\n";
+const CHANGED: &str =
+    "---\nname: good\ndescription: Adds whole numbers.\n---\nAdd with `scripts/add.py`.\nNever guess.\n";
+
+/// A skill `good` with a text file and a binary one.
+pub(super) fn good() -> tempfile::TempDir {
+    let folder = folder(&[("good/SKILL.md", DOCUMENT), ("good/scripts/add.py", "print(1)\n")]);
+    std::fs::write(folder.path().join("good/logo.png"), [0x89, b'P', 0, 0xff]).unwrap();
+    folder
+}
+
+fn make_executable(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Every file below a folder: path, content, and whether it is executable.
+pub(super) fn tree(root: &Path) -> Vec<(String, Vec<u8>, bool)> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let mode = path.metadata().unwrap().permissions().mode();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            found.push((name, std::fs::read(&path).unwrap(), mode & 0o100 != 0));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn a_folder_goes_to_a_manifest_and_back_byte_for_byte() {
+    for executable in [false, true] {
+        let folder = good();
+        if executable {
+            make_executable(&folder.path().join("good/scripts/add.py"));
+        }
+        let arguments = [
+            "skill",
+            "import",
+            "good",
+            "--namespace",
+            "team",
+            "--output",
+            "good.yaml",
+        ];
+        let output = knack(folder.path(), &arguments, &[]).await;
+        assert!(output.status.success(), "{}", err(&output));
+        let text = std::fs::read_to_string(folder.path().join("good.yaml")).unwrap();
+        assert_eq!(text.contains("kind: ConfigMap"), executable, "{text}");
+        assert!(
+            text.contains("namespace: team") && text.contains("Add with `scripts/add.py`."),
+            "{text}"
+        );
+
+        let output = knack(folder.path(), &["skill", "validate", "good.yaml"], &[]).await;
+        assert!(out(&output).contains("ok   team/good"), "{}", out(&output));
+        let output = knack(folder.path(), &["skill", "export", "good.yaml", "back"], &[]).await;
+        assert_eq!(out(&output), "back/good\n", "{}", err(&output));
+        assert_eq!(
+            tree(&folder.path().join("back/good")),
+            tree(&folder.path().join("good"))
+        );
+        let output = knack(
+            folder.path(),
+            &["skill", "diff", "--exit-code", "good", "good.yaml"],
+            &[],
+        )
+        .await;
+        assert_eq!(
+            (output.status.code(), out(&output).as_str()),
+            (Some(0), ""),
+            "{}",
+            err(&output)
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_archive_is_a_skill() {
+    let folder = good();
+    make_executable(&folder.path().join("good/scripts/add.py"));
+    let status = std::process::Command::new("tar")
+        .args(["-czf", "good.tar.gz", "good"])
+        .current_dir(folder.path())
+        .status();
+    assert!(status.unwrap().success());
+    let output = knack(folder.path(), &["skill", "export", "good.tar.gz", "back"], &[]).await;
+    assert!(output.status.success(), "{}", err(&output));
+    assert_eq!(
+        tree(&folder.path().join("back/good")),
+        tree(&folder.path().join("good"))
+    );
+    let output = knack(folder.path(), &["skill", "import", "good.tar.gz"], &[]).await;
+    assert!(out(&output).contains("mode: 493"), "{}", out(&output));
+}
+
+#[tokio::test]
+async fn what_cannot_be_imported_or_exported_is_refused_by_name_and_nothing_is_written() {
+    let folder = good();
+    let path = folder.path();
+    std::fs::create_dir_all(path.join("bad")).unwrap();
+    std::fs::write(path.join("bad/SKILL.md"), "---\nname: [bad\n---\n").unwrap();
+    std::fs::create_dir_all(path.join("huge")).unwrap();
+    std::fs::write(path.join("huge/SKILL.md"), DOCUMENT.replace("good", "huge")).unwrap();
+    std::fs::write(path.join("huge/data.bin"), vec![0; 1_100_000]).unwrap();
+    std::fs::create_dir_all(path.join("Upper_Case")).unwrap();
+    std::fs::write(path.join("Upper_Case/SKILL.md"), DOCUMENT).unwrap();
+    std::fs::write(path.join("broken.zip"), "PK\u{3}\u{4} and no more").unwrap();
+    let escaping = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: out}\nspec:\n  source:\n    inline:\n      \
+                    files: {SKILL.md: \"x\", ../../owned: \"x\"}\n";
+    std::fs::write(path.join("escaping.yaml"), escaping).unwrap();
+    let lone = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: lone}\nspec: {source: {configMap: {name: away}}}\n";
+    std::fs::write(path.join("lone.yaml"), lone).unwrap();
+    let before = tree(path);
+    for (arguments, part) in [
+        (&["import", "bad", "-o", "x.yaml"][..], "bad"),
+        (&["import", "huge", "-o", "x.yaml"], "spec.source.archive"),
+        (&["import", "Upper_Case", "-o", "x.yaml"], "rename the folder"),
+        (&["import", "nowhere", "-o", "x.yaml"], "nowhere"),
+        (&["import", "broken.zip", "-o", "x.yaml"], "broken.zip"),
+        (&["import", "escaping.yaml", "-o", "x.yaml"], "knack skill export"),
+        (&["export", "escaping.yaml", "back"], "../../owned"),
+        (&["export", "good", "."], "good exists"),
+        (&["export", "lone.yaml", "back"], "ConfigMap default/away"),
+        (&["diff", "good", "bad"], "would not be served"),
+        (&["diff", "good", "."], "skills; name one of them"),
+    ] {
+        let output = knack(path, &[&["skill"], arguments].concat(), &[]).await;
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", out(&output));
+        assert!(
+            err(&output).contains(part),
+            "{arguments:?}: {} should contain {part}",
+            err(&output)
+        );
+        let blames_a_field = part == "broken.zip" && err(&output).contains("spec.source");
+        assert!(!blames_a_field, "an archive has no fields: {}", err(&output));
+    }
+    assert_eq!(tree(path), before);
+}
+
+#[tokio::test]
+async fn a_diff_shows_what_a_model_sees_before_and_after() {
+    let folder = good();
+    let path = folder.path();
+    std::fs::create_dir_all(path.join("new/good/scripts")).unwrap();
+    std::fs::write(path.join("new/good/SKILL.md"), CHANGED).unwrap();
+    std::fs::write(path.join("new/good/scripts/add.py"), "print(2)\n\n").unwrap();
+    std::fs::write(path.join("new/good/more.txt"), "more").unwrap();
+    let output = knack(path, &["skill", "diff", "--exit-code", "good", "new/good"], &[]).await;
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "in every request: ",
+        " tokens\n",
+        "-<skill name=\"good\">Adds numbers.</skill>",
+        "+<skill name=\"good\">Adds whole numbers.</skill>",
+        "when it is loaded: ",
+        "+Never guess.",
+        "file logo.png: removed",
+        "file more.txt: added, 4 bytes",
+        "file scripts/add.py: 9 -> 10 bytes",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+}
+
+/// The manifests of examples/cluster are the folders of examples/skills.
+#[tokio::test]
+async fn the_manifests_of_the_examples_are_fresh() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut seen = 0;
+    for entry in std::fs::read_dir(root.join("examples/cluster")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let source = format!("examples/skills/{}", path.file_stem().unwrap().display());
+        let output = knack(root, &["skill", "import", &source], &[]).await;
+        assert!(output.status.success(), "{}", err(&output));
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(written, out(&output), "{}: knack skill import {source}", path.display());
+        seen += 1;
+    }
+    assert!(seen >= 2, "{seen}");
+}

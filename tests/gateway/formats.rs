@@ -1,0 +1,277 @@
+//! What only one of the formats has: counts, stored responses, arrays instead of events, paths.
+
+use serde_json::{Value, json};
+
+use super::support::{Answer, Start, client, start, with_sandbox, with_script};
+use super::talk::{Format, Talk, events};
+
+const SCRIPT: &str = r#"
+turns:
+  - user: add
+    rounds:
+      - expect: {tool: load_skill, system: plover}
+        reply: {thinking: I look it up., text: I look it up., calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - expect: {result: {contains: "Run python3 skills/listed/add.py"}}
+        reply: {thinking: Now I run it., calls: [{tool: run_code, arguments: {skill: listed, command: "python3 skills/listed/add.py 2 3"}}]}
+      - expect: {result: {contains: "exit 0"}}
+        reply: {text: "The sum: {{results}}"}
+  - user: mixed
+    rounds:
+      - reply: {thinking: Both., calls: [{tool: run_code, arguments: {code: "print(6 * 7)"}}, {tool: get_weather, arguments: {city: Oslo}}]}
+      - when: {results: 1}
+        reply: {text: "Without the run: {{results}}"}
+      - expect: {results: 2, result: "42"}
+        reply: {text: "All: {{results}}"}
+  - user: and then
+    rounds:
+      - expect: {history: {contains: "exit 0"}}
+        reply: {text: "I remember."}
+  - user: carry on
+    rounds:
+      - reply: {text: "I read it all."}
+  - user: split
+    rounds:
+      - reply: {thinking: "é1", text: "Straße ", calls: [{tool: load_skill, arguments: {skill: listed}}]}
+        stream: {chunk_bytes: 1, piece_chars: 2}
+      - reply: {text: "größer"}
+        stream: {chunk_bytes: 3, piece_chars: 1}
+  - rounds:
+      - reply: {text: "You said: {{user}}"}
+"#;
+
+#[tokio::test]
+async fn counts_have_the_injection_in_the_shape_that_the_provider_takes() {
+    let knack = with_script(SCRIPT).await;
+    let post = |path: &str, body: Value| {
+        let post = client().post(format!("{}{path}", knack.url)).bearer_auth("key-a");
+        post.header("content-type", "application/json").body(body.to_string())
+    };
+    let contents = json!([{"role": "user", "parts": [{"text": "hi"}]}]);
+    for (path, body) in [
+        ("/v1beta/models/gemini-x:countTokens", json!({ "contents": contents })),
+        (
+            "/v1/models/gemini-x:countTokens",
+            json!({"generateContentRequest": {"model": "models/gemini-x", "contents": contents}}),
+        ),
+        (
+            "/v1/projects/p/locations/l/publishers/google/models/gemini-x:countTokens",
+            json!({ "contents": contents }),
+        ),
+        ("/v1/responses/input_tokens", json!({"model": "gpt-x", "input": "hi"})),
+    ] {
+        let answer = knack.send(post(path, body.clone())).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        assert!(knack.upstream().to_string().contains("plover"), "{path}");
+        let counted = answer.json()["totalTokens"]
+            .as_u64()
+            .or(answer.json()["input_tokens"].as_u64());
+        assert!(counted.unwrap() > 100, "{}", answer.text);
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_closed_goes_untouched() {
+    let knack = with_script(SCRIPT).await;
+    let contents = r#""contents": [{"role":"user", "parts":[{"text":"hi"}]}]"#;
+    for (format, body) in [
+        (Format::Gemini, format!("{{\"cachedContent\":\"c\", {contents}}}")),
+        (
+            Format::Gemini,
+            format!("{{\"tools\":[{{\"googleSearch\":{{}}}}], {contents}}}"),
+        ),
+        (
+            Format::Gemini,
+            format!("{{\"toolConfig\":{{\"functionCallingConfig\":{{\"mode\":\"NONE\"}}}}, {contents}}}"),
+        ),
+        (
+            Format::Responses,
+            r#"{"model":"m", "background": true, "input":"hi"}"#.to_owned(),
+        ),
+        (
+            Format::Responses,
+            r#"{"model":"m", "tool_choice":"none", "input":"hi"}"#.to_owned(),
+        ),
+    ] {
+        let one = Talk::new((format, false));
+        let answer = knack
+            .send(one.request(&knack.url, &Value::Null).body(body.clone()))
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(knack.mock.handle.requests().last().unwrap().body, body.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn gemini_without_events_is_one_array_and_vertex_paths_work() {
+    let knack = with_script(SCRIPT).await;
+    for path in [
+        "/v1beta/models/gemini-x:streamGenerateContent?$alt=json&key=key-a",
+        "/v1/projects/p/locations/l/publishers/google/models/gemini-x:streamGenerateContent",
+    ] {
+        for skills in ["", "none"] {
+            let body = json!({"contents": [{"role": "user", "parts": [{"text": "split"}]}]});
+            let post = client().post(format!("{}{path}", knack.url)).body(body.to_string());
+            let post = if skills.is_empty() {
+                post
+            } else {
+                post.header("x-knack-skills", skills)
+            };
+            let answer = knack.send(post.header("content-type", "application/json")).await;
+            if skills.is_empty() {
+                assert_eq!(answer.headers["content-type"], "application/json");
+                let frames = answer.json();
+                let parts = frames
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .flat_map(|frame| frame["candidates"][0]["content"]["parts"].as_array().unwrap());
+                let said: String = parts
+                    .filter(|part| part["thought"] != true)
+                    .map(|part| part["text"].as_str().unwrap())
+                    .collect();
+                assert_eq!(said, "Straße \n\ngrößer");
+            } else {
+                // The step of the script calls a tool that is not offered: the provider's own answer comes through.
+                assert_eq!(answer.status, 400, "{}", answer.text);
+            }
+        }
+    }
+}
+
+/// As LangChain sends it: what the client keeps of a call has no id.
+#[tokio::test]
+async fn a_gemini_client_that_leaves_ids_out_finds_its_hidden_turn() {
+    let knack = with_sandbox(SCRIPT).await;
+    for stream in [false, true] {
+        let mut talk = Talk::saying((Format::Gemini, stream), "mixed");
+        talk.ask(&knack).await;
+        let contents = talk.history.iter_mut();
+        for part in contents.flat_map(|content| content["parts"].as_array_mut().unwrap()) {
+            if let Some(call) = part.get_mut("functionCall") {
+                assert!(call.as_object_mut().unwrap().remove("id").is_some());
+            }
+        }
+        talk.answer_weather();
+        let said = talk.hear(&knack).await.text;
+        assert!(
+            said.starts_with("All: ") && said.contains("42") && said.contains("-3 C"),
+            "{said}"
+        );
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    assert_eq!(knack.told("run_code").await.matches("run_code: ").count(), 2);
+}
+
+#[tokio::test]
+async fn a_stored_response_is_gone_on_from_by_the_id_that_was_shown() {
+    let knack = with_sandbox(SCRIPT).await;
+    let tools = json!([{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]);
+    for stream in [false, true] {
+        let one = Talk::new((Format::Responses, stream));
+        let ask = |body: Value| knack.send(one.request(&knack.url, &body));
+        let response = |answer: &Answer| {
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            if stream {
+                events(&answer.text).pop().unwrap()["response"].clone()
+            } else {
+                answer.json()
+            }
+        };
+        // A loop of three rounds: the provider's state is the third's.
+        let added = response(&ask(json!({"model": "gpt-x", "stream": stream, "input": "please add"})).await);
+        let next =
+            json!({"model": "gpt-x", "stream": stream, "previous_response_id": added["id"], "input": "and then?"});
+        let then = response(&ask(next).await);
+        assert_eq!(then["previous_response_id"], added["id"]);
+        assert!(then["output"].to_string().contains("I remember."), "{then}");
+        // It is read, and deleted, by the id that was shown; what comes back is the whole loop's last state.
+        let url = format!("{}/v1/responses/{}", knack.url, added["id"].as_str().unwrap());
+        let get = |url: String| client().get(url).bearer_auth("key-a");
+        let read = knack.send(get(url.clone())).await.json();
+        assert!(
+            read["id"] == added["id"] && read["output"].to_string().contains("The sum:"),
+            "{read}"
+        );
+        let items = knack.send(get(format!("{url}/input_items"))).await;
+        assert!(items.text.contains("please add"), "{}", items.text);
+        let another = knack.send(client().get(&url).bearer_auth("key-b")).await;
+        assert!(!another.text.contains("The sum:"), "{}", another.text);
+        let gone = knack.send(client().delete(&url).bearer_auth("key-a")).await.json();
+        assert_eq!((&gone["id"], &gone["deleted"]), (&added["id"], &json!(true)));
+        assert_eq!(knack.send(get(url)).await.status, 404);
+        // A mixed turn: our result goes before the client's.
+        let mixed = response(&ask(json!({"model": "gpt-x", "stream": stream, "input": "mixed", "tools": tools})).await);
+        let call = mixed["output"].as_array().unwrap().last().unwrap()["call_id"].clone();
+        let output = json!([{"type": "function_call_output", "call_id": call, "output": "-3 C"}]);
+        let next = json!({"model": "gpt-x", "stream": stream, "previous_response_id": mixed["id"], "tools": tools, "input": output});
+        let all = response(&ask(next).await);
+        assert!(all["output"].to_string().contains("42"), "{all}");
+        // A conversation that the provider keeps.
+        let kept = json!({"model": "gpt-x", "stream": stream, "conversation": format!("conv_{stream}"), "input": "mixed", "tools": tools});
+        let mixed = response(&ask(kept.clone()).await);
+        let call = mixed["output"].as_array().unwrap().last().unwrap()["call_id"].clone();
+        let mut next = kept;
+        next["input"] = json!([{"type": "function_call_output", "call_id": call, "output": "-3 C"}]);
+        let all = response(&ask(next).await);
+        assert!(all["output"].to_string().contains("42"), "{all}");
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// Two gateways before one provider, as after a restart that lost what was kept, or beside a replica without a hub; and
+/// one gateway with two callers. The provider knows the response that was shown, whose calls of ours are open.
+#[tokio::test]
+async fn a_response_whose_loop_is_not_known_is_an_error_that_says_what_to_send() {
+    let first = with_sandbox(SCRIPT).await;
+    let second = start(Start {
+        upstream: Some(first.mock.url.clone()),
+        ..Start::default()
+    })
+    .await;
+    for stream in [false, true] {
+        let mut talk = Talk::plain((Format::Responses, stream), "please add");
+        let body = |text: &str, previous: Option<&str>| json!({"model": "gpt-x", "stream": stream, "input": text, "previous_response_id": previous});
+        let begun = body("please add", None);
+        let added = talk.take(&first.send(talk.request(&first.url, &begun)).await);
+        let lost = body("carry on", Some(&added.id));
+        let another = Talk {
+            key: "key-b",
+            ..Talk::new((Format::Responses, stream))
+        };
+        for answer in [
+            second.send(talk.request(&second.url, &lost)).await,
+            first.send(another.request(&first.url, &lost)).await,
+        ] {
+            let error = &answer.json()["error"];
+            assert_eq!(
+                (answer.status, &error["code"], &error["param"]),
+                (
+                    400,
+                    &json!("previous_response_not_found"),
+                    &json!("previous_response_id")
+                ),
+                "{}",
+                answer.text
+            );
+            assert!(answer.headers.contains_key("x-knack-request-id"), "{}", answer.text);
+            let message = error["message"].as_str().unwrap();
+            for said in [&*added.id, "send the items of the conversation in \"input\""] {
+                assert!(message.contains(said), "{message}");
+            }
+            for ours in ["plover", "load_skill", "127.0.0.1"] {
+                assert!(!message.contains(ours), "{message}");
+            }
+        }
+        // What the error says works.
+        talk.say("carry on");
+        let whole = json!({"model": "gpt-x", "stream": stream, "input": talk.history});
+        let answer = second.send(talk.request(&second.url, &whole)).await;
+        assert_eq!(talk.take(&answer).text, "I read it all.", "stream {stream}");
+        // Where the loop was seen, its results are there.
+        let next = body("and then?", Some(&added.id));
+        let answer = first.send(talk.request(&first.url, &next)).await;
+        assert_eq!(talk.take(&answer).text, "I remember.", "stream {stream}");
+    }
+    assert_eq!(first.mock.handle.failures(), Vec::<String>::new());
+}

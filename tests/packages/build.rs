@@ -1,0 +1,322 @@
+//! What a build makes, and what it refuses.
+
+use std::time::Duration;
+
+use knack::packages::BuildLimits;
+use knack_packages::{Rules, State, declare};
+
+use super::index::{Index, sha256, wheel};
+use super::{World, declared, skill_files};
+
+fn good() -> (String, Vec<u8>) {
+    wheel("good", "1.0", "", &[("good/__init__.py", "VALUE = 7\n")])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_environment_is_made_for_one_lock_however_many_ask() {
+    let (world, index) = World::with(vec![good()]).await;
+    let builder = world.builder(BuildLimits::default()).await;
+    let one = declared(&[("requirements.txt", "good")]);
+    let two = declared(&[("SKILL.md", "---\npackages: {python: [Good]}\n---\n")]);
+    let quiet = |_: &str| {};
+    let (first, second) = tokio::join!(builder.environment(&one, &quiet), builder.environment(&two, &quiet));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.environment.root, second.environment.root);
+    assert!(first.is_new != second.is_new, "one of them built it");
+    assert_eq!(first.about.packages, [("good".to_owned(), "1.0".to_owned())]);
+    // Neither versions nor files are asked for again.
+    drop(index);
+    assert!(!builder.environment(&one, &quiet).await.unwrap().is_new);
+    assert!(builder.present(&two).await.unwrap().is_some());
+    let left: Vec<_> = std::fs::read_dir(world.store().root())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(
+        !left.iter().any(|name| name.to_string_lossy().starts_with("new-")),
+        "{left:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_had_has_a_state_of_its_own() {
+    let source_only = ("source-1.0.tar.gz".to_owned(), b"no archive".to_vec());
+    let (world, _index) = World::with(vec![
+        good(),
+        source_only,
+        wheel("one", "1.0", "Requires-Dist: shared==1.0\n", &[]),
+        wheel("two", "1.0", "Requires-Dist: shared==2.0\n", &[]),
+        wheel("shared", "1.0", "", &[]),
+        wheel("shared", "2.0", "", &[]),
+    ])
+    .await;
+    let lock_of_another_file = format!("good==1.0 --hash=sha256:{}\n", "0".repeat(64));
+    for (files, state, part) in [
+        (&[("requirements.txt", "absent")][..], State::PackageNotFound, "absent"),
+        (&[("requirements.txt", "good==9")], State::PackageNotFound, "good==9"),
+        (&[("requirements.txt", "source")], State::NoWheel, "source"),
+        (&[("requirements.txt", "one\ntwo")], State::Conflict, "shared"),
+        (
+            &[("requirements.lock", &lock_of_another_file)],
+            State::HashMismatch,
+            "good",
+        ),
+        (&[("requirements.txt", "-e .")], State::Refused, "requirements.txt:1"),
+        (
+            &[("a.py", "# /// script\n# requires-python = \">=99\"\n# ///\n")],
+            State::Refused,
+            "a.py requires Python >=99",
+        ),
+    ] {
+        let error = world.build(files).await.unwrap_err();
+        assert_eq!(error.state, state, "{files:?}: {error}");
+        assert!(error.text.contains(part), "{part} in {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_is_gone_is_told_and_nothing_is_left() {
+    let (world, index) = World::with(vec![good()]).await;
+    drop(index);
+    let error = world.build(&[("requirements.txt", "good")]).await.unwrap_err();
+    assert_eq!(error.state, State::IndexUnreachable, "{error}");
+    // One that accepts and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let world = World::new(&format!("http://{}/simple", silent.local_addr().unwrap()));
+    let limits = BuildLimits {
+        time: Duration::from_secs(2),
+        ..BuildLimits::default()
+    };
+    let builder = world.builder(limits).await;
+    let error = builder
+        .environment(&declared(&[("requirements.txt", "good")]), &|_| {})
+        .await
+        .unwrap_err();
+    assert_eq!(error.state, State::TimedOut, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_package_runs_while_it_is_installed() {
+    let marker = tempfile::tempdir().unwrap();
+    let path = marker.path().join("ran");
+    let line = format!("import os; open({:?}, 'w').close()\n", path.display().to_string());
+    let (world, _index) = World::with(vec![wheel(
+        "eager",
+        "1.0",
+        "",
+        &[("eager.pth", &line), ("eager.py", &line), ("sitecustomize.py", &line)],
+    )])
+    .await;
+    let built = world.build(&[("requirements.txt", "eager")]).await.unwrap();
+    assert!(!path.exists());
+    // The files are there and would do so: a proof that the test can fail.
+    let ran = std::process::Command::new(&built.environment.python)
+        .args(["-c", "0"])
+        .status()
+        .unwrap();
+    assert!(ran.success() && path.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wheel_that_names_places_outside_writes_nothing_there() {
+    for escaping in [
+        "../../../../../../escaped.py",
+        "/tmp/knack-escaped.py",
+        "evil-1.0.data/data/../../../../../escaped.py",
+    ] {
+        let (world, _index) = World::with(vec![wheel(
+            "evil",
+            "1.0",
+            "",
+            &[(escaping, "x = 1\n"), ("evil.py", "")],
+        )])
+        .await;
+        let _ = world.build(&[("requirements.txt", "evil")]).await;
+        let mut open = vec![world.folder.path().to_path_buf()];
+        while let Some(folder) = open.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let entry = entry.unwrap();
+                let inside = folder.to_string_lossy().contains("/env-");
+                assert!(
+                    inside || entry.file_name() != "escaped.py",
+                    "{}",
+                    entry.path().display()
+                );
+                if entry.file_type().unwrap().is_dir() {
+                    open.push(entry.path());
+                }
+            }
+        }
+        assert!(!std::path::Path::new("/tmp/knack-escaped.py").exists());
+        for above in world.folder.path().ancestors() {
+            assert!(!above.join("escaped.py").exists(), "{}", above.display());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_and_numbers_are_bounded() {
+    let large = "x".repeat(3 << 20);
+    let many: Vec<(String, &str)> = (0..60).map(|number| (format!("many/f{number}.py"), "")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let (world, _index) = World::with(vec![
+        good(),
+        wheel("large", "1.0", "", &[("large.txt", &large)]),
+        wheel("many", "1.0", "", &many),
+    ])
+    .await;
+    let limits = BuildLimits {
+        bytes: 2 << 20,
+        files: 50,
+        packages: 1,
+        ..BuildLimits::default()
+    };
+    let builder = world.builder(limits).await;
+    for (name, part) in [
+        ("large", "2 MiB"),
+        ("many", "50 files"),
+        ("good\nlarge", "2 packages, more than 1"),
+    ] {
+        let error = builder
+            .environment(&declared(&[("requirements.txt", name)]), &|_| {})
+            .await
+            .unwrap_err();
+        assert_eq!(error.state, State::TooLarge, "{name}: {error}");
+        assert!(error.text.contains(part), "{part} in {error}");
+    }
+    assert!(
+        builder
+            .environment(&declared(&[("requirements.txt", "good")]), &|_| {})
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_installed_as_it_is_and_another_one_is_another_environment() {
+    let (old, new) = (good(), wheel("good", "2.0", "", &[("good.py", "")]));
+    let lock = format!("good==1.0 --hash=sha256:{}\n", sha256(&old.1));
+    let (world, _index) = World::with(vec![old, new]).await;
+    let locked = world
+        .build(&[("requirements.txt", "good"), ("requirements.lock", &lock)])
+        .await
+        .unwrap();
+    let free = world.build(&[("requirements.txt", "good")]).await.unwrap();
+    assert_eq!(locked.about.packages[0].1, "1.0");
+    assert_eq!(free.about.packages[0].1, "2.0");
+    assert_ne!(locked.environment.root, free.environment.root);
+    // What a running knack uses stays.
+    let store = world.store();
+    drop(free);
+    let pruned = store.prune(Duration::ZERO).unwrap();
+    let freed: Vec<bool> = pruned.iter().map(|one| one.freed.is_some()).collect();
+    assert_eq!(freed.iter().filter(|freed| **freed).count(), 1, "{pruned:?}");
+    assert!(locked.environment.python.exists());
+    drop(locked);
+    assert_eq!(
+        store.prune(Duration::from_hours(1)).unwrap(),
+        [],
+        "it was used just now"
+    );
+    assert_eq!(store.prune(Duration::ZERO).unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_declares_nothing_by_an_empty_file_gets_an_empty_environment() {
+    let index = Index::serve(Vec::new()).await;
+    let world = World::new(&index.url);
+    let built = world
+        .build(&[("requirements.txt", "# none\n"), ("a.py", "import numpy")])
+        .await
+        .unwrap();
+    assert!(built.about.packages.is_empty() && built.environment.python.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modules_are_compiled_when_they_are_installed_and_tests_of_packages_are_not() {
+    let (world, _index) = World::with(vec![wheel(
+        "mixed",
+        "1.0",
+        "",
+        &[
+            ("mixed/__init__.py", "x = 1\n"),
+            ("mixed/broken.py", "def\n"),
+            ("mixed/tests/a.py", "x = 1\n"),
+            ("mixed/testsuite.py", "x = 1\n"),
+        ],
+    )])
+    .await;
+    let built = world.build(&[("requirements.txt", "mixed")]).await.unwrap();
+    let code = |path: &str| {
+        let question = format!("import importlib.util as u; print(u.cache_from_source({path:?}))");
+        let output = std::process::Command::new(&built.environment.python)
+            .args(["-c", &question])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let site = std::fs::read_dir(built.environment.root.join("lib"))
+        .unwrap()
+        .next()
+        .unwrap();
+    let site = site.unwrap().path().join("site-packages");
+    let is_compiled = |module: &str| std::path::Path::new(&code(site.join(module).to_str().unwrap())).exists();
+    for (module, expected) in [
+        ("mixed/__init__.py", true),
+        ("mixed/testsuite.py", true),
+        ("mixed/broken.py", false),
+        ("mixed/tests/a.py", false),
+    ] {
+        assert_eq!(is_compiled(module), expected, "{module}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_constrains_versions_and_demands_locks() {
+    let (old, new) = (good(), wheel("good", "2.0", "", &[("good.py", "")]));
+    let lock = format!("good==1.0 --hash=sha256:{}\n", sha256(&old.1));
+    let (world, _index) = World::with(vec![old, new]).await;
+    let under = async |constraints: &[&str], require_lock, files: &[(&str, &str)]| {
+        let constraints: Vec<String> = constraints.iter().map(|text| (*text).to_owned()).collect();
+        let rules = Rules::read(&constraints, require_lock).unwrap();
+        let builder = world.builder_under(BuildLimits::default(), rules).await;
+        let built = builder.environment(&declared(files), &|_| {}).await;
+        built.map(|built| built.about.packages[0].1.clone())
+    };
+    let (open, locked) = (
+        [("requirements.txt", "good")],
+        [("requirements.txt", "good"), ("requirements.lock", &lock)],
+    );
+    // Versions that were chosen under other constraints are not taken.
+    assert_eq!(under(&[], false, &open).await.unwrap(), "2.0");
+    assert_eq!(under(&["good<2"], false, &open).await.unwrap(), "1.0");
+    assert_eq!(under(&[], false, &open).await.unwrap(), "2.0");
+    assert_eq!(under(&["good<2", "absent>9"], true, &locked).await.unwrap(), "1.0");
+    for (constraints, require_lock, files, state, part) in [
+        (
+            &["good>=2"][..],
+            false,
+            &locked[..],
+            State::Conflict,
+            "good==1.0 is fixed",
+        ),
+        (&["good>=3"], false, &open[..], State::PackageNotFound, "good"),
+        (&[], true, &open, State::Refused, "knack skill lock"),
+    ] {
+        let error = under(constraints, require_lock, files).await.unwrap_err();
+        assert_eq!(error.state, state, "{constraints:?}: {error}");
+        assert!(error.text.contains(part), "{part} in {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_a_manifest_is_installed_instead_of_what_the_files_declare() {
+    let (world, _index) = World::with(vec![good()]).await;
+    let builder = world.builder(BuildLimits::default()).await;
+    let files = skill_files(&[("requirements.txt", "absent")]);
+    let built = builder
+        .environment(&declare(&files, Some(&["good".to_owned()])), &|_| {})
+        .await
+        .unwrap();
+    assert_eq!(built.about.packages, [("good".to_owned(), "1.0".to_owned())]);
+}

@@ -1,0 +1,162 @@
+//! `knack dev` with a skill that declares packages, from its start to what the model reads.
+
+use serde_json::json;
+
+use super::index::{Index, wheel};
+use super::program::{Program, folder};
+use super::{World, uv_path};
+
+const SKILL: &str = "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nRun scripts/a.py.\n";
+const SCRIPT: &str = r#"
+models: [m]
+turns:
+  - user: go
+    rounds:
+      - expect: {tool: run_code}
+        reply:
+          calls:
+            - tool: run_code
+              arguments: {skill: with, code: "import good; print('value', good.VALUE)"}
+      - expect: {result: ['value 7']}
+        reply:
+          calls:
+            - tool: run_code
+              arguments: {skill: with, code: "import absent"}
+      - expect:
+          result: ['Module "absent" is not here, and nothing can be installed at run time. Runs of skill "with" have these Python packages: good.']
+        reply: {text: "all is well"}
+"#;
+
+/// `knack dev` over a folder with `script.yaml`, with packages of an index; `more` arguments beside those of all tests.
+async fn dev(world: &World, index: &Index, folder: tempfile::TempDir, more: &[&str]) -> Program {
+    let (uv, store) = (uv_path(), world.folder.path().join("store"));
+    let environment = [
+        ("KNACK_UV", uv.to_str().unwrap()),
+        ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
+        ("UV_DEFAULT_INDEX", index.url.as_str()),
+        ("HOME", world.folder.path().to_str().unwrap()),
+        ("NO_PROXY", "127.0.0.1"),
+    ];
+    let arguments = [&["--upstream", "mock=script.yaml", "--files-dir", "files"][..], more].concat();
+    Program::start(folder, &arguments, &environment).await
+}
+
+/// Waits for a line that begins so.
+async fn says(program: &mut Program, begin: &str) {
+    if !program.greeting.iter().any(|line| line.starts_with(begin)) {
+        while !program.line().await.starts_with(begin) {}
+    }
+}
+
+/// Asks what the script waits for, and reaches its end.
+async fn follows_the_script(program: &Program) {
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "go"}]});
+    let answer = program.post("/v1/chat/completions", &body, &[]).await;
+    assert!(answer.contains("all is well"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn knack_dev_builds_at_its_start_and_tells_the_model_what_is_there() {
+    let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
+    let world = World::new(&index.url);
+    let folder = folder(&[
+        ("skills/with/SKILL.md", SKILL),
+        ("skills/with/scripts/a.py", "import good\n"),
+        ("script.yaml", SCRIPT),
+    ]);
+    let mut program = dev(&world, &index, folder, &["--record", "bodies"]).await;
+    says(&mut program, "packages of with: ready (1 packages").await;
+    follows_the_script(&program).await;
+    program.stop().await;
+    let bodies = std::fs::read_dir(program.path("bodies")).unwrap();
+    let sent = bodies
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().ends_with("upstream-1.json"))
+        .unwrap();
+    let sent = std::fs::read_to_string(sent).unwrap();
+    assert!(sent.contains("for runs that name the skill: with: good."), "{sent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_whose_packages_cannot_be_had_is_refused_with_the_state() {
+    let script = SCRIPT
+        .split("      - expect: {result: ['value 7']}")
+        .next()
+        .unwrap()
+        .to_owned()
+        + "      - expect: {result: ['the packages of skill \"with\" are not there (PackageNotFound)']}\n        reply: {text: 'all is well'}\n";
+    let index = Index::serve(Vec::new()).await;
+    let world = World::new(&index.url);
+    let folder = folder(&[
+        ("skills/with/SKILL.md", SKILL),
+        ("skills/with/scripts/a.py", "import good\n"),
+        ("script.yaml", &script),
+    ]);
+    let mut program = dev(&world, &index, folder, &[]).await;
+    says(&mut program, "packages of with: PackageNotFound").await;
+    follows_the_script(&program).await;
+    program.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_declaration_that_is_refused_leaves_the_last_good_revision_in_service() {
+    let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
+    let world = World::new(&index.url);
+    let folder = folder(&[
+        ("skills/with/SKILL.md", SKILL),
+        ("skills/with/scripts/a.py", "import good\n"),
+        ("script.yaml", SCRIPT),
+    ]);
+    let mut program = dev(&world, &index, folder, &[]).await;
+    says(&mut program, "packages of with: ready (1 packages").await;
+    let broken = SKILL.replace("[good]", "[\"good @ https://user:secret@elsewhere.example/good.whl\"]");
+    std::fs::write(program.path("skills/with/SKILL.md"), broken).unwrap();
+    let (mut reason, mut kept) = (false, false);
+    while !(reason && kept) {
+        let line = program.line().await;
+        assert!(!line.contains("secret"), "{line}");
+        reason |= line.contains("skill with: SKILL.md:4: packages.python[0]: ");
+        kept |= line.contains("skill with: the last good revision stays in service");
+    }
+    follows_the_script(&program).await;
+    program.stop().await;
+}
+
+const MANIFESTS: &str = r#"
+apiVersion: knack.dev/v1alpha1
+kind: SkillRuntime
+metadata: {name: blue}
+spec: {packages: {constraints: ["good<2"]}}
+---
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {name: with}
+spec:
+  packages: {python: [good]}
+  source:
+    inline:
+      files:
+        requirements.txt: absent
+        SKILL.md: |
+          ---
+          name: with
+          description: d
+          ---
+          Run code.
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn knack_dev_reads_packages_of_manifests() {
+    let index = Index::serve(vec![
+        wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")]),
+        wheel("good", "2.0", "", &[("good.py", "VALUE = 8\n")]),
+    ])
+    .await;
+    let world = World::new(&index.url);
+    let folder = folder(&[("skills/blue.yaml", MANIFESTS), ("script.yaml", SCRIPT)]);
+    let mut program = dev(&world, &index, folder, &[]).await;
+    says(&mut program, "packages of with: ready (1 packages").await;
+    // The older version, which the runtime allows, has the value that the script expects.
+    follows_the_script(&program).await;
+    program.stop().await;
+}

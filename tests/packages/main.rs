@@ -1,0 +1,132 @@
+//! Environments of packages, built by a real `uv` from an index on loopback, and used by real runs.
+//!
+//! `KNACK_UV` names the program; `tools/uv.sh` installs it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside test functions"
+)]
+
+mod acceptance;
+mod bad_input;
+mod build;
+mod dev;
+mod index;
+#[path = "../support/program.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod program;
+#[path = "../support/runner.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod runner;
+mod runs;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use index::Index;
+use knack::packages::{Base, BuildError, BuildLimits, Builder, Built, Store, Uv};
+use knack_execution::interpreter::Reach;
+use knack_packages::{Declaration, Rules, declare};
+use knack_skill::model::SkillFile;
+
+/// The program, installed by the project's own tool if nothing names another.
+fn uv_path() -> PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        if let Some(named) = std::env::var_os("KNACK_UV") {
+            return PathBuf::from(named);
+        }
+        let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/uv.sh");
+        let output = std::process::Command::new(tool).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+    })
+    .clone()
+}
+
+fn reach() -> Reach {
+    if rustix::process::geteuid().is_root() {
+        Reach::Stranger
+    } else {
+        Reach::SameUser
+    }
+}
+
+/// A store of its own, in a folder that the sandbox's user can enter, with a builder that knows one index.
+struct World {
+    folder: tempfile::TempDir,
+    url: String,
+}
+
+impl World {
+    fn new(url: &str) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("knack-packages-test-")
+            .tempdir_in("/var/tmp")
+            .unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        Self {
+            folder,
+            url: url.to_owned(),
+        }
+    }
+
+    async fn with(files: Vec<(String, Vec<u8>)>) -> (Self, Index) {
+        let index = Index::serve(files).await;
+        (Self::new(&index.url), index)
+    }
+
+    fn store(&self) -> Store {
+        Store::open(&self.folder.path().join("store"), reach()).unwrap()
+    }
+
+    async fn builder(&self, limits: BuildLimits) -> Builder {
+        self.builder_under(limits, Rules::default()).await
+    }
+
+    async fn builder_under(&self, limits: BuildLimits, rules: Rules) -> Builder {
+        let variables = [
+            ("UV_DEFAULT_INDEX", self.url.as_str()),
+            ("UV_HTTP_RETRIES", "0"),
+            ("PATH", "/usr/bin:/bin"),
+        ];
+        let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        // No settings of the person who runs the tests.
+        let home = [(OsString::from("HOME"), self.folder.path().as_os_str().to_owned())];
+        let uv = Uv::new(uv_path(), variables.into_iter().chain(home)).unwrap();
+        let base = Base::of(std::path::Path::new("/usr/bin/python3"), reach())
+            .await
+            .unwrap();
+        Builder::new(self.store(), base, Ok(uv), limits, rules)
+    }
+
+    async fn build(&self, files: &[(&str, &str)]) -> Result<Built, BuildError> {
+        let builder = self.builder(BuildLimits::default()).await;
+        builder.environment(&declared(files), &|_| {}).await
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Environments are read-only.
+        let _ = self.store().prune(std::time::Duration::ZERO);
+    }
+}
+
+fn skill_files(files: &[(&str, &str)]) -> BTreeMap<String, SkillFile> {
+    let file = |text: &str| SkillFile {
+        bytes: text.as_bytes().into(),
+        executable: false,
+    };
+    files
+        .iter()
+        .map(|(path, text)| ((*path).to_owned(), file(text)))
+        .collect()
+}
+
+fn declared(files: &[(&str, &str)]) -> Declaration {
+    declare(&skill_files(files), None)
+}

@@ -1,0 +1,5 @@
+# /// script
+# requires-python = ">=3.8"
+# dependencies = ["plain-package"]
+# ///
+import plain_module

@@ -1,0 +1,5 @@
+# /// script
+# dependencies = ["space-one"]
+# ///
+import plain_module
+from space import one

@@ -1,0 +1,2 @@
+from .inner import ONE
+from ..sibling import __doc__ as beside

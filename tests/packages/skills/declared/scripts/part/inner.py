@@ -1,0 +1,2 @@
+print("a module that prints while it is imported")
+ONE = 1

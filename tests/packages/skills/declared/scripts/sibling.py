@@ -1,0 +1,1 @@
+"""Found beside the script that is started."""

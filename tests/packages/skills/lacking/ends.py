@@ -1,0 +1,1 @@
+import sits_beside_and_exits

@@ -1,0 +1,2 @@
+import undeclared_module
+from plain_module import NOT_THERE

@@ -1,0 +1,1 @@
+from plain_module import VALUE

@@ -1,0 +1,1 @@
+import package_of_nobody

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# make sidecar-demo: a cluster of its own from nothing, the demonstration, and the cluster down again (KEEP=1 leaves it up,
+# DEBUG=1 takes a development build).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+export KNACK_BED=${KNACK_BED:-sidecar}
+bed=tests/cluster/bed
+stop() {
+  status=$?
+  if [ "${KEEP:-}" = 1 ]; then
+    echo "the cluster stays up; a shell inside: KNACK_BED=$KNACK_BED $bed shell; take it down: KNACK_BED=$KNACK_BED $bed down"
+  else
+    $bed down
+  fi
+  exit $status
+}
+trap stop EXIT
+# The SDKs, as tests/sdk pins them. Installed where there is a network; the pods mount them.
+sdk() {
+  local requirements=tests/sdk/requirements-$1.txt home
+  home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/sdk-$(sha256sum "$requirements" | cut -c1-16)"
+  if [ ! -e "$home/ready" ]; then
+    rm -rf "$home"
+    mkdir -p "$(dirname "$home")"
+    python3 -m venv "$home" >&2
+    "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
+    touch "$home/ready"
+  fi
+  # Parts of the SDKs are compiled for one version of Python: that of the image in which they run.
+  [ -d "$home/lib/python3.11" ] || { echo "sidecar demo: needs python3 to be Python 3.11, that of the image sandbox-python" >&2; exit 1; }
+  echo "$home/lib/python3.11/site-packages"
+}
+openai=$(sdk openai)
+anthropic=$(sdk anthropic-2)
+$bed down >/dev/null 2>&1 || true
+$bed up
+release=--release
+[ "${DEBUG:-}" != 1 ] || release=
+# shellcheck disable=SC2086
+tests/cluster/images/load.sh $release
+$bed shell python3 -B tests/sidecar_demo/demo.py --openai "$openai" --anthropic "$anthropic"
