@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: every-test cluster-demo dist test-dist test-chart charts help setup build runner demo test test-rust test-sdk test-examples vectors lint audit advisories test-tools fuzz bench bench-cluster clean \
+.PHONY: every-test cluster-demo sidecar-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples real-skills vectors lint audit advisories test-tools fuzz bench bench-cluster clean recording times \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -21,14 +21,24 @@ runner: setup ## Builds the static sandbox runner
 	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
 
 build: runner ## Builds the release binary, the runner beside it
-	@tools/progress.sh "knack" cargo build --release --features otel --bin knack
+	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway --features knack/otel,knack-gateway/otel --bin knack --bin knack-gateway
 	@install -m 755 $(RUNNER) $(RELEASE)/knack-runner
 
-demo: build ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|anthropic for a real one)
+# Wheels come from the index that uv is configured for; what is there already is not asked for again.
+demo-packages: build
+	@said=$$(KNACK_UV=$$(tools/uv.sh) $(RELEASE)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
+
+demo: demo-packages ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|responses|anthropic|gemini for a real one)
 	@python3 tests/demo/demo.py --knack $(RELEASE)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
+
+recording: demo-packages ## Records the demo as docs/demo.svg, the animated picture of the README
+	@tools/recording.py --knack $(RELEASE)/knack
 
 cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
 	@tests/cluster_demo/run.sh
+
+sidecar-demo: build cluster-setup ## Shows the sidecar on a real cluster: a labelled namespace, the official SDKs unchanged, 100 changes of a Skill (root)
+	@tests/sidecar_demo/run.sh
 
 dist: build ## A release in dist/: charts, images, list, sums, bill of materials (PLATFORMS="linux/amd64 linux/arm64")
 	@tools/dist.sh $(PLATFORMS)
@@ -47,13 +57,13 @@ test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@status=0; $(MAKE) --no-print-directory --keep-going every-test || status=$$?; \
 	tests/cluster/for_tests.sh end; tools/summary.sh || status=1; exit $$status
 
-every-test: build lint audit test-tools vectors test-rust test-examples test-sdk test-chart test-dist
+every-test: build lint audit test-tools vectors test-rust test-examples test-sdk test-chart test-packages test-dist
 
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations
-	@tools/lint.sh
+	@tools/summary.sh run lint tools/lint.sh
 
 vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
-	@tools/summary.sh run vectors cargo run -q -p vectors --features knack/otel
+	@tools/summary.sh run vectors cargo run -q -p vectors
 
 # The first start builds Kubernetes (several minutes); it says how far it is.
 cluster-of-tests: build
@@ -62,13 +72,24 @@ cluster-of-tests: build
 
 test-rust: runner cluster-of-tests
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
+	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(RELEASE))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
 
-test-examples: setup
-	@tools/summary.sh run examples tests/examples/run.sh
+test-examples: demo-packages
+	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) KNACK_PROGRAM=$(abspath $(RELEASE))/knack tests/examples/run.sh
+
+real-skills: build ## Accepts a folder of skills: loads, lists, packages, does every import in the sandbox (REAL_SKILLS=DIR CONSTRAINTS="mcp<2")
+	@[ -n "$(REAL_SKILLS)" ] || { echo "name a folder of skills: make real-skills REAL_SKILLS=DIR" >&2; exit 1; }
+	@KNACK_UV=$$(tools/uv.sh) python3 tools/real_skills/main.py --knack $(RELEASE)/knack "$(REAL_SKILLS)" $(foreach constraint,$(CONSTRAINTS),--constraint "$(constraint)")
 
 test-sdk: build
+	@tools/setup.sh sdk
 	@tools/summary.sh run sdk tests/sdk/run.sh $(RELEASE)/knack
+
+test-packages: runner cluster-of-tests
+	@KNACK_IMAGES=$(abspath $(TARGET_DIR))/images KNACK_PROGRAM=$(abspath $(RELEASE))/knack tools/summary.sh run packages tests/cluster_packages/run.sh
+
+test-frameworks: build ## LangChain and LiteLLM, and its proxy in the chain, against a running gateway (much to download; not part of make test)
+	@tests/sdk/run.sh $(RELEASE)/knack frameworks
 
 test-tools: setup
 	@tools/summary.sh run tools tests/tools/run.sh
@@ -87,6 +108,9 @@ bench: build ## Budgets against a floor measured in the same run; writes docs/be
 
 bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|skills|locks)
 	@ONLY=$(ONLY) tools/bench_cluster.sh
+
+times: setup ## How long developers wait: demo of a fresh clone, CI, warm tests, an edit (hours; ONLY="demo ci warm edit" for some)
+	@tools/times.sh $(ONLY)
 
 cluster-setup:
 	@tools/setup.sh cluster

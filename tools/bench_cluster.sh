@@ -25,7 +25,7 @@ fi
 if [ "$only" != locks ]; then
   tools/progress.sh "the bench" cargo bench -q --features otel --bench cluster --no-run
   $bed up
-  KNACK_PROGRAM=$target/release/knack tests/cluster/images/load.sh --release
+  KNACK_PROGRAM=$target/release/knack KNACK_GATEWAY_PROGRAM=$target/release/knack-gateway tests/cluster/images/load.sh --release
   cargo bench -q --features otel --bench cluster 2>&1 | tee -a "$lines" || status=1
 fi
 

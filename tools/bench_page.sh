@@ -10,7 +10,7 @@ grep -qxF "$begin" $page && grep -qxF "$end" $page || { echo "$page lacks the ma
 table=$(mktemp)
 trap 'rm -f "$table"' EXIT
 {
-  echo "$command, release builds, $(nproc) cores, $(uname -s) $(uname -r | cut -d. -f1,2), $(date -u +%F)."
+  echo "$command, $(nproc) cores, $(uname -s) $(uname -r | cut -d. -f1,2), $(date -u +%F)."
   echo
   echo "| budget | value | limit | verdict |"
   echo "|---|---|---|---|"

@@ -10,7 +10,7 @@ the pages at the root. Links of Markdown are relative to their file. Refused by 
 - a page of docs/design/ that the code cites without a heading;
 - a section of a page that is named without its path, or of a page that nobody has;
 - a page of docs/design/ that its README does not list, and a path in backticks there, or in ARCHITECTURE.md, that does
-  not exist.
+  not exist; behind a path, `path`: `words`, words that the code of that file does not have.
 """
 import os
 import re
@@ -19,8 +19,9 @@ import sys
 
 ROOT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")
 DESIGN = "docs/design/"
-# Data of other programs, in which such names mean other files, and the test of this program, which plants wrong ones.
-IGNORED = ("tests/vectors/cases/", "crates/wire/tests/fixtures/", "Cargo.lock", "fuzz/Cargo.lock", "tests/tools/main.py")
+# Data of other programs, in which such names mean other files, and the tests of this program, which plant wrong ones.
+IGNORED = ("tests/vectors/cases/", "crates/wire/tests/fixtures/", "Cargo.lock", "fuzz/Cargo.lock", "tests/tools/lint.py",
+           "tests/tools/main.py")
 
 NOT_IN_A_PATH = r"(?<![\w./-])"
 CITED = re.compile(NOT_IN_A_PATH + r"(docs/[\w./-]*?\w\.md|" + "|".join(map(re.escape, ROOT_PAGES)) + r")(?:#([\w-]+))?")
@@ -29,6 +30,7 @@ BARE = re.compile(NOT_IN_A_PATH + r"([a-z][a-z0-9-]*\.md)(?:`?,? (?:section|rule
 NUMBERED = re.compile(r"\bseeds/\d|\bchecklist section\b")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`]+)`")
+NAMED = re.compile(r"`([^`]+)`: `([^`]+)`")
 PLACE = re.compile(r"(?:\.github|src|crates|tests|benches|fuzz|tools|charts|crds|deploy|images|examples|docs)(?:/[\w.-]+)+/?")
 
 
@@ -154,6 +156,15 @@ def of_page(repository, path, line):
             exists = place.rstrip("/") in repository.folders or place in repository.known
             if PLACE.fullmatch(place) and not exists:
                 yield f"`{place}` does not exist"
+        for place, words in NAMED.findall(line):
+            if place in repository.known and not has_words(text_of(repository.root, place), words):
+                yield f"`{place}` has no `{words}`"
+
+
+def has_words(code, words):
+    """Whether code has these words as they are written, whole and outside of comments."""
+    lines = (line for line in code.splitlines() if not line.lstrip().startswith(("//", "#")))
+    return any(re.search(rf"(?<!\w){re.escape(words)}(?!\w)", line) for line in lines)
 
 
 def of_file(repository, path):

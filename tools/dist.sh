@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # dist.sh [--debug] [--output FOLDER] [PLATFORM...]: a release as files; docs/release.md says what is in it.
 # Platforms are linux/amd64 and linux/arm64, both unless told. The same commit, toolchain and packages give the same bytes.
-# --debug: development builds, for tests. KNACK_PROGRAM and KNACK_RUNNER_PROGRAM name programs of this machine that are built already.
+# --debug: development builds, for tests. KNACK_PROGRAM, KNACK_GATEWAY_PROGRAM and KNACK_RUNNER_PROGRAM name programs of this machine that are built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 output=dist flags=() platforms=()
@@ -19,13 +19,13 @@ tools/setup.sh "${platforms[@]}"
 
 registry=ghcr.io/knack-dev
 version=$(tools/dist/files.py version)
-images=(knack sandbox-python sandbox-node runner)
+images=(knack knack-gateway sandbox-python sandbox-node packages-builder runner)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for platform in "${platforms[@]}"; do
   programs=(env)
   # Programs that are built already are this machine's.
-  [ "$platform" = "$(dpkg --print-architecture)" ] || programs=(env -u KNACK_PROGRAM -u KNACK_RUNNER_PROGRAM)
+  [ "$platform" = "$(dpkg --print-architecture)" ] || programs=(env -u KNACK_PROGRAM -u KNACK_GATEWAY_PROGRAM -u KNACK_RUNNER_PROGRAM)
   "${programs[@]}" images/build.sh ${flags[@]+"${flags[@]}"} --architecture "$platform" --registry $registry --tag "$version" --gzip \
     --output "$work/$platform" "${images[@]}" >/dev/null
 done

@@ -2,6 +2,7 @@
 # Installs what building and testing need. As root on a Debian-like machine it does so itself and says so; elsewhere it
 # names it in one line that can be pasted. No sudo behind anybody's back.
 # setup.sh: what every build and test needs. setup.sh cluster: also what the real cluster of the tests needs.
+# setup.sh sdk: also what the tests with official SDKs need.
 # setup.sh amd64|arm64...: also the compiler and the standard library for programs of that architecture.
 set -euo pipefail
 
@@ -19,6 +20,8 @@ if [ "${1:-}" = cluster ]; then
   [ -x /usr/lib/cni/bridge ] || packages+=(containernetworking-plugins)
   [ -f /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 fi
+# The JavaScript SDKs come by npm; they bring the Node that they ask for.
+[ "${1:-}" != sdk ] || NEEDS+=([npm]=npm)
 architectures=()
 for architecture in "$@"; do
   case $architecture in
@@ -52,8 +55,8 @@ if [ ${#packages[@]} -gt 0 ]; then
   fi
   echo "knack: installing ${packages[*]} (apt-get)"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
-  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  apt-get -o Acquire::Retries=3 update -qq
+  apt-get -o Acquire::Retries=3 install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 fi
 
 if ! command -v cargo >/dev/null; then
@@ -67,5 +70,5 @@ fi
 for target in ${architectures[@]+"${architectures[@]}"}; do
   [ "$target" != "$(uname -m)-unknown-linux-gnu" ] || continue
   command -v rustup >/dev/null || { echo "knack: rustup is missing, which brings Rust's standard library for $target" >&2; exit 1; }
-  rustup -q target add "$target"
+  "$(dirname "$0")/again.sh" 3 rustup -q target add "$target"
 done

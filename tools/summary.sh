@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # summary.sh run NAME COMMAND...: runs one suite, shows it, keeps its counts.
-# summary.sh: prints all counts and one closing line.
+# summary.sh: prints all counts, what failed, and one closing line.
 set -euo pipefail
 folder=${CARGO_TARGET_DIR:-target}/test-counts
 mkdir -p "$folder"
@@ -23,10 +23,16 @@ if [ "${1:-}" = run ]; then
   # A panic's message names its place; the backtrace of an async test is two hundred lines of runtime that hide it.
   export RUST_BACKTRACE=0
   status=0
-  "$@" > >(tee "$log") 2>&1 || status=$?
-  # The log is complete once tee has ended.
-  wait
-  count "$log" >"$folder/$name.count"
+  exec {out}> >(exec tee "$log")
+  tee=$!
+  "$@" >&"$out" 2>&1 {out}>&- || status=$?
+  exec {out}>&-
+  # The log is complete once tee has ended. A process that the suite left behind holds it open: it is waited for 10 s, not longer.
+  for _ in {1..100}; do
+    kill -0 "$tee" 2>/dev/null || break
+    sleep 0.1
+  done
+  echo "$(count "$log") $status" >"$folder/$name.count"
   exit "$status"
 fi
 
@@ -39,13 +45,22 @@ failures() {
     inside && NF { kept[n++] = $0 }' "$1"
 }
 
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 ended=0
 for file in "$folder"/*.count; do
-  read -r p f s <"$file"
-  [ "$f" = 0 ] || failures "${file%.count}.log"
-  printf '%-10s %5d passed %3d failed %3d skipped\n' "$(basename "$file" .count)" "$p" "$f" "$s"
+  read -r p f s status <"$file"
+  log=${file%.count}.log
+  name=$(basename "$file" .count)
+  if [ "$f" != 0 ]; then
+    failures "$log"
+  elif [ "$status" != 0 ]; then
+    # No test says why: the suite itself ended so, or it is none that counts, as lint.
+    echo "---- $name ended with $status, its last lines:"
+    tail -n 25 "$log" | sed 's/^/  /'
+    ended=$((ended + 1))
+  fi
+  printf '%-10s %5d passed %3d failed %3d skipped%s\n' "$name" "$p" "$f" "$s" "$([ "$status" = 0 ] || echo ", ended with $status")"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 rm -f "$folder"/*.count
 echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+[ "$failed" = 0 ] && [ "$ended" = 0 ] && [ "$passed" -gt 0 ]

@@ -62,9 +62,10 @@ def chart_files(chart, images, release):
     for path, inside in tracked(f"charts/{chart}"):
         text = pinned(read(path), images, release, path)
         if path == "charts/knack/values.yaml":
-            text, count = re.subn(r'^  digest: ""$', f"  digest: {images['knack']}", text, flags=re.M)
-            if count != 1:
-                sys.exit(f"dist: {path} has {count} empty digests, expected that of the image knack alone")
+            for section, image in (("image", "knack"), ("gatewayImage", "knack-gateway")):
+                text, count = re.subn(rf'^({section}:\n(?:  .*\n)*?)  digest: ""$', rf"\g<1>  digest: {images[image]}", text, flags=re.M)
+                if count != 1:
+                    sys.exit(f"dist: {path} has {count} empty digests in {section}, expected one")
         files[inside] = text
     return files
 

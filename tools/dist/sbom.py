@@ -19,7 +19,7 @@ import urllib.parse
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LOCKS = ["Cargo.lock", "fuzz/Cargo.lock"]
 # The programs of the images and what they are built with.
-PROGRAMS = ["knack", "knack-runner"]
+PROGRAMS = ["knack", "knack-gateway", "knack-runner"]
 RUST_TARGETS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
 
 
@@ -145,11 +145,21 @@ def distribution():
     return f"{words['ID']}-{words.get('VERSION_ID', '')}".replace('"', "").rstrip("-")
 
 
+def uv():
+    """The installer in packages-builder, in the version of tools/uv.txt."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "uv.txt"), encoding="utf-8") as file:
+        version = file.readline().removeprefix("uv==").split()[0]
+    purl = f"pkg:pypi/uv@{version}"
+    return {"type": "application", "bom-ref": purl, "name": "uv", "version": version, "scope": "required",
+            "licenses": [{"expression": "MIT OR Apache-2.0"}], "purl": purl}
+
+
 def bill(release, packages, version):
     architectures = sorted({path.split(os.sep)[-2] for path in glob.glob(os.path.join(packages, "*", "*.packages"))})
     components, edges = crates_of(architectures)
     named = {component["name"]: component["bom-ref"] for component in components if component["name"] in PROGRAMS}
-    programs = {"knack": PROGRAMS, "runner": PROGRAMS[1:], "sandbox-python": PROGRAMS[1:], "sandbox-node": PROGRAMS[1:]}
+    runner = ["knack-runner"]
+    programs = {"knack": ["knack", *runner], "knack-gateway": ["knack-gateway"], "runner": runner, "sandbox-python": runner, "sandbox-node": runner, "packages-builder": ["knack"]}
     distributed, by_reference = distribution(), {}
     for name, image in images_of(release):
         inside = edges.setdefault(image["bom-ref"], set())
@@ -160,6 +170,10 @@ def bill(release, packages, version):
                     component = debian(line, distributed)
                     by_reference[component["bom-ref"]] = component
                     inside.add(component["bom-ref"])
+        if name == "packages-builder":
+            component = uv()
+            by_reference[component["bom-ref"]] = component
+            inside.add(component["bom-ref"])
         image["properties"] = property_of("architecture", architectures)
         components.append(image)
     components += by_reference.values()

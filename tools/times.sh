@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# times.sh: how long developers wait, on two cores, in fresh clones of the commit that is checked out; writes docs/benchmarks.md.
+# times.sh demo|ci|warm|edit...: some of it, printed only.
+# A floor is the same command again with nothing to build: what is above it is the build.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+parts=("$@")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+lines=$work/lines
+touch "$lines"
+on_two_cores=()
+[ "$(nproc)" -le 2 ] || on_two_cores=(taskset -c 0,1)
+# A clone builds into its own target, as a newcomer's does.
+unset CARGO_TARGET_DIR
+
+is_wanted() {
+  [ ${#parts[@]} -eq 0 ] || [[ " ${parts[*]} " == *" $1 "* ]]
+}
+
+# in_clone CLONE COMMAND...: runs it in a clone, which is made if need be; sets `took`, in seconds.
+in_clone() {
+  local clone=$work/$1 begun
+  shift
+  [ -d "$clone" ] || git clone -q . "$clone"
+  begun=$(date +%s%N)
+  if ! (cd "$clone" && "${on_two_cores[@]}" "$@") >"$work/log" 2>&1; then
+    tail -n 40 "$work/log" >&2
+    echo "times: failed: $*" >&2
+    exit 1
+  fi
+  took=$(awk -v nanoseconds=$(($(date +%s%N) - begun)) 'BEGIN { printf "%.1f", nanoseconds / 1e9 }')
+}
+
+# budget NAME LIMIT: the last time beside its limit; LIMIT floor: only the time.
+budget() {
+  local verdict
+  case $2 in
+    floor) set -- "$1" - ; verdict=floor ;;
+    *) verdict=$(awk -v took="$took" -v limit="$2" 'BEGIN { print (took <= limit ? "ok" : "over") }') ;;
+  esac
+  echo "budget $1 $took $2 $verdict" | tee -a "$lines"
+}
+
+# The gateway's own tests, and a file of it.
+gateway_tests=(cargo test -q -p knack-gateway)
+source=crates/gateway/src/app.rs
+
+if is_wanted demo; then
+  in_clone demo make demo
+  budget demo_of_a_fresh_clone_s 360
+  in_clone demo make demo
+  budget demo_with_nothing_to_build_s floor
+fi
+if is_wanted ci; then
+  in_clone tests .ci/run
+  budget ci_cold_s 3600
+fi
+if is_wanted warm; then
+  is_wanted ci || in_clone tests make test
+  in_clone tests make test
+  budget tests_warm_s 900
+fi
+if is_wanted edit; then
+  in_clone tests "${gateway_tests[@]}"
+  in_clone tests "${gateway_tests[@]}"
+  budget gateway_tests_with_nothing_to_build_s floor
+  for edit in 1 2 3; do
+    echo "const _: u32 = $edit;" >>"$work/tests/$source"
+    in_clone tests "${gateway_tests[@]}"
+    echo "$took"
+  done >"$work/edits"
+  # The median of three.
+  took=$(sort -n "$work/edits" | sed -n 2p)
+  budget gateway_edit_to_its_tests_green_s 20
+fi
+
+[ ${#parts[@]} -gt 0 ] || tools/bench_page.sh times "make times" "$lines"
+! grep -q ' over$' "$lines"

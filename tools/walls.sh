@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# What a crate of crates/ may not depend on, directly or not. The table is an invariant of ARCHITECTURE.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# crate: options of cargo tree: crates that must not be among its dependencies
+table='
+knack-skill: : tokio kube knack-wire knack-runner
+knack-wire: : tokio kube knack-skill knack-runner
+knack-runner: : tokio kube knack-skill knack-wire
+knack-vocabulary: : *
+knack-api: : tokio hyper reqwest axum
+knack-telemetry: --all-features: kube k8s-openapi
+knack-hub-api: --all-features: kube k8s-openapi
+knack-execution: --all-features: kube k8s-openapi
+knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter
+knack-registry: : kube axum hyper reqwest knack-wire knack-gateway
+knack-mock-provider: : kube knack-wire knack-skill
+knack-python-schema: : tokio kube
+knack-injection: : tokio kube
+knack-packages: : tokio kube reqwest
+'
+wrong=
+while IFS=: read -r crate options banned; do
+  [ -n "$crate" ] || continue
+  # shellcheck disable=SC2086
+  has=$(cargo tree --locked -q -p "$crate" $options -e normal --prefix none | awk '{print $1}' | sort -u | grep -vx "$crate" || true)
+  set -f
+  for name in $banned; do
+    if [ "$name" = '*' ]; then
+      [ -z "$has" ] || wrong+="  $crate depends on $(echo $has), and must depend on nothing"$'\n'
+    elif grep -qx -- "$name" <<<"$has"; then
+      wrong+="  $crate depends on $name; see: cargo tree -p $crate $options -e normal -i $name"$'\n'
+    fi
+  done
+  set +f
+done <<<"$table"
+[ -z "$wrong" ] || { printf 'lint: dependencies that ARCHITECTURE.md rules out:\n%s' "$wrong" >&2; exit 1; }
