@@ -5,6 +5,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use super::root::{ROOT_VALIDITY, Root};
 use super::state::{BACKDATE, Pair, VALIDITY};
 
 /// Why no certificate was made.
@@ -12,21 +13,40 @@ use super::state::{BACKDATE, Pair, VALIDITY};
 #[error("a certificate cannot be made: {0}")]
 pub struct IssueError(#[from] rcgen::Error);
 
-/// Makes a new authority and a serving certificate by it for `names` (sorted), valid from [`BACKDATE`] before `now`
-/// (seconds since the Unix epoch) for [`VALIDITY`]. The authority's key exists only inside this function.
-pub fn issue(now: u64, names: &[String]) -> Result<Pair, IssueError> {
+/// Makes a root, valid from [`BACKDATE`] before `now` (seconds since the Unix epoch) for [`ROOT_VALIDITY`].
+pub fn issue_root(now: u64) -> Result<Root, IssueError> {
+    let not_before = now.saturating_sub(BACKDATE.as_secs());
+    let not_after = not_before + ROOT_VALIDITY.as_secs();
+    let key = KeyPair::generate()?;
+    let certificate = authority(not_before, not_after).self_signed(&key)?;
+    Ok(Root {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+        not_before,
+        not_after,
+    })
+}
+
+/// What a root's certificate says. It is a function of its times, so an issuer needs only them and the key.
+fn authority(not_before: u64, not_after: u64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    // The time is part of the name: during an overlap two authorities must not look like one.
+    params.distinguished_name = common_name(&format!("knack authority {not_before}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    set_times(&mut params, not_before, not_after);
+    params
+}
+
+/// Makes a serving certificate by `root` for `names` (sorted), valid from [`BACKDATE`] before `now` (seconds since the Unix
+/// epoch) for [`VALIDITY`].
+pub fn issue(now: u64, names: &[String], root: &Root) -> Result<Pair, IssueError> {
     let not_before = now.saturating_sub(BACKDATE.as_secs());
     let not_after = not_before + VALIDITY.as_secs();
-    let authority_key = KeyPair::generate()?;
-    let mut authority = CertificateParams::default();
-    // The time is part of the name: during an overlap two authorities must not look like one.
-    authority.distinguished_name = common_name(&format!("knack authority {now}"));
-    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    set_times(&mut authority, not_before, not_after);
-    let authority_certificate = authority.self_signed(&authority_key)?;
-    let issuer = Issuer::new(authority, authority_key);
-
+    let issuer = Issuer::new(
+        authority(root.not_before, root.not_after),
+        KeyPair::from_pem(&root.key)?,
+    );
     let key = KeyPair::generate()?;
     let mut serving = CertificateParams::new(names)?;
     serving.distinguished_name = common_name("knack");
@@ -38,7 +58,7 @@ pub fn issue(now: u64, names: &[String]) -> Result<Pair, IssueError> {
     Ok(Pair {
         certificate: certificate.pem(),
         key: key.serialize_pem(),
-        authority: authority_certificate.pem(),
+        authority: root.certificate.clone(),
         not_before,
         not_after,
         names: names.to_vec(),
@@ -85,19 +105,30 @@ mod tests {
     }
 
     #[test]
-    fn clients_accept_the_names_in_its_time_and_by_its_authority_only() {
+    fn clients_accept_the_names_in_its_time_and_by_its_root_only() {
         const NOW: u64 = 1_800_000_000;
+        const DAY: u64 = 24 * 3600;
         let names = service_names("knack-hub", "knack-system");
-        let (a, b) = (issue(NOW, &names).unwrap(), issue(NOW, &names).unwrap());
+        let (root, other) = (issue_root(NOW).unwrap(), issue_root(NOW).unwrap());
+        let of = |root, now| issue(now, &names, root).unwrap();
+        let (a, foreign) = (of(&root, NOW), of(&other, NOW));
         for (authority, name, now, good) in [
             (&a, "knack-hub.knack-system.svc", NOW, true),
             (&a, "knack-hub.knack-system.svc", NOW - 200, true),
             (&a, "10-1-2-3.knack-hub.knack-system.svc", NOW, true),
             (&a, "knack-hub.other.svc", NOW, false),
-            (&a, "knack-hub.knack-system.svc", NOW + 91 * 24 * 3600, false),
-            (&b, "knack-hub.knack-system.svc", NOW, false),
+            (&a, "knack-hub.knack-system.svc", NOW + 91 * DAY, false),
+            (&foreign, "knack-hub.knack-system.svc", NOW, false),
         ] {
             assert_eq!(accepted(authority, &a, name, now), good, "{name} {now}");
+        }
+        // Who trusts what was published with the first certificate accepts every later one.
+        for years in [1, 5, 9] {
+            let later = NOW + years * 365 * DAY;
+            assert!(
+                accepted(&a, &of(&root, later), "knack-hub.knack-system.svc", later),
+                "{years} years"
+            );
         }
     }
 }

@@ -1,18 +1,23 @@
 //! The TLS identities of the hub and of the webhook that injects sidecars: made, published and replaced without anybody's help.
 //!
 //! ```text
-//! Secret knack-hub-tls ◀── task ──▶ ConfigMap knack-hub-ca        nothing ─▶ create ─▶ active
-//!   tls.crt tls.key (hub)             ca.crt (gateways)           2/3 of its life ─▶ prepare: the next authority is published
-//!   state.json                                                    an hour later ─▶ activate: the next pair serves
-//!                                                                 an hour later ─▶ retire: the old authority is dropped
+//! Secret knack-root ──signs──▶ Secret knack-hub-tls ◀── task ──▶ ConfigMap knack-hub-ca
+//!   root.json, ca.crt            tls.crt tls.key (hub)             ca.crt (gateways)
+//!   ten years                    state.json, 90 days
+//!
+//! nothing ─▶ create ─▶ active
+//! 2/3 of its life, or another root ─▶ prepare: the next pair is made, its root is published
+//! an hour later ─▶ activate: the next pair serves
+//! an hour later ─▶ retire: the root of the last pair is dropped, unless it still signs
 //! ```
 //!
-//! The webhook has the same in the Secret `knack-webhook-tls`; its authorities stand in the `caBundle` of the
-//! MutatingWebhookConfiguration, since the API server is its only client.
+//! The webhook has the same in the Secret `knack-webhook-tls`, signed by the same root; its authorities stand in the `caBundle` of
+//! the MutatingWebhookConfiguration, since the API server is its only client.
 //!
-//! Every serving certificate has its own authority, whose key is discarded as soon as it has signed: no authority key
-//! is stored that could be stolen. The new authority is published an hour before it is used and the old one stays for
-//! an hour after, so every gateway trusts the certificate that it is shown ([`state::OVERLAP`]).
+//! A renewed certificate changes nothing that clients trust. A root that is deleted, or has a year left, is followed by another
+//! one, which is published at once and an hour before it is needed; the last one stays for an hour after, so every gateway
+//! trusts the certificate that it is shown ([`state::OVERLAP`]). Without its Secret a root is out of use after two hours: so
+//! one whose key was stolen is replaced by deleting the Secret.
 //!
 //! The Secret `knack-hub-journal` holds the key from which all replicas derive the keys of journals. It is created once
 //! and never replaced, also where cert-manager issues the certificates.
@@ -24,11 +29,13 @@ pub mod issue;
 mod key;
 mod objects;
 mod publish;
+mod root;
 pub mod state;
 pub mod task;
 
-pub use issue::{IssueError, issue};
+pub use issue::{IssueError, issue, issue_root};
 pub(crate) use key::{KeyError, certified_key};
 pub use publish::Publication;
+pub use root::Root;
 pub use state::{Due, Pair, State};
 pub use task::{CertificateTask, run};

@@ -1,11 +1,16 @@
-//! What certificates are written with: metadata of their objects, and why a round fails.
+//! What certificates are written with: their Secrets and the metadata of their objects, and why a round fails.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ObjectMeta;
-use kube::{Resource, ResourceExt as _};
+use knack_vocabulary::FIELD_MANAGER;
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt as _};
 
 use super::issue::IssueError;
-use crate::api_call::CallError;
+use crate::api_call::{CallError, call};
 
 /// Why a round failed; the next one tries again.
 #[derive(Debug, thiserror::Error)]
@@ -37,4 +42,24 @@ pub(super) fn metadata(name: &str, owner: Option<&OwnerReference>) -> ObjectMeta
         owner_references: owner.map(|owner| vec![owner.clone()]),
         ..ObjectMeta::default()
     }
+}
+
+/// Writes a Secret of ours as a whole.
+pub(super) async fn apply_secret(
+    api: &Api<Secret>,
+    name: &str,
+    owner: Option<&OwnerReference>,
+    type_: Option<String>,
+    data: BTreeMap<String, ByteString>,
+) -> Result<(), CertificateError> {
+    let secret = Secret {
+        metadata: metadata(name, owner),
+        type_,
+        data: Some(data),
+        ..Secret::default()
+    };
+    let apply = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&secret);
+    call(|| format!("apply Secret {name}"), api.patch(name, &apply, &patch)).await?;
+    Ok(())
 }

@@ -12,7 +12,7 @@ pub const BACKDATE: Duration = Duration::from_mins(5);
 /// two minutes; an hour forgives a slow one and costs nothing.
 pub const OVERLAP: Duration = Duration::from_hours(1);
 
-/// A serving certificate, its key, and the authority that signed it. Times are seconds since the Unix epoch.
+/// A serving certificate, its key, and the root that signed it. Times are seconds since the Unix epoch.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
     /// PEM of the serving certificate.
@@ -89,8 +89,9 @@ pub enum Due {
     },
 }
 
-/// Decides. `names` must be sorted; a certificate for other names is as good as none.
-pub fn due(now: u64, state: &State, names: &[String]) -> Due {
+/// Decides. `names` must be sorted; a certificate for other names is as good as none. `root` is the PEM of the authority that
+/// signs now: what another one signed serves on until the next pair has been published for its hour.
+pub fn due(now: u64, state: &State, names: &[String], root: &str) -> Due {
     let Some(active) = state.active.as_ref().filter(|pair| usable(pair, now, names)) else {
         return match &state.next {
             // Serves the prepared pair early: gateways trust it already, and would not trust a third authority.
@@ -104,7 +105,7 @@ pub fn due(now: u64, state: &State, names: &[String]) -> Due {
         Some(next) if !usable(&next.pair, now, names) => return Due::Prepare,
         Some(next) if next.published_at + OVERLAP.as_secs() <= now => return Due::Activate,
         Some(next) => until = next.published_at + OVERLAP.as_secs(),
-        None if renew_at <= now => return Due::Prepare,
+        None if renew_at <= now || active.authority != root => return Due::Prepare,
         None => {}
     }
     match &state.previous {
@@ -157,17 +158,20 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
     }
 }
 
-/// The authorities that gateways must trust now: the next one, the active one, the previous one.
-pub fn bundle(state: &State) -> String {
+/// The authorities that clients must trust now, each once: of the pair that serves, of the next one, of the previous one, and
+/// the root of all that come.
+pub fn bundle(state: &State, root: &str) -> String {
     let next = state.next.as_ref().map(|next| next.pair.authority.as_str());
     let active = state.active.as_ref().map(|pair| pair.authority.as_str());
     let previous = state.previous.as_ref().map(|previous| previous.authority.as_str());
-    let mut text = String::new();
-    for authority in [active, next, previous].into_iter().flatten() {
-        text.push_str(authority.trim_end());
-        text.push('\n');
+    let all = [active, next, previous, Some(root)].into_iter().flatten();
+    let mut known: Vec<&str> = Vec::new();
+    for authority in all.map(str::trim_end) {
+        if !known.contains(&authority) {
+            known.push(authority);
+        }
     }
-    text
+    known.iter().flat_map(|authority| [authority, "\n"]).collect()
 }
 
 /// The names of a hub behind the Service `service` of `namespace`, sorted. The wildcard is for one replica of it:
@@ -199,81 +203,103 @@ mod tests {
         vec!["hub".to_owned()]
     }
 
-    fn pair(mark: &str, from_day: u64) -> Pair {
+    const ROOT: &str = "root 1\n";
+
+    fn pair(mark: &str, from_day: u64, root: &str) -> Pair {
         Pair {
             certificate: format!("certificate {mark}"),
             key: format!("key {mark}"),
-            authority: format!("authority {mark}\n"),
+            authority: root.to_owned(),
             not_before: from_day * DAY,
             not_after: (from_day + 90) * DAY,
             names: names(),
         }
     }
 
-    #[test]
-    fn a_life_of_two_certificates_never_leaves_gateways_without_trust() {
-        let mut state = State::default();
-        assert_eq!(due(DAY, &state, &names()), Due::Create);
-        state = advance(DAY, Due::Create, state, Some(pair("a", 1)));
-        assert_eq!(bundle(&state), "authority a\n");
-        assert_eq!(due(2 * DAY, &state, &names()), Due::Nothing { until: 61 * DAY });
+    fn active(pair: Pair) -> State {
+        State {
+            active: Some(pair),
+            ..State::default()
+        }
+    }
 
+    #[test]
+    fn a_renewed_certificate_changes_nothing_that_clients_trust() {
+        let mut state = State::default();
+        assert_eq!(due(DAY, &state, &names(), ROOT), Due::Create);
+        state = advance(DAY, Due::Create, state, Some(pair("a", 1, ROOT)));
+        assert_eq!(due(2 * DAY, &state, &names(), ROOT), Due::Nothing { until: 61 * DAY });
         let now = 61 * DAY;
-        assert_eq!(due(now, &state, &names()), Due::Prepare);
-        state = advance(now, Due::Prepare, state, Some(pair("b", 61)));
-        assert_eq!(
-            bundle(&state),
-            "authority a\nauthority b\n",
-            "published before it serves"
-        );
+        for (now, step, made) in [
+            (now, Due::Prepare, Some(pair("b", 61, ROOT))),
+            (now + HOUR, Due::Activate, None),
+            (now + 2 * HOUR, Due::Retire, None),
+        ] {
+            assert_eq!(due(now, &state, &names(), ROOT), step);
+            state = advance(now, step, state, made);
+            assert_eq!(bundle(&state, ROOT), ROOT, "{step:?}");
+        }
+        assert_eq!(state.active.as_ref().unwrap().key, "key b");
+    }
+
+    #[test]
+    fn another_root_is_trusted_before_what_it_signs_serves_and_the_last_one_until_its_pair_has_gone() {
+        let mut state = active(pair("a", 1, ROOT));
+        let root = "root 2\n";
+        let (both, both_later) = ("root 1\nroot 2\n", "root 2\nroot 1\n");
+        assert_eq!(bundle(&state, root), both, "at once");
+        let now = 2 * DAY;
+        assert_eq!(due(now, &state, &names(), root), Due::Prepare);
+        state = advance(now, Due::Prepare, state, Some(pair("b", 2, root)));
+        assert_eq!(bundle(&state, root), both, "published before it serves");
         assert_eq!(state.active.as_ref().unwrap().key, "key a");
-        assert_eq!(due(now + 1, &state, &names()), Due::Nothing { until: now + HOUR });
+        let waits = |state: &State, now| due(now + 1, state, &names(), root) == Due::Nothing { until: now + HOUR };
+        assert!(waits(&state, now));
 
         let now = now + HOUR;
-        assert_eq!(due(now, &state, &names()), Due::Activate);
+        assert_eq!(due(now, &state, &names(), root), Due::Activate);
         state = advance(now, Due::Activate, state, None);
         assert_eq!(state.active.as_ref().unwrap().key, "key b");
-        assert_eq!(bundle(&state), "authority b\nauthority a\n", "trusted after it served");
-        assert_eq!(due(now + 1, &state, &names()), Due::Nothing { until: now + HOUR });
+        assert_eq!(bundle(&state, root), both_later, "trusted after it served");
+        assert!(waits(&state, now));
 
-        assert_eq!(due(now + HOUR, &state, &names()), Due::Retire);
+        assert_eq!(due(now + HOUR, &state, &names(), root), Due::Retire);
         state = advance(now + HOUR, Due::Retire, state, None);
-        assert_eq!(bundle(&state), "authority b\n");
+        assert_eq!(bundle(&state, root), root);
+        assert_eq!(
+            due(now + HOUR, &state, &names(), root),
+            Due::Nothing { until: 62 * DAY }
+        );
     }
 
     #[test]
     fn what_cannot_serve_is_replaced_at_once() {
-        let active = |pair: Pair| State {
-            active: Some(pair),
-            ..State::default()
-        };
         for (state, now) in [
             (State::default(), 0),
-            (active(pair("a", 1)), 91 * DAY),
-            (active(pair("a", 5)), DAY),
+            (active(pair("a", 1, ROOT)), 91 * DAY),
+            (active(pair("a", 5, ROOT)), DAY),
         ] {
-            assert_eq!(due(now, &state, &names()), Due::Create, "{state:?}");
+            assert_eq!(due(now, &state, &names(), ROOT), Due::Create, "{state:?}");
         }
         let other = ["other".to_owned()];
-        assert_eq!(due(2 * DAY, &active(pair("a", 1)), &other), Due::Create);
+        assert_eq!(due(2 * DAY, &active(pair("a", 1, ROOT)), &other, ROOT), Due::Create);
     }
 
     #[test]
     fn after_a_long_sleep_the_published_one_serves_before_a_third_is_made() {
         let state = State {
-            active: Some(pair("a", 1)),
             next: Some(Pending {
-                pair: pair("b", 61),
+                pair: pair("b", 61, ROOT),
                 published_at: 61 * DAY,
             }),
-            ..State::default()
+            ..active(pair("a", 1, ROOT))
         };
-        assert_eq!(due(100 * DAY, &state, &names()), Due::Activate);
-        assert_eq!(due(200 * DAY, &state, &names()), Due::Create);
+        assert_eq!(due(100 * DAY, &state, &names(), ROOT), Due::Activate);
+        assert_eq!(due(200 * DAY, &state, &names(), ROOT), Due::Create);
     }
 
     #[test]
     fn keys_are_never_shown() {
-        assert!(!format!("{:?}", pair("a", 1)).contains("key a"));
+        assert!(!format!("{:?}", pair("a", 1, ROOT)).contains("key a"));
     }
 }

@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use knack_vocabulary::{FIELD_MANAGER, KEY_HUB_CA, SECRET_HUB_JOURNAL};
-use kube::api::{Patch, PatchParams};
+use knack_vocabulary::{KEY_HUB_CA, SECRET_HUB_JOURNAL};
 use kube::{Api, Client};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
 use super::issue::issue;
-use super::objects::{CertificateError, is_owned, metadata};
+use super::objects::{CertificateError, apply_secret, is_owned};
 use super::publish::Publication;
+use super::root::ensure_root;
 use super::state::{Due, State, advance, bundle, due, service_names};
 use crate::api_call::call;
 
@@ -43,17 +43,22 @@ pub struct CertificateTask {
     pub owner: Option<OwnerReference>,
 }
 
-/// Keeps the certificates until `stop`. Only one process may do this at a time (the elected leader).
-pub async fn run(client: Client, task: CertificateTask, stop: CancellationToken) {
+/// Keeps the certificates of all tasks until `stop`, one after the other, since they share a root. Only one process may do
+/// this at a time (the elected leader).
+pub async fn run(client: Client, tasks: Vec<CertificateTask>, stop: CancellationToken) {
     loop {
-        let wait = match round(&client, &task, now()).await {
-            Ok(until) => Duration::from_secs(until.saturating_sub(now())).clamp(RETRY, LOOK_AGAIN),
-            Err(error) => {
-                let secret = task.publication.secret();
-                tracing::warn!(%error, namespace = %task.namespace, secret, "certificates could not be maintained; retrying");
-                RETRY
-            }
-        };
+        let mut wait = LOOK_AGAIN;
+        for task in &tasks {
+            let next = match round(&client, task, now()).await {
+                Ok(until) => Duration::from_secs(until.saturating_sub(now())),
+                Err(error) => {
+                    let secret = task.publication.secret();
+                    tracing::warn!(%error, namespace = %task.namespace, secret, "certificates could not be maintained; retrying");
+                    RETRY
+                }
+            };
+            wait = wait.min(next).max(RETRY);
+        }
         tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(wait) => {} }
     }
 }
@@ -81,30 +86,31 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     names.extend(task.extra_names.iter().cloned());
     names.sort();
     names.dedup();
+    let root = ensure_root(&secrets, owner, now).await?;
+    let trusted = |state: &State| bundle(state, &root.certificate);
     let mut state = secret.as_ref().map(read_state).unwrap_or_default();
     let until = loop {
-        let step = due(now, &state, &names);
+        let step = due(now, &state, &names, &root.certificate);
         if let Due::Nothing { until } = step {
             break until;
         }
         let pair = match step {
-            Due::Create | Due::Prepare => Some(issue(now, &names)?),
+            Due::Create | Due::Prepare => Some(issue(now, &names, &root)?),
             _ => None,
         };
         tracing::info!(step = ?step, namespace = %task.namespace, secret = publication.secret(), "certificates are updated");
         state = advance(now, step, state, pair);
         // Trust before use: the bundle has the authority before the Secret has the certificate.
         publication
-            .publish(client, &task.namespace, owner, &bundle(&state))
+            .publish(client, &task.namespace, owner, &trusted(&state))
             .await?;
         store(&secrets, publication.secret(), owner, secret.as_ref(), &state).await?;
     };
     let ends = state.active.as_ref().map_or(0, |active| active.not_after);
     task.expiry.set(i64::try_from(ends).unwrap_or(i64::MAX));
-    if published.as_deref() != Some(bundle(&state).as_str()) {
-        publication
-            .publish(client, &task.namespace, owner, &bundle(&state))
-            .await?;
+    let bundle = trusted(&state);
+    if published.as_deref() != Some(bundle.as_str()) {
+        publication.publish(client, &task.namespace, owner, &bundle).await?;
     }
     let stands = |secret: &Secret| serves(secret, &state) && is_owned(secret, owner);
     if !secret.as_ref().is_some_and(stands) {
@@ -157,20 +163,9 @@ async fn store(
         (KEY_HUB_CA.to_owned(), bytes(&active.authority)),
         (KEY_STATE.to_owned(), ByteString(serde_json::to_vec(state)?)),
     ]);
-    let secret = Secret {
-        metadata: metadata(name, owner),
-        // The type cannot be changed later: one that exists keeps its own.
-        type_: existing.map_or_else(|| Some("kubernetes.io/tls".to_owned()), |secret| secret.type_.clone()),
-        data: Some(data),
-        ..Secret::default()
-    };
-    let apply = PatchParams::apply(FIELD_MANAGER).force();
-    call(
-        || format!("apply Secret {name}"),
-        api.patch(name, &apply, &Patch::Apply(&secret)),
-    )
-    .await?;
-    Ok(())
+    // The type cannot be changed later: one that exists keeps its own.
+    let type_ = existing.map_or_else(|| Some("kubernetes.io/tls".to_owned()), |secret| secret.type_.clone());
+    apply_secret(api, name, owner, type_, data).await
 }
 
 /// Creates the Secret of the journal key unless it exists. A key is never replaced here: the next owner of a runtime
@@ -186,16 +181,8 @@ async fn ensure_journal_key(api: &Api<Secret>, owner: Option<&OwnerReference>) -
         return Ok(());
     }
     let key = key.unwrap_or_else(|| ByteString(random_key().into_bytes()));
-    let secret = Secret {
-        metadata: metadata(SECRET_HUB_JOURNAL, owner),
-        data: Some(BTreeMap::from([(KEY_JOURNAL.to_owned(), key)])),
-        ..Secret::default()
-    };
-    let apply = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(&secret);
-    let patched = api.patch(SECRET_HUB_JOURNAL, &apply, &patch);
-    call(|| format!("apply Secret {SECRET_HUB_JOURNAL}"), patched).await?;
-    Ok(())
+    let data = BTreeMap::from([(KEY_JOURNAL.to_owned(), key)]);
+    apply_secret(api, SECRET_HUB_JOURNAL, owner, None, data).await
 }
 
 fn journal_key(secret: &Secret) -> Option<ByteString> {

@@ -267,13 +267,12 @@ async fn reconcile(
         },
     );
     tasks.spawn(drain(namespace_events));
-    for task in certificate_tasks(&context.settings, &context.metrics, owner.as_ref()) {
-        let (client, stop) = (client.clone(), stop.clone());
-        tasks.spawn(async move {
-            certificates::run(client, task, stop).await;
-            Ok(())
-        });
-    }
+    let kept = certificate_tasks(&context.settings, &context.metrics, owner.as_ref());
+    let keeping = certificates::run(client.clone(), kept, stop.clone());
+    tasks.spawn(async move {
+        keeping.await;
+        Ok(())
+    });
     tasks.spawn(async move {
         sharing.run().await;
         Ok(())

@@ -95,15 +95,16 @@ async fn load(folder: &Path) -> Result<CertifiedKey, TlsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::issue;
+    use crate::certificates::{issue, issue_root};
 
     #[tokio::test]
     async fn a_certificate_without_its_key_is_refused_and_names_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let names = ["hub".to_owned()];
+        let root = issue_root(1_800_000_000).unwrap();
         let (one, other) = (
-            issue(1_800_000_000, &names).unwrap(),
-            issue(1_800_000_000, &names).unwrap(),
+            issue(1_800_000_000, &names, &root).unwrap(),
+            issue(1_800_000_000, &names, &root).unwrap(),
         );
         std::fs::write(folder.path().join("tls.crt"), &one.certificate).unwrap();
         assert!(

@@ -333,6 +333,7 @@ RIGHTS = [
     ("knack-controller", "patch", "configmaps/other", NAMESPACE, False),
     ("knack-controller", "create", "secrets", NAMESPACE, False),
     ("knack-controller", "create", "secrets/knack-hub-tls", NAMESPACE, True),
+    ("knack-hub", "get", "secrets/knack-root", NAMESPACE, False),
     ("knack-controller", "get", "secrets/provider-keys", NAMESPACE, False),
     ("knack-controller", "update", "leases.coordination.k8s.io/other", NAMESPACE, False),
     ("knack-controller", "delete", "networkpolicies.networking.k8s.io", SANDBOXES, False),
@@ -463,7 +464,7 @@ def objects_of(namespace):
 def uninstall():
     """Everything goes but the definitions, the users' Skills, and what those own."""
     before = objects_of(NAMESPACE)
-    for made in (("Secret", "knack-hub-tls"), ("ConfigMap", "knack-hub-ca"), ("Lease", "knack-controller")):
+    for made in (("Secret", "knack-root"), ("Secret", "knack-hub-tls"), ("ConfigMap", "knack-hub-ca"), ("Lease", "knack-controller")):
         assert_equal(made in before, True, "%s before" % (made,))
     helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s")
     wait_until("the sandboxes' namespace is gone", 60, lambda: not exists("namespace", SANDBOXES))

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use knack::certificates::state::service_names;
-use knack::certificates::{State, issue};
+use knack::certificates::{State, issue, issue_root};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Token};
 use knack_hub_api::{CatalogLine, Version};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use super::alone;
@@ -45,13 +45,14 @@ async fn state(world: &World) -> (Secret, Value) {
     (secret, state)
 }
 
-/// Puts a certificate that is 61 days old in the place of the new one, as if it had been made then. Returns its authority.
+/// Puts a certificate that is 61 days old, by a root that is gone, in the place of the new one. Returns that root.
 async fn age(world: &World, mut names: Vec<String>) -> String {
     names.extend(service_names("knack-hub", world.system.name()));
     names.sort();
     let (mut secret, value) = state(world).await;
     let mut aged: State = serde_json::from_value(value).unwrap();
-    let active = issue(seconds_now() - 61 * DAY, &names).unwrap();
+    let made = seconds_now() - 61 * DAY;
+    let active = issue(made, &names, &issue_root(made).unwrap()).unwrap();
     aged.active = Some(active.clone());
     let data = secret.data.as_mut().unwrap();
     for (key, text) in [
@@ -199,6 +200,19 @@ fn a_certificate_is_replaced_under_its_gateways() {
         assert_eq!(count(&bundle), 1, "{bundle}");
         assert!(!bundle.contains(last.trim()));
         assert_eq!(calls.text(calls.sleeper(0.0, "last")).await, Ok("last\n".to_owned()));
+        // A root that is deleted is followed by another, which is published before it is used.
+        world.stop_controller();
+        let deleted = secrets(&world).delete("knack-root", &DeleteParams::default()).await;
+        assert!(deleted.is_ok(), "{deleted:?}");
+        world.start_controller();
+        let both = until(&world, &authorities, "a certificate by another root", |state| {
+            !state["next"].is_null()
+        })
+        .await;
+        assert_eq!(count(&both), 2, "{both}");
+        assert!(both.contains(bundle.trim()), "the root of the certificate that serves");
+        assert_eq!(calls.text(calls.sleeper(0.0, "both")).await, Ok("both\n".to_owned()));
+
         // What was connected at the beginning is connected still.
         assert_eq!(long.await.unwrap(), Ok("through\n".to_owned()));
         world.skill(&world.tenants[0], "late", "print('x')").await;

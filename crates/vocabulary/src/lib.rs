@@ -30,9 +30,11 @@ pub const TOKEN_AUDIENCE: &str = "knack";
 pub const LEASE_CONTROLLER: &str = "knack-controller";
 /// Prefix of the Lease of a runtime's owner among the hub's replicas, in the runtime's namespace.
 pub const LEASE_RUNTIME_PREFIX: &str = "knack-runtime-";
-/// Secret with the hub's certificate authority and serving certificate, in the release namespace.
+/// Secret with the root that signs the certificates of hub and webhook, and its key, in the release namespace.
+pub const SECRET_ROOT: &str = "knack-root";
+/// Secret with the hub's serving certificate, in the release namespace.
 pub const SECRET_HUB_TLS: &str = "knack-hub-tls";
-/// Secret with the authority and the serving certificate of the webhook that injects sidecars, in the release namespace.
+/// Secret with the serving certificate of the webhook that injects sidecars, in the release namespace.
 pub const SECRET_WEBHOOK_TLS: &str = "knack-webhook-tls";
 /// Secret with the key that the hub's replicas make the keys of journals from, in the release namespace.
 pub const SECRET_HUB_JOURNAL: &str = "knack-hub-journal";

@@ -105,7 +105,7 @@ name; one by server-side apply can, since it carries the name.
   verbs: [get, update]
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [knack-hub-tls, knack-hub-journal{{ if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}, knack-webhook-tls{{ end }}]
+  resourceNames: [knack-root, knack-hub-tls, knack-hub-journal{{ if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}, knack-webhook-tls{{ end }}]
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
