@@ -16,7 +16,7 @@ use crate::api_call::call;
 
 /// Life of a root. What clients trust changes once in it: a pod, or a copy of the ConfigMap that somebody made by hand, outlives
 /// every certificate.
-pub const ROOT_VALIDITY: Duration = Duration::from_hours(10 * 365 * 24);
+pub(super) const ROOT_VALIDITY: Duration = Duration::from_hours(10 * 365 * 24);
 /// A root with less time left than this is replaced: longer than any certificate that it signs lives.
 const RENEWED_BEFORE: Duration = Duration::from_hours(365 * 24);
 
