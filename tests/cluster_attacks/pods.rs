@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster_support::{Cluster, Namespace};
+use cluster_support::{Cluster, Namespace, progress};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use knack::jobs::{Defaults, JobClients, JobExecutor, JobSettings, RuntimeView};
 use knack_api::SkillRuntime;
@@ -39,8 +39,11 @@ impl Way {
 /// How long the executor may take to own the runtime and to have a pod ready, on a busy machine.
 const READY_TIMEOUT: Duration = cluster_support::STILL;
 
-/// How long the control may take: every attack twice at most.
-const CONTROL_TIMEOUT: &str = "--timeout=280s";
+/// How long a pod of the suite may take to be ready, as kubectl takes it: what an executor may.
+const POD_TIMEOUT: &str = "--timeout=300s";
+
+/// How often the control is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Builds the sandbox's archive, for a bed that was started just now.
 pub(crate) fn build_sandbox() -> PathBuf {
@@ -70,7 +73,7 @@ fn install_definitions(cluster: &Cluster) {
         "--for=condition=Established",
         "-f",
         folder.to_str().unwrap(),
-        "--timeout=30s",
+        POD_TIMEOUT,
     ]);
 }
 
@@ -159,7 +162,7 @@ impl Bystander {
             "wait",
             "pod/bystander",
             "--for=condition=Ready",
-            "--timeout=60s",
+            POD_TIMEOUT,
         ]);
         Self { namespace }
     }
@@ -232,7 +235,7 @@ pub(crate) async fn controls(cluster: &Cluster) -> BTreeMap<String, Control> {
         "wait",
         "pod/control",
         "--for=condition=Ready",
-        "--timeout=60s",
+        POD_TIMEOUT,
     ]);
     cluster.lift_process_limit(&uid);
     cluster.kubectl(&[
@@ -245,9 +248,7 @@ pub(crate) async fn controls(cluster: &Cluster) -> BTreeMap<String, Control> {
         "-c",
         "open('/control/go','w')",
     ]);
-    let ended = "--for=jsonpath={.status.phase}=Succeeded";
-    cluster.kubectl(&["-n", &namespace, "wait", "pod/control", ended, CONTROL_TIMEOUT]);
-    let log = cluster.kubectl(&["-n", &namespace, "logs", "control"]);
+    let log = log_of_control(cluster, &namespace).await;
     let controls: BTreeMap<String, Control> = log
         .lines()
         .filter_map(|line| line.strip_prefix("CONTROL ")?.split_once(' '))
@@ -259,6 +260,26 @@ pub(crate) async fn controls(cluster: &Cluster) -> BTreeMap<String, Control> {
         controls.len()
     );
     controls
+}
+
+/// What the control has printed when it has ended well. Each attack that it has tried is a step: a slow machine takes longer.
+async fn log_of_control(cluster: &Cluster, namespace: &str) -> String {
+    let mut lines = 0;
+    loop {
+        let phase = ["get", "pod", "control", "-o", "jsonpath={.status.phase}"];
+        let phase = cluster.kubectl(&[&["-n", namespace], &phase[..]].concat());
+        let log = cluster.kubectl(&["-n", namespace, "logs", "control"]);
+        match phase.as_str() {
+            "Succeeded" => return log,
+            "Failed" => panic!("the control failed: {log}"),
+            _ => {}
+        }
+        if log.lines().count() > lines {
+            lines = log.lines().count();
+            progress(format!("the control: {}", log.lines().last().unwrap_or_default()));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 fn control(outcome: &str) -> Control {

@@ -87,7 +87,7 @@ fn the_oldest_kubernetes_takes_what_knack_writes() {
             let (_, warnings) = succeeds(cluster, &words, &text);
             assert!(warnings.is_empty(), "{name}: {warnings}");
         }
-        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"];
         succeeds(cluster, &established, "");
         for (name, text) in files("examples/manifests", ".yaml") {
             let words = [

@@ -19,7 +19,7 @@ pub(crate) async fn install_definitions(cluster: &Cluster) {
         cluster.kubectl(&[
             "wait",
             "--for=condition=Established",
-            "--timeout=30s",
+            "--timeout=300s",
             &format!("crd/{name}"),
         ]);
     }
