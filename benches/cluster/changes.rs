@@ -84,7 +84,7 @@ pub(crate) async fn few(bench: &mut Bench) {
     let client = bench.installation.client.clone();
     assert!(
         !scale::is_there(&client, &scale::MANY).await,
-        "the floor of `changes` is measured before the Skills of `skills` are there: take the cluster down first (bed down)"
+        "the floor of `changes` is measured before the Skills of `skills` are there: take the cluster down first: KNACK_BED=bench tests/cluster/bed down"
     );
     bench.installation.configure(json!({"warmPool": {"replicas": 0}})).await;
     counted::begin(&client).await;
