@@ -106,7 +106,7 @@ fuzz: setup ## Every fuzz target for 60 s
 bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
 	@tools/bench.sh $(ONLY)
 
-bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|skills|locks)
+bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|few|skills|changes|locks)
 	@ONLY=$(ONLY) tools/bench_cluster.sh
 
 times: setup ## How long developers wait: demo of a fresh clone, CI, warm tests, an edit (hours; ONLY="demo ci warm edit" for some)

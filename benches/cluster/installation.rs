@@ -21,6 +21,10 @@ pub(crate) const SANDBOXES: &str = "knack-sandboxes";
 const RUNTIME: &str = "default";
 /// Namespace of the caller and of the skill.
 pub(crate) const TENANT: &str = "bench";
+/// Namespaces of teams with a runtime of their own each, besides the chart's: code may run there.
+pub(crate) const TEAMS: [&str; 2] = ["team-1", "team-2"];
+/// The namespace of many more runtimes.
+pub(crate) const OTHERS: &str = "other-teams";
 /// The skill of every call.
 const SKILL: &str = "measured";
 /// Size of its files together.
@@ -53,6 +57,10 @@ impl Installation {
     /// Installs with helm and waits until everything has come to rest.
     pub(crate) async fn new(cluster: &'static Cluster) -> Self {
         let client = cluster.client().await;
+        for namespace in TEAMS.into_iter().chain([OTHERS]) {
+            let body = json!({"metadata": {}});
+            apply::<Namespace>(&Api::all(client.clone()), namespace, "v1", "Namespace", body).await;
+        }
         helm_install(cluster);
         let namespace = json!({"metadata": {"name": TENANT, "labels": {"knack.dev/inject": "enabled"}}});
         apply::<Namespace>(&Api::all(client.clone()), TENANT, "v1", "Namespace", namespace).await;
@@ -65,7 +73,7 @@ impl Installation {
             json!({"spec": skill_spec(SKILL, SKILL_BYTES)}),
         )
         .await;
-        let hub = hub_client(&client).await;
+        let hub = hub_client(&client, "default").await;
         // The isolation probe runs once at the start; what it takes must not be measured.
         let runtimes: Api<SkillRuntime> = Api::namespaced(client.clone(), SANDBOXES);
         eventually("the isolation probe has ended", async || {
@@ -172,7 +180,8 @@ impl Installation {
             "rollout",
             "status",
             "deployment/knack-gateway",
-            "--timeout=90s",
+            // With ten thousand Skills each fetches as many.
+            "--timeout=180s",
         ]);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
         let gateways = ListParams::default().labels("app.kubernetes.io/component=gateway");
@@ -199,6 +208,7 @@ fn helm_install(cluster: &Cluster) {
             "images": {"python": cluster.image("sandbox-python"), "node": cluster.image("sandbox-node")},
             "allowImageTags": true,
         },
+        "runtimeNamespaces": TEAMS.into_iter().chain([OTHERS]).collect::<Vec<_>>(),
         "defaultRuntime": {"spec": {"maxActivation": "Always", "warmPool": {"replicas": 0}}},
         // They come when they are measured.
         "gateway": {"replicas": 0, "upstreams": {"openai": format!("http://{NODE}:{UPSTREAM_PORT}")}},
@@ -270,11 +280,11 @@ where
     applied.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
 }
 
-/// The hub, asked as the default ServiceAccount of the tenant, at its Service's address.
-async fn hub_client(client: &kube::Client) -> HubClient {
+/// The hub, asked as a ServiceAccount of the tenant, at its Service's address.
+pub(crate) async fn hub_client(client: &kube::Client, account: &str) -> HubClient {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), TENANT);
     eventually("the tenant has a ServiceAccount", async || {
-        accounts.get_opt("default").await.is_ok_and(|found| found.is_some())
+        accounts.get_opt(account).await.is_ok_and(|found| found.is_some())
     })
     .await;
     let request = TokenRequest {
@@ -286,7 +296,7 @@ async fn hub_client(client: &kube::Client) -> HubClient {
         ..TokenRequest::default()
     };
     let answer = accounts
-        .create_token_request("default", &PostParams::default(), &request)
+        .create_token_request(account, &PostParams::default(), &request)
         .await
         .expect("a token");
     let token = answer.status.expect("an answered request").token;

@@ -16,8 +16,12 @@
 
 mod bare;
 mod calls;
+mod catalog;
+mod changes;
+mod counted;
 mod installation;
 mod latency;
+mod processes;
 mod propagation;
 #[path = "../support/report.rs"]
 mod report;
@@ -36,10 +40,22 @@ use installation::Installation;
 use report::Report;
 
 /// Everything, each row three times at worst.
-const BOUND: Duration = Duration::from_mins(45);
+const BOUND: Duration = Duration::from_mins(57);
 
-/// The parts, in the order of their running. The largest is the last, so that its leftovers disturb no other.
-const PARTS: [&str; 7] = ["warm", "burst", "cold", "sustained", "writes", "propagation", "skills"];
+/// The parts, in the order of their running. The largest are the last, so that their leftovers disturb no other.
+const PARTS: [&str; 9] = [
+    "warm",
+    "burst",
+    "cold",
+    "sustained",
+    "writes",
+    "propagation",
+    FLOOR_OF_CHANGES,
+    "skills",
+    "changes",
+];
+/// Measured before the thousands of `skills` are there; it prints no row by itself. Its two runtimes and hundred Skills stay.
+const FLOOR_OF_CHANGES: &str = "few";
 
 /// What every part works with.
 struct Bench {
@@ -47,6 +63,8 @@ struct Bench {
     bare: Bare,
     report: Report,
     begun: Instant,
+    /// The floor of `changes`, once it is measured.
+    few: Option<changes::Cost>,
 }
 
 impl Bench {
@@ -77,10 +95,12 @@ fn main() -> ExitCode {
             bare,
             report: Report::default(),
             begun,
+            few: None,
         };
         bench.progress("knack is installed");
         for part in PARTS {
-            if only.is_empty() || only == part {
+            let is_floor = part == FLOOR_OF_CHANGES && only == "changes";
+            if only.is_empty() || only == part || is_floor {
                 bench.progress(&format!("== {part}"));
                 bench.installation.cleared(&bench.bare.namespace).await;
                 measure(&mut bench, part).await;
@@ -100,7 +120,9 @@ async fn measure(bench: &mut Bench, part: &str) {
         "sustained" => throughput::sustained(bench).await,
         "writes" => writes::per_execution(bench).await,
         "propagation" => propagation::to_every_gateway(bench).await,
+        FLOOR_OF_CHANGES => changes::few(bench).await,
         "skills" => scale::to_ready(bench).await,
+        "changes" => changes::beside_many(bench).await,
         other => panic!("no part {other}"),
     }
 }

@@ -1,22 +1,22 @@
 //! Thousands of Skills to Ready, and what the controller holds meanwhile.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Namespace;
 use knack_api::Skill;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Bench;
-use crate::installation::{SYSTEM, apply, skill_spec};
+use crate::installation::{apply, eventually, skill_spec};
+use crate::processes;
 use crate::report::{Budget, Measured, Report};
 
 /// Skills created at once: more only wait in the API server.
@@ -25,27 +25,27 @@ const CREATORS: usize = 32;
 const LOOK: Duration = Duration::from_millis(200);
 /// How often a line of progress is printed.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
-/// Both loads: fewer of the large ones, since etcd keeps each twice and is given 2 GiB.
-const LOADS: [Load; 2] = [
-    Load {
-        namespace: "many-small",
-        count: 10_000,
-        bytes: 2 << 10,
-        seconds: "skills_10000_of_2k_ready_s",
-        memory: "controller_peak_mb_10000_of_2k",
-    },
-    Load {
-        namespace: "some-large",
-        count: 1_000,
-        bytes: 50 << 10,
-        seconds: "skills_1000_of_50k_ready_s",
-        memory: "controller_peak_mb_1000_of_50k",
-    },
-];
+/// The small ones.
+pub(crate) const MANY: Load = Load {
+    namespace: "many-small",
+    count: 10_000,
+    bytes: 2 << 10,
+    seconds: "skills_10000_of_2k_ready_s",
+    memory: "controller_peak_mb_10000_of_2k",
+};
+/// The large ones: fewer, since etcd keeps each twice and is given 2 GiB.
+const LARGE: Load = Load {
+    namespace: "some-large",
+    count: 1_000,
+    bytes: 50 << 10,
+    seconds: "skills_1000_of_50k_ready_s",
+    memory: "controller_peak_mb_1000_of_50k",
+};
 
-struct Load {
-    namespace: &'static str,
-    count: usize,
+/// Skills of one size in a namespace of their own.
+pub(crate) struct Load {
+    pub(crate) namespace: &'static str,
+    pub(crate) count: usize,
     bytes: usize,
     seconds: &'static str,
     memory: &'static str,
@@ -55,8 +55,8 @@ struct Load {
 pub(crate) async fn to_ready(bench: &mut Bench) {
     bench.installation.gateways(0).await;
     bench.installation.configure(json!({"warmPool": {"replicas": 0}})).await;
-    let pid = controller(bench).await;
-    for load in LOADS {
+    let pid = processes::running(&bench.installation.client, "controller").await;
+    for load in [MANY, LARGE] {
         bench.progress(&format!("{} Skills of {} bytes", load.count, load.bytes));
         let budgets = [
             Budget {
@@ -77,6 +77,38 @@ pub(crate) async fn to_ready(bench: &mut Bench) {
         };
         bench.report.steady(budgets, sample).await;
     }
+}
+
+/// Leaves the small ones, and makes them where they are not there yet.
+pub(crate) async fn only_many(bench: &mut Bench) {
+    let client = bench.installation.client.clone();
+    bench.installation.gateways(0).await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    if namespaces
+        .delete(LARGE.namespace, &DeleteParams::background())
+        .await
+        .is_ok()
+    {
+        bench.progress(&format!("deletes {}", LARGE.namespace));
+        eventually("the large Skills are gone", async || {
+            namespaces
+                .get_opt(LARGE.namespace)
+                .await
+                .is_ok_and(|found| found.is_none())
+        })
+        .await;
+    }
+    if !is_there(&client, &MANY).await {
+        bench.progress(&format!("{} Skills of {} bytes", MANY.count, MANY.bytes));
+        ready(&client, &MANY).await;
+    }
+}
+
+/// Whether there are Skills of a load.
+pub(crate) async fn is_there(client: &kube::Client, load: &Load) -> bool {
+    let api: Api<Skill> = Api::namespaced(client.clone(), load.namespace);
+    let found = api.list_metadata(&ListParams::default().limit(1)).await;
+    !found.expect("Skills can be listed").items.is_empty()
 }
 
 /// Seconds from before the first creation until the last one is Ready.
@@ -145,26 +177,6 @@ async fn ready(client: &kube::Client, load: &Load) -> f64 {
     ready.as_secs_f64()
 }
 
-/// The controller's process on this machine: the one in the cgroup of its pod.
-async fn controller(bench: &Bench) -> u32 {
-    let api: Api<Pod> = Api::namespaced(bench.installation.client.clone(), SYSTEM);
-    let list = ListParams::default().labels("app.kubernetes.io/component=controller");
-    let pods = api.list(&list).await.expect("pods can be listed");
-    let uid = pods
-        .items
-        .first()
-        .and_then(|pod| pod.metadata.uid.clone())
-        .expect("a controller");
-    let is_its = |pid: u32| {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-        read("cgroup").contains(&uid) && read("cmdline").contains("controller")
-    };
-    let processes = std::fs::read_dir(Path::new("/proc")).expect("/proc can be read");
-    let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.find(|pid| is_its(*pid))
-        .expect("the controller runs on this machine")
-}
-
 /// The largest resident set that was seen.
 struct Peak {
     bytes: Arc<AtomicU64>,
@@ -177,7 +189,7 @@ impl Peak {
         let seen = Arc::clone(&bytes);
         let looking = tokio::spawn(async move {
             loop {
-                seen.fetch_max(resident(pid), Ordering::Relaxed);
+                seen.fetch_max(processes::resident(pid), Ordering::Relaxed);
                 tokio::time::sleep(LOOK).await;
             }
         });
@@ -190,11 +202,4 @@ impl Peak {
     fn megabytes(&self) -> f64 {
         self.bytes.load(Ordering::Relaxed) as f64 / 1e6
     }
-}
-
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the controller lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kilobytes.expect("Linux tells it") * 1024
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::installation::InstallationArgs;
 use crate::controller::{ControllerSettings, WebhookSettings, run};
+use crate::lease::Keeper;
 use crate::sources::fetch::Network;
 
 /// Arguments of `knack controller`.
@@ -109,9 +110,12 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         ),
         None => None,
     };
-    let client = kube::Client::try_default()
+    let config = kube::Config::infer()
         .await
         .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
+    let unusable = "the cluster's address or credentials cannot be used";
+    let leases = Keeper::start(config.clone()).context(unusable)?;
+    let client = kube::Client::try_from(config).context(unusable)?;
     let shutdown = CancellationToken::new();
     let stop = shutdown.clone();
     tokio::spawn(async move {
@@ -119,6 +123,6 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         tracing::info!("stopping");
         stop.cancel();
     });
-    run(client, settings, listener, webhook, shutdown).await?;
+    run(client, leases, settings, listener, webhook, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -22,6 +22,8 @@ mod metrics;
 mod pace;
 mod pending_changes;
 mod process;
+#[cfg(test)]
+mod process_tests;
 mod reason;
 mod refusal;
 mod rivals;

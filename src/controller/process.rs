@@ -38,12 +38,14 @@ use super::world::{Cached, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, W
 use super::{account, census, environments, pace, rivals, runtime, sidecars, skill};
 use crate::api_call::CALL_TIMEOUT;
 use crate::certificates::{self, CertificateTask, Publication};
-use crate::lease::{Lease, LeaseSettings};
+use crate::lease::{Keeper, LeaseClaim, LeaseSettings};
 use crate::sources::fetch::Fetcher;
 
-/// Runs until cancelled, or until leadership is lost.
+/// Runs until cancelled, or until leadership is lost. The leader's Lease is kept apart by `leases`, so that no number of
+/// Skills and no archive makes this process lose it.
 pub async fn run(
     client: Client,
+    leases: Keeper,
     settings: ControllerSettings,
     listener: TcpListener,
     webhook: Option<TcpListener>,
@@ -67,7 +69,7 @@ pub async fn run(
         let webhook = Webhook::prepare(listener, own, settings.namespace.clone(), client, metrics).await;
         webhooks.spawn(webhook.run(shutdown.clone()));
     }
-    let lead = lead(client, settings, metrics, phase, shutdown);
+    let lead = lead(client, leases, settings, metrics, phase, shutdown);
     let result = tokio::select! {
         result = lead => result,
         Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| Err(ControllerError::Stopped(error.to_string()))),
@@ -84,6 +86,7 @@ pub async fn run(
 /// Waits for definitions and leadership, then reconciles while it lasts.
 async fn lead(
     client: Client,
+    leases: Keeper,
     settings: ControllerSettings,
     metrics: Arc<Metrics>,
     phase: watch::Sender<Phase>,
@@ -104,9 +107,8 @@ async fn lead(
         annotations: BTreeMap::from([(ANNOTATION_SCOPE.to_owned(), rivals::scope(&settings))]),
         ..LeaseSettings::new(&settings.namespace, LEASE_CONTROLLER, &settings.identity)
     };
-    let (lease, mut claim) = Lease::new(client.clone(), wanted);
     let stop_lease = CancellationToken::new();
-    let holding = tokio::spawn(lease.run(stop_lease.clone()));
+    let (holding, mut claim) = leases.keep(wanted, stop_lease.clone());
     let leading = tokio::select! {
         () = shutdown.cancelled() => false,
         won = claim.wait_for(|claim| claim.is_mine(Instant::now())) => won.is_ok(),
@@ -121,27 +123,13 @@ async fn lead(
             result = reconcile(client, settings, owner, Arc::clone(&metrics), phase, stop) => result,
             rival = rivals::meet(&asking, &own) => Err(rival),
             // Another one may lead from now on: nothing more is written, not even by calls under way.
-            () = lost(claim) => Err(ControllerError::LeaseLost),
+            () = LeaseClaim::lost(claim) => Err(ControllerError::LeaseLost),
         };
     }
     metrics.leader.set(0);
     stop_lease.cancel();
     let _ = holding.await;
     result
-}
-
-/// Waits until the claim is lost, also by the local clock: a renewal that hangs reports no result.
-async fn lost(mut claim: watch::Receiver<crate::lease::LeaseClaim>) {
-    loop {
-        let until = claim.borrow_and_update().mine_until;
-        let Some(until) = until.filter(|until| Instant::now() < *until) else {
-            return;
-        };
-        tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
-            changed = claim.changed() => if changed.is_err() { return },
-        }
-    }
 }
 
 /// Waits until both definitions are installed and served, and says so.

@@ -87,7 +87,7 @@ impl Ownership {
                 given_at = Some(Instant::now());
                 self.state.send_replace(State::Standby { owner: None });
                 wanted.send_replace(false);
-                lost(claim.clone()).await;
+                LeaseClaim::lost(claim.clone()).await;
                 wanted.send_replace(true);
                 tokio::spawn(async move {
                     tokio::time::sleep(MOVE_PAUSE).await;
@@ -138,14 +138,14 @@ impl Ownership {
         };
         let term = tokio::select! {
             term = begin => term,
-            () = lost(claim.clone()) => return Ended::Lost,
+            () = LeaseClaim::lost(claim.clone()) => return Ended::Lost,
             () = self.shutdown.cancelled() => return Ended::Lost,
             () = self.leaving() => return Ended::GivenUp(None),
         };
         tracing::info!(runtime = %view.reference(), "serves the runtime");
         self.state.send_replace(State::Serving(Arc::clone(&term)));
         tokio::select! {
-            () = lost(claim) => {
+            () = LeaseClaim::lost(claim) => {
                 tracing::warn!(runtime = %view.reference(), "lost the runtime");
                 self.state.send_replace(State::Standby { owner: None });
                 over.cancel();
@@ -218,22 +218,6 @@ impl Ownership {
                     if let Ok(turn) = Arc::clone(&self.settings.moves).try_lock_owned() {
                         return Some(turn);
                     }
-                }
-            }
-        }
-    }
-}
-
-/// Returns when the Lease is not ours any more, by its own clock.
-async fn lost(mut claim: watch::Receiver<LeaseClaim>) {
-    loop {
-        let until = claim.borrow_and_update().mine_until;
-        let Some(until) = until else { return };
-        tokio::select! {
-            changed = claim.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep_until(until) => {
-                if !claim.borrow().is_mine(tokio::time::Instant::now()) {
-                    return;
                 }
             }
         }

@@ -6,27 +6,8 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use knack_vocabulary::ANNOTATION_ADDRESS;
 use tokio::time::Instant;
 
+use super::claim::LeaseClaim;
 use super::spread::Turn;
-
-/// The holder of a Lease, as far as this process has observed it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeaseClaim {
-    /// Identity of the holder, if there is one.
-    pub holder: Option<String>,
-    /// Where the holder answers, if it says so.
-    pub address: Option<String>,
-    /// Until when this process holds it without another renewal; `None` if another one does.
-    pub mine_until: Option<Instant>,
-    /// How often the holder changed: a fencing number.
-    pub transitions: i32,
-}
-
-impl LeaseClaim {
-    /// Whether this process holds the Lease at a moment.
-    pub fn is_mine(&self, now: Instant) -> bool {
-        self.mine_until.is_some_and(|until| now < until)
-    }
-}
 
 /// What was seen of a foreign holder, and since when it has not changed.
 #[derive(Debug, Clone, Default)]
@@ -242,16 +223,5 @@ mod tests {
             Decision::Renew,
             "what is held is held"
         );
-    }
-
-    #[test]
-    fn a_claim_ends_by_the_own_clock() {
-        let now = Instant::now();
-        let claim = LeaseClaim {
-            mine_until: Some(now + Duration::from_secs(1)),
-            ..LeaseClaim::default()
-        };
-        assert!(claim.is_mine(now));
-        assert!(!claim.is_mine(now + Duration::from_secs(1)));
     }
 }

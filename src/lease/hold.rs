@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::decide::{Decision, LeaseClaim, Observed, decide, defer, foreign_claim};
+use super::claim::LeaseClaim;
+use super::decide::{Decision, Observed, decide, defer, foreign_claim};
 use super::spread::{Spread, Turn};
 
 /// Which Lease, the name of this process, and how soon a dead holder is replaced.

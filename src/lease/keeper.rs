@@ -1,4 +1,5 @@
-//! A thread of their own for Leases: who serves requests may keep all threads busy, and a Lease that is renewed late is lost.
+//! A thread of their own for Leases: requests, or thousands of Skills, may keep all threads busy, and a Lease that is renewed
+//! late is lost.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::decide::LeaseClaim;
+use super::claim::LeaseClaim;
 use super::hold::{Lease, LeaseSettings};
 
 /// Name of the thread, as tools for processes show it.

@@ -4,9 +4,11 @@
 //! let (renewing, claim) = Keeper::start(config)?.keep(settings, shutdown);   // acquires, renews, gives up, acquires again;
 //!                                                                             // releases at shutdown
 //! claim.borrow().is_mine(Instant::now())      // a monotonic clock decides: a holder that cannot renew stops by itself
+//! LeaseClaim::lost(claim).await               // what it does for the others is dropped with this
 //! ```
 //! Clocks of replicas are never compared: an observer counts from when *it* last saw the Lease change.
 
+mod claim;
 mod decide;
 mod hold;
 mod keeper;
@@ -14,7 +16,8 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Decision, LeaseClaim, Observed, decide};
+pub use claim::LeaseClaim;
+pub use decide::{Decision, Observed, decide};
 pub use hold::{Lease, LeaseSettings, LookRequest};
 pub use keeper::{Keeper, KeeperError};
 pub use spread::{Peers, Spread, Turn, identity_of, preferred, replica_of};

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use cluster_support::Cluster;
@@ -90,10 +90,27 @@ impl Controller {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn until_ended(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(started.elapsed() < BOUND, "the controller does not end");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// SIGTERM, and waits for a clean end.
     pub(crate) fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the controller ended with {status}");
     }

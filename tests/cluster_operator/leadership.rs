@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use knack::lease::{Keeper, Lease, LeaseClaim, LeaseSettings};
 use kube::Api;
+use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,28 @@ fn a_dead_leader_is_followed_and_a_polite_one_at_once() {
         );
         third.stop();
     });
+}
+
+/// It cannot have noticed that its Lease ran out; what it would write from then on would be a second leader's.
+#[test]
+fn a_leader_that_stood_still_ends_when_another_one_has_followed() {
+    cluster_support::run(
+        "a_leader_that_stood_still_ends_when_another_one_has_followed",
+        async |cluster| {
+            install_definitions(cluster).await;
+            let namespace = cluster.namespace("operator-still").await;
+            let name = namespace.name();
+            let mut first = Controller::start(cluster, name, &[name], &[], "leading").await;
+            let mut second = Controller::start(cluster, name, &[name], &[], "standing by").await;
+            first.signal(Signal::STOP);
+            second.until_phase("leading").await;
+            first.signal(Signal::CONT);
+            let status = first.until_ended().await;
+            assert!(!status.success(), "it says that it was no regular end: {status}");
+            second.until_phase("leading").await;
+            second.stop();
+        },
+    );
 }
 
 /// Of the Lease in the test below: some renewals and its end come while every thread of the runtime is busy.
