@@ -54,6 +54,8 @@ pub(crate) struct Gateway {
     pub(crate) max_rounds: u32,
     pub(crate) native: bool,
     pub(crate) runs: u32,
+    /// Lengths of the pieces in which the upstream's bytes come, again and again; none: whole.
+    pub(crate) pieces: Vec<usize>,
 }
 
 impl Gateway {
@@ -69,6 +71,7 @@ impl Gateway {
             max_rounds: 10,
             native: false,
             runs: 0,
+            pieces: Vec::new(),
         }
     }
 
@@ -86,6 +89,7 @@ impl Gateway {
             lookup: true,
             max_rounds: self.max_rounds,
             native: self.native,
+            run_tool: self.native.then(|| "run_code".to_owned()),
             ..Settings::default()
         };
         let mut drive = Drive::new(request, injection(), settings).unwrap();
@@ -110,7 +114,16 @@ impl Gateway {
                             now,
                             &mut out,
                         );
-                        drive.feed(In::Body(Bytes::from(answer)), now, &mut out);
+                        let mut left = Bytes::from(answer);
+                        for length in self.pieces.iter().cycle() {
+                            if left.len() <= *length || out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
+                                break;
+                            }
+                            drive.feed(In::Body(left.split_to(*length)), now, &mut out);
+                        }
+                        if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
+                            drive.feed(In::Body(left), now, &mut out);
+                        }
                         if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
                             drive.feed(In::End, now, &mut out);
                         }
@@ -164,7 +177,7 @@ impl Gateway {
                 LOADED.to_owned()
             }
         };
-        let expansion = history::expand(request, &scan, &hits, (mode, false), &mut render);
+        let expansion = history::expand(request, &scan, &hits, (mode, self.native), &mut render);
         match expansion.open_calls {
             calls if calls.is_empty() => In::Expanded(expansion.edits),
             calls => In::Resumed {
