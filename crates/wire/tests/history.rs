@@ -304,6 +304,32 @@ fn a_paused_answer_that_is_not_resumed_or_whose_record_is_lost_stays_valid() {
 const NATIVE: [Format; 3] = [Format::Messages, Format::Responses, Format::Gemini];
 
 #[test]
+fn a_shown_run_comes_back_as_the_model_read_it_and_without_its_record_as_the_client_saw_it() {
+    for format in NATIVE {
+        for stream in [false, true] {
+            let mut gateway = Gateway::new(format, 1);
+            gateway.native = true;
+            let mut client = Client::new(format, stream);
+            client.shows_native = true;
+            client.say("Run it.");
+            let script = [
+                json!({"text": "I run it.", "calls": [["run_code", {"code": "x"}]]}),
+                json!({"text": "Done."}),
+            ];
+            let mut upstream = Upstream::new(format, &script);
+            client.take(&gateway.exchange(&client.body(), &mut upstream));
+            client.say("And then?");
+            let live = inner_messages(&upstream.received[1]).to_owned();
+            let sent = next_body(&mut gateway, &client.body());
+            assert!(inner_messages(&sent).starts_with(&live), "{format:?}\n{live}\n{sent}");
+            gateway.store.clear();
+            let sent = next_body(&mut gateway, &client.body());
+            assert!(sent.contains("seen: run result 1"), "{format:?}: {sent}");
+        }
+    }
+}
+
+#[test]
 fn runs_of_an_upstream_that_counts_its_calls_stay_apart_when_their_records_are_lost() {
     for format in NATIVE {
         for stream in [false, true] {

@@ -569,7 +569,10 @@ fn native_form_shows_calls_and_results() {
     );
     let last = &lines[lines.len() - 2];
     assert_eq!(last["delta"]["container"]["id"], "container_knack_1");
-    assert!(played.record.is_none());
+    assert!(
+        played.record.is_some(),
+        "what the model read of a run is more than the form says"
+    );
     let first = message("msg_1", &format!("[{USE}]"), "tool_use");
     let second = message("msg_2", r#"[{"type":"text","text":"5"}]"#, "end_turn");
     let played = play_pieces(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_wire::drive::{CallOutcome, Drive, Head, Out};
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey, SeenRun, Told, Words};
 use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
 use serde_json::Value;
 
@@ -170,14 +170,10 @@ impl Gateway {
         let mode = Mode::Injecting {
             run_tool: Some("run_code"),
         };
-        let mut render = |_: &str| {
-            if self.skill_changed {
-                "This skill changed; load it again.".to_owned()
-            } else {
-                LOADED.to_owned()
-            }
+        let mut words = Said {
+            skill_changed: self.skill_changed,
         };
-        let expansion = history::expand(request, &scan, &hits, (mode, self.native), &mut render);
+        let expansion = history::expand(request, &scan, &hits, (mode, self.native), &mut words);
         match expansion.open_calls {
             calls if calls.is_empty() => In::Expanded(expansion.edits),
             calls => In::Resumed {
@@ -208,6 +204,28 @@ impl Gateway {
             text,
             reference,
             ..CallOutcome::default()
+        }
+    }
+}
+
+/// The words of results that are put back.
+struct Said {
+    skill_changed: bool,
+}
+
+impl Words for Said {
+    fn load(&mut self, _: &str) -> String {
+        if self.skill_changed {
+            "This skill changed; load it again.".to_owned()
+        } else {
+            LOADED.to_owned()
+        }
+    }
+
+    fn run(&mut self, run: &SeenRun) -> Told {
+        Told {
+            text: format!("seen: {}", run.stdout),
+            files: Vec::new(),
         }
     }
 }

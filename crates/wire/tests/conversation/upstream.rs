@@ -72,12 +72,11 @@ fn check_ids(request: &Value) {
             _ => &value["functionCall"]["id"],
         };
         ids.extend(Some(id).filter(|id| id.is_string()));
-        let inner: Vec<&Value> = match value {
-            Value::Array(list) => list.iter().collect(),
-            Value::Object(members) => members.values().collect(),
-            _ => Vec::new(),
-        };
-        inner.into_iter().for_each(|inner| collect(inner, ids));
+        match value {
+            Value::Array(list) => list.iter().for_each(|inner| collect(inner, ids)),
+            Value::Object(members) => members.values().for_each(|inner| collect(inner, ids)),
+            _ => {}
+        }
     }
     let mut ids = Vec::new();
     collect(request, &mut ids);

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use crate::drive::{CallResult, NativeRun};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{CodeTool, ContainerSkill, Injection, Request};
+use crate::seen::{SeenEnd, SeenRun};
 
 /// Call ids of our shell items begin with this; they are recognised by it when the client sends them back.
 pub(crate) const OWN_CALL: &str = "call_knack_";
@@ -230,8 +231,13 @@ pub(crate) fn is_own(kind: &str, call_id: &str) -> bool {
     matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
 }
 
-/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result.
-pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>> {
+/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result, of which `told` gives the words.
+pub(crate) fn upstream(
+    src: &[u8],
+    item: Span,
+    run_tool: &str,
+    told: &mut dyn FnMut(&SeenRun) -> String,
+) -> Option<Vec<u8>> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let (kind, call_id) = (text("type"), text("call_id"));
     if !is_own(&kind, &call_id) {
@@ -263,7 +269,7 @@ pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>
             &mut out,
             &outputs
                 .iter()
-                .map(|span| told(src, *span))
+                .map(|span| told(&seen(src, *span)))
                 .collect::<Vec<_>>()
                 .join("\n"),
         );
@@ -272,18 +278,16 @@ pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>
     Some(out)
 }
 
-/// An output in the words in which the model read it.
-fn told(src: &[u8], output: Span) -> String {
-    let text = |key| json::get_text(src, output, key).unwrap_or_default();
-    let code = json::path(src, output, &["outcome", "exit_code"]).map(|span| String::from_utf8_lossy(span.of(src)));
-    let end = code.map_or_else(|| "timeout".to_owned(), |code| format!("exit {code}"));
-    let (stdout, stderr) = (text("stdout"), text("stderr"));
-    let stderr = if stderr.is_empty() {
-        String::new()
-    } else {
-        format!("\nstderr:\n{stderr}")
-    };
-    format!("{end}\n{stdout}{stderr}")
+/// An output of ours.
+fn seen(src: &[u8], output: Span) -> SeenRun {
+    let text = |key| json::get_text(src, output, key).unwrap_or_default().into_owned();
+    let code = json::path(src, output, &["outcome", "exit_code"]);
+    let code = code.and_then(|span| std::str::from_utf8(span.of(src)).ok()?.parse().ok());
+    SeenRun {
+        stdout: text("stdout"),
+        stderr: text("stderr"),
+        ..SeenRun::new(code.map_or(SeenEnd::Timeout, SeenEnd::Exit))
+    }
 }
 
 #[cfg(test)]
