@@ -64,7 +64,7 @@ async fn notes_on_files_come_back_with_the_record_and_as_far_as_the_client_tells
         assert_eq!(ask(&knack, &mut talk).await, "Made.");
         let live = results(&knack)[0].clone();
         for note in [
-            "Files for the user: plot.png (image/png, 7 B)",
+            "Files for the user: plot.png (image/png, 7 B",
             "File not delivered: big.bin",
         ] {
             assert!(live.contains(note), "{live}");
