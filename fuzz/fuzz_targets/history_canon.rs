@@ -2,9 +2,21 @@
 #![no_main]
 
 use knack_fuzz::request;
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, Segment};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, SeenRun, Segment, Told, Words};
 use knack_wire::{Format, json};
 use libfuzzer_sys::fuzz_target;
+
+struct Said;
+
+impl Words for Said {
+    fn load(&mut self, _: &str) -> String {
+        "\"\n".to_owned()
+    }
+
+    fn run(&mut self, run: &SeenRun) -> Told {
+        Told { text: format!("{run:?}"), files: Vec::new() }
+    }
+}
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, body)) = data.split_first() else { return };
@@ -30,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
         })
         .collect();
     let mode = if choice & 2 == 0 { Mode::Injecting { run_tool: Some("run_code") } } else { Mode::Off };
-    let edits = history::expand(&request, &scan, &hits, (mode, true), &mut |_| "\"\n".to_owned()).edits;
+    let edits = history::expand(&request, &scan, &hits, (mode, true), &mut Said).edits;
     let out = edits.apply(request.raw());
     assert!(json::document(&out).is_ok(), "{}", String::from_utf8_lossy(&out));
 });

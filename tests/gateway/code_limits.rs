@@ -103,14 +103,21 @@ async fn a_limit_is_told_in_the_words_of_the_api() {
         match row.0 {
             Format::Messages => {
                 assert_eq!(
-                    (&told["stdout"], &told["return_code"]),
-                    (&json!("begun\n"), &json!(137))
+                    (&told["stdout"], &told["stderr"], &told["return_code"]),
+                    (
+                        &json!("begun\n"),
+                        &json!("ended by the sandbox: out of memory\n"),
+                        &json!(137)
+                    )
                 );
             }
             Format::Gemini => {
                 let output = told["output"].as_str().unwrap();
                 assert_eq!(told["outcome"], "OUTCOME_FAILED");
-                assert!(output.starts_with("begun\nout of memory"), "{output}");
+                assert!(
+                    output.starts_with("begun\nended by the sandbox: out of memory"),
+                    "{output}"
+                );
             }
             _ => assert_eq!(told["outcome"], json!({"type": "exit", "exit_code": 137})),
         }

@@ -403,25 +403,33 @@ turns:
       - expect: {history: {contains: "42"}}
         reply: {text: "I remember."}
 "#;
-    for stream in [false, true] {
-        let mut talk = Talk::plain((Format::Responses, stream), "compute");
+    for row in ROWS {
+        let mut talk = Talk::plain(row, "compute");
         // Each gateway and provider of its own, as after a restart.
         for (seed, next) in ["compute again", "and then?", "bye"].into_iter().enumerate() {
             let knack = start(Start {
                 skills: Vec::new(),
                 script: format!("seed: {}\n{script}", seed + 1),
                 executor: std::sync::Arc::new(super::runner::executor(1).await),
-                sandbox_code_tools: vec![CodeTools::OpenAi],
+                sandbox_code_tools: vec![CodeTools::OpenAi, CodeTools::Anthropic],
                 ..Start::default()
             })
             .await;
             let answer = ask(&knack, &talk).await;
             talk.take(&answer);
             talk.say(next);
-            assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+            assert_eq!(knack.mock.handle.failures(), Vec::<String>::new(), "{row:?}");
         }
-        let calls = of_type(&talk.history, "shell_call");
-        assert_eq!(calls.len(), 2);
-        assert_ne!(calls[0]["call_id"], calls[1]["call_id"]);
+        let ids: Vec<Value> = if row.0 == Format::Messages {
+            let blocks = talk.history.iter().filter_map(|message| message["content"].as_array());
+            let blocks: Vec<Value> = blocks.flatten().cloned().collect();
+            let uses = of_type(&blocks, "server_tool_use");
+            uses.iter().map(|block| block["id"].clone()).collect()
+        } else {
+            let calls = of_type(&talk.history, "shell_call");
+            calls.iter().map(|item| item["call_id"].clone()).collect()
+        };
+        assert_eq!(ids.len(), 2, "{row:?}");
+        assert_ne!(ids[0], ids[1], "{row:?}");
     }
 }

@@ -30,6 +30,7 @@ mod rollout;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
+mod shown_runs;
 mod support;
 mod talk;
 mod upstreams;

@@ -1,6 +1,6 @@
 //! Files that runs made, kept for an hour: served by URL, and staged into later runs of the same conversation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -188,6 +188,17 @@ impl FileStore {
                 let name = names.find(|name| file_id(response, name) == id)?;
                 Some((response.clone(), name.clone()))
             })
+    }
+
+    /// All files of a caller by their ids in the Files API, each with the id of its response.
+    pub fn by_id(&self, caller: &Key) -> HashMap<String, (String, FileEntry)> {
+        let inner = self.lock();
+        let mine = inner.responses.range((*caller, String::new())..);
+        mine.take_while(|((owner, _), _)| owner == caller)
+            .filter(|(_, found)| found.made.elapsed() <= FILES_KEPT)
+            .flat_map(|((_, response), found)| found.files.iter().map(move |kept| (response, &kept.entry)))
+            .map(|(response, entry)| (file_id(response, &entry.name), (response.clone(), entry.clone())))
+            .collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {

@@ -1,13 +1,13 @@
 //! Hidden turns of one request: looked up in the record store, put back, remembered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use knack_skill::call::LoadRecord;
+use knack_skill::call::{LoadRecord, OutputFile, Seen, SeenEnd};
 use knack_skill::plan::Plan;
 use knack_wire::drive::GeneratedFile;
-use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record};
+use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record, SeenRun, Told, Words};
 use knack_wire::{Format, In, Request};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use super::records::Key;
 use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
-use super::tools::entries;
+use super::tools::{entries, file_url};
 use crate::catalog::Snapshot;
 
 /// What the look-ups of one request need.
@@ -110,11 +110,12 @@ impl Hidden {
         } else {
             Mode::Off
         };
-        let mut render = |reference: &str| {
-            self.render(reference)
-                .unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned())
+        let mut words = PutBack {
+            hidden: self,
+            gateway,
+            files: None,
         };
-        let expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut render);
+        let expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut words);
         let files = self.kept_files(gateway, &expansion.files).await;
         let told = match expansion.open_calls {
             calls if calls.is_empty() => In::Expanded(expansion.edits),
@@ -184,6 +185,58 @@ impl Hidden {
     fn render(&self, reference: &str) -> Option<String> {
         let record: LoadRecord = serde_json::from_str(reference).ok()?;
         Some(knack_skill::call::reload(&record, &self.plan, &self.snapshot.catalog))
+    }
+}
+
+/// The words of what is put back.
+struct PutBack<'a> {
+    hidden: &'a Hidden,
+    gateway: &'a Gateway,
+    /// The caller's files by id, once a run names one.
+    files: Option<HashMap<String, (String, FileEntry)>>,
+}
+
+impl Words for PutBack<'_> {
+    fn load(&mut self, reference: &str) -> String {
+        let text = self.hidden.render(reference);
+        text.unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned())
+    }
+
+    fn run(&mut self, run: &SeenRun) -> Told {
+        let mut told = Told::default();
+        let mut files = Vec::new();
+        for id in &run.file_ids {
+            let known = self
+                .files
+                .get_or_insert_with(|| self.gateway.files.by_id(&self.hidden.bucket()));
+            let Some((response, entry)) = known.get(id) else {
+                continue;
+            };
+            files.push(OutputFile {
+                path: entry.name.clone(),
+                mime: entry.mime_type.clone(),
+                size: entry.size_bytes,
+                url: file_url(self.gateway.public_url.as_deref(), response, &entry.name),
+            });
+            told.files.push(FileNote {
+                name: entry.name.clone(),
+                sha256: entry.sha256.clone(),
+                response_id: response.clone(),
+            });
+        }
+        told.text = knack_skill::texts::seen_result(&Seen {
+            is_code: run.is_code,
+            end: match run.end {
+                history::SeenEnd::Exit(code) => SeenEnd::Exit(code),
+                history::SeenEnd::Failed => SeenEnd::Failed,
+                history::SeenEnd::Timeout => SeenEnd::Timeout,
+            },
+            stdout: &run.stdout,
+            stderr: &run.stderr,
+            other_files: run.file_ids.len() - files.len() + run.unnamed_files,
+            files,
+        });
+        told
     }
 }
 

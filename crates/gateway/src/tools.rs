@@ -182,7 +182,7 @@ impl ToolRunner {
             end => NativeRun {
                 timed_out: matches!(end, End::Timeout { .. }),
                 file_ids: ids,
-                ..native(&outcome.stdout, &outcome.stderr, code)
+                ..native(&outcome.stdout, &knack_skill::texts::shown_stderr(&outcome), code)
             },
         };
         CallOutcome {
@@ -284,12 +284,7 @@ impl ToolRunner {
         response_id: &str,
     ) -> (Outcome, Vec<GeneratedFile>) {
         let (kept, refused) = self.lock().files.keep(&result.files, self.room());
-        let url = |name: &str| {
-            self.public_url
-                .as_ref()
-                .filter(|_| !response_id.is_empty())
-                .map(|base| format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name)))
-        };
+        let url = |name: &str| file_url(self.public_url.as_deref(), response_id, name);
         let files = kept.iter().map(|file| call::OutputFile {
             path: file.path.clone(),
             mime: file.mime_type.to_owned(),
@@ -478,6 +473,15 @@ fn native(stdout: &str, stderr: &str, return_code: i32) -> NativeRun {
         return_code,
         ..NativeRun::default()
     }
+}
+
+/// Where a person can fetch a file, if that is known.
+pub fn file_url(public_url: Option<&str>, response_id: &str, name: &str) -> Option<String> {
+    let base = public_url.filter(|_| !response_id.is_empty())?;
+    Some(format!(
+        "{base}/knack/v1/responses/{response_id}/files/{}",
+        encode_path(name)
+    ))
 }
 
 /// Percent-encodes a file path for a URL; slashes stay.

@@ -13,6 +13,7 @@ pub mod history;
 pub mod json;
 pub mod request;
 pub mod route;
+mod seen;
 mod turn;
 mod usage;
 

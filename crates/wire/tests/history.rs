@@ -6,6 +6,7 @@ mod conversation;
 
 use conversation::{Client, Gateway, Upstream, before_messages, inner_messages};
 use knack_wire::Format;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const FORMATS: [Format; 4] = [Format::Chat, Format::Responses, Format::Messages, Format::Gemini];
@@ -299,6 +300,72 @@ fn a_paused_answer_that_is_not_resumed_or_whose_record_is_lost_stays_valid() {
     }
 }
 
+/// The formats that have a form of their own for programs that ran.
+const NATIVE: [Format; 3] = [Format::Messages, Format::Responses, Format::Gemini];
+
+#[test]
+fn a_shown_run_comes_back_as_the_model_read_it_and_without_its_record_as_the_client_saw_it() {
+    for format in NATIVE {
+        for stream in [false, true] {
+            let mut gateway = Gateway::new(format, 1);
+            gateway.native = true;
+            let mut client = Client::new(format, stream);
+            client.shows_native = true;
+            client.say("Run it.");
+            let script = [
+                json!({"text": "I run it.", "calls": [["run_code", {"code": "x"}]]}),
+                json!({"text": "Done."}),
+            ];
+            let mut upstream = Upstream::new(format, &script);
+            client.take(&gateway.exchange(&client.body(), &mut upstream));
+            client.say("And then?");
+            let live = inner_messages(&upstream.received[1]).to_owned();
+            let sent = next_body(&mut gateway, &client.body());
+            assert!(inner_messages(&sent).starts_with(&live), "{format:?}\n{live}\n{sent}");
+            gateway.store.clear();
+            let sent = next_body(&mut gateway, &client.body());
+            assert!(sent.contains("seen: run result 1"), "{format:?}: {sent}");
+        }
+    }
+}
+
+#[test]
+fn runs_of_an_upstream_that_counts_its_calls_stay_apart_when_their_records_are_lost() {
+    for format in NATIVE {
+        for stream in [false, true] {
+            let mut gateway = Gateway::new(format, 1);
+            gateway.native = true;
+            let mut client = Client::new(format, stream);
+            client.shows_native = true;
+            for text in ["One.", "Two.", "Three."] {
+                client.say(text);
+                gateway.store.clear();
+                let script = [
+                    json!({"calls": [["run_code", {"code": text}], ["run_code", {"code": "x"}]]}),
+                    json!({"text": "Done."}),
+                ];
+                let mut upstream = Upstream::new(format, &script);
+                upstream.counts = true;
+                client.take(&gateway.exchange(&client.body(), &mut upstream));
+            }
+            client.say("And then?");
+            gateway.store.clear();
+            // That every result has a call of its own is the upstream's to check; here: each is there, in its place.
+            let sent = next_body(&mut gateway, &client.body());
+            let places: Vec<usize> = (1..=6)
+                .map(|run| {
+                    let result = format!("run result {run}");
+                    let mut found = sent.match_indices(&result);
+                    let (place, _) = found.next().unwrap_or_else(|| panic!("{format:?} {run}: {sent}"));
+                    assert!(found.next().is_none(), "{format:?} {run}: {sent}");
+                    place
+                })
+                .collect();
+            assert!(places.is_sorted(), "{format:?}: {sent}");
+        }
+    }
+}
+
 #[test]
 fn in_the_native_form_too_open_calls_run_first() {
     let mut gateway = Gateway::new(Format::Messages, 1);
@@ -320,4 +387,51 @@ fn in_the_native_form_too_open_calls_run_first() {
         inner_messages(&after).starts_with(inner_messages(&upstream.received[0])),
         "{after}"
     );
+}
+
+/// Two answers with runs in the native form: what the client got, what the upstream did, and what is remembered.
+fn shown_runs(
+    format: Format,
+    stream: bool,
+    counts: bool,
+    pieces: &[usize],
+) -> (Vec<String>, Vec<String>, Vec<Vec<u8>>) {
+    let mut gateway = Gateway::new(format, 1);
+    gateway.native = true;
+    gateway.pieces = pieces.to_vec();
+    let mut client = Client::new(format, stream);
+    client.shows_native = true;
+    let (mut answers, mut sent) = (Vec::new(), Vec::new());
+    for text in ["One.", "Two."] {
+        client.say(text);
+        let script = [
+            json!({"text": "é, I run it.", "think": "t1", "calls": [["run_code", {"code": text}], ["run_code", {"command": "x \"y\""}]]}),
+            json!({"text": "Done."}),
+        ];
+        // Who counts uses an id again that its own record has.
+        if counts {
+            gateway.store.clear();
+        }
+        let mut upstream = Upstream::new(format, &script);
+        upstream.counts = counts;
+        let answer = gateway.exchange(&client.body(), &mut upstream);
+        client.take(&answer);
+        answers.push(answer);
+        sent.extend(upstream.received);
+    }
+    let mut records: Vec<Vec<u8>> = gateway.store.into_values().collect();
+    records.sort();
+    (answers, sent, records)
+}
+
+proptest! {
+    #[test]
+    fn any_split_of_the_upstreams_bytes_shows_the_same_runs(
+        format in proptest::sample::select(&NATIVE[..]),
+        stream in any::<bool>(),
+        counts in any::<bool>(),
+        pieces in proptest::collection::vec(1usize..200, 1..6),
+    ) {
+        prop_assert_eq!(shown_runs(format, stream, counts, &pieces), shown_runs(format, stream, counts, &[]));
+    }
 }

@@ -558,15 +558,21 @@ fn native_form_shows_calls_and_results() {
     );
     let indices: Vec<u64> = starts.iter().map(|line| line["index"].as_u64().unwrap()).collect();
     assert_eq!(indices, [0, 1, 2, 3, 4]);
-    assert_eq!(starts[2]["content_block"]["id"], "srvtoolu_knack_1");
-    assert_eq!(starts[3]["content_block"]["tool_use_id"], "srvtoolu_knack_1");
+    assert_eq!(starts[2]["content_block"]["id"], "srvtoolu_knack_msg_1_2_toolu_1");
+    assert_eq!(
+        starts[3]["content_block"]["tool_use_id"],
+        "srvtoolu_knack_msg_1_2_toolu_1"
+    );
     assert_eq!(
         starts[3]["content_block"]["content"],
         value!({"type":"bash_code_execution_result","stdout":"result of toolu_1","stderr":"","return_code":0,"content":[]})
     );
     let last = &lines[lines.len() - 2];
     assert_eq!(last["delta"]["container"]["id"], "container_knack_1");
-    assert!(played.record.is_none());
+    assert!(
+        played.record.is_some(),
+        "what the model read of a run is more than the form says"
+    );
     let first = message("msg_1", &format!("[{USE}]"), "tool_use");
     let second = message("msg_2", r#"[{"type":"text","text":"5"}]"#, "end_turn");
     let played = play_pieces(
@@ -578,7 +584,7 @@ fn native_form_shows_calls_and_results() {
     );
     assert_eq!(
         played.value()["content"][0],
-        value!({"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{"command":"sum"}})
+        value!({"type":"server_tool_use","id":"srvtoolu_knack_msg_1_0_toolu_1","name":"bash_code_execution","input":{"command":"sum"}})
     );
     assert_eq!(played.value()["content"][1]["type"], "bash_code_execution_tool_result");
     assert_eq!(played.value()["container"]["skills"][0]["skill_id"], "s");

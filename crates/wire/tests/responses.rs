@@ -377,6 +377,19 @@ fn structured_output_shows_the_last_turns_text_alone() {
 }
 
 /// One request of a client that goes on from a response by its id, with a store of one record.
+/// Nothing is put back whose words count here.
+struct Silent;
+
+impl history::Words for Silent {
+    fn load(&mut self, _: &str) -> String {
+        String::new()
+    }
+
+    fn run(&mut self, _: &history::SeenRun) -> history::Told {
+        history::Told::default()
+    }
+}
+
 fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Vec<u8>)]) -> String {
     let request = request(Format::Responses, body);
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
@@ -404,7 +417,7 @@ fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Vec<u8>)]) -> String {
         &scan,
         &hits,
         (Mode::Injecting { run_tool: None }, false),
-        &mut |_| String::new(),
+        &mut Silent,
     )
     .edits;
     let mut drive = Drive::new(

@@ -25,8 +25,8 @@ pub use run::LITELLM_TIMEOUT_SECONDS;
 pub use staging::{INPUTS, below_inputs, is_below_inputs, is_stageable};
 pub use types::ToolRun;
 pub use types::{
-    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
-    Validate,
+    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec, Seen,
+    SeenEnd, Validate,
 };
 
 use crate::texts;

@@ -180,6 +180,34 @@ pub struct Outcome {
     pub file_errors: Vec<String>,
 }
 
+/// How a run of an earlier turn ended, as far as the client's form of it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeenEnd {
+    /// It exited; 128 and the number for a signal.
+    Exit(i32),
+    /// Not well, and it is not known how.
+    Failed,
+    /// The time limit.
+    Timeout,
+}
+
+/// A run of an earlier turn that is not remembered, as the client was shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen<'a> {
+    /// Whether it was model-written code; else another tool of ours, whose output are its words.
+    pub is_code: bool,
+    /// How it ended.
+    pub end: SeenEnd,
+    /// Standard output.
+    pub stdout: &'a str,
+    /// Standard error, with what [`crate::texts::shown_stderr`] added.
+    pub stderr: &'a str,
+    /// Its files, as far as they are still kept.
+    pub files: Vec<OutputFile>,
+    /// How many more it made.
+    pub other_files: usize,
+}
+
 /// One run of a declared tool: the only kind of run that ever gets environment grants.
 ///
 /// It holds what the declaration and the mapping made of the model's arguments; nothing in it is the model's own choice but

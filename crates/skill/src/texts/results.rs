@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::declared::{input_line, packages_line};
 use super::more_files;
-use crate::call::{End, Outcome, OutputFile, is_stageable};
+use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd, is_stageable};
 use crate::model::Input;
 use crate::tool_result::{self, ToolOutcome};
 
@@ -170,10 +170,68 @@ pub fn code_result(outcome: &Outcome) -> String {
     push_block(&mut text, "", &outcome.stdout);
     push_block(&mut text, "stderr:\n", &outcome.stderr);
     if outcome.truncated {
-        text.push_str("\n(output over the limit was dropped)");
+        text.push('\n');
+        text.push_str(OUTPUT_DROPPED);
     }
-    push_files(&mut text, outcome);
+    push_files(&mut text, &outcome.files, 0);
+    push_file_errors(&mut text, outcome);
+    push_dotted(&mut text, &outcome.files);
     cut(&text)
+}
+
+const OUTPUT_DROPPED: &str = "(output over the limit was dropped)";
+
+/// Standard error of a run as it is shown to a client in the form of its API, which has no member for these notes: the
+/// client should know too, and the model has them again when only the client remembers the run ([`seen_result`]).
+pub fn shown_stderr(outcome: &Outcome) -> String {
+    let mut text = outcome.stderr.clone();
+    let mut notes = String::new();
+    if outcome.end == End::OutOfMemory {
+        notes.push_str("\nended by the sandbox: out of memory");
+    }
+    if outcome.truncated {
+        notes.push('\n');
+        notes.push_str(OUTPUT_DROPPED);
+    }
+    push_file_errors(&mut notes, outcome);
+    if let Some(notes) = notes.strip_prefix('\n') {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(notes);
+        text.push('\n');
+    }
+    text
+}
+
+/// Reports a run of an earlier turn that only the client remembers: what [`code_result`] and [`declared_result`] say of
+/// it, without its duration and what else the client was not shown.
+pub fn seen_result(seen: &Seen<'_>) -> String {
+    let mut text = if seen.is_code {
+        let mut text = match seen.end {
+            SeenEnd::Exit(code) => format!("exit {code}"),
+            SeenEnd::Failed => "failed".to_owned(),
+            SeenEnd::Timeout => "stopped at the time limit".to_owned(),
+        };
+        push_block(&mut text, "", seen.stdout);
+        push_block(&mut text, "stderr:\n", seen.stderr);
+        text
+    } else {
+        match seen.end {
+            // Not every call of these runs something: errors, too, are output.
+            SeenEnd::Exit(code) if code != 0 && !seen.stderr.is_empty() => tool_result::text(ToolOutcome::Exit {
+                code,
+                stdout: seen.stdout,
+                stderr: seen.stderr,
+            }),
+            SeenEnd::Exit(_) => seen.stdout.trim_end().to_owned(),
+            SeenEnd::Failed => NO_LONGER_AVAILABLE.to_owned(),
+            SeenEnd::Timeout => tool_result::text(ToolOutcome::TimedOut),
+        }
+    };
+    push_files(&mut text, &seen.files, seen.other_files);
+    push_dotted(&mut text, &seen.files);
+    cut(text.trim_start_matches('\n'))
 }
 
 fn push_block(text: &mut String, label: &str, output: &str) {
@@ -183,16 +241,26 @@ fn push_block(text: &mut String, label: &str, output: &str) {
     }
 }
 
-fn push_files(text: &mut String, outcome: &Outcome) {
-    if !outcome.files.is_empty() {
-        let list: Vec<String> = outcome.files.iter().map(file).collect();
+/// `others`: files whose names are not known.
+fn push_files(text: &mut String, files: &[OutputFile], others: usize) {
+    let mut list: Vec<String> = files.iter().map(file).collect();
+    if others > 0 {
+        list.push(format!("{others} of unknown name"));
+    }
+    if !list.is_empty() {
         let _ = write!(text, "\nFiles for the user: {}", list.join(", "));
     }
+}
+
+fn push_file_errors(text: &mut String, outcome: &Outcome) {
     for error in &outcome.file_errors {
         let _ = write!(text, "\nFile not delivered: {error}");
     }
-    let left: Vec<&str> = outcome
-        .files
+}
+
+/// Files that no later run finds.
+fn push_dotted(text: &mut String, files: &[OutputFile]) {
+    let left: Vec<&str> = files
         .iter()
         .map(|file| file.path.as_str())
         .filter(|path| !is_stageable(path))
@@ -236,7 +304,9 @@ pub fn declared_result(outcome: &Outcome) -> String {
         End::NotStarted(why) => ToolOutcome::NotStarted { reason: why },
     };
     let mut text = tool_result::text(ending);
-    push_files(&mut text, outcome);
+    push_files(&mut text, &outcome.files, 0);
+    push_file_errors(&mut text, outcome);
+    push_dotted(&mut text, &outcome.files);
     cut(text.trim_start_matches('\n'))
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::call::{End, Outcome, OutputFile};
+use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd};
 use crate::catalog::Node;
 
 fn outcome(end: End) -> Outcome {
@@ -310,4 +310,94 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
     ] {
         assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
     }
+}
+
+#[test]
+fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_not_shown() {
+    let seen = |outcome: &Outcome, is_code: bool, end: SeenEnd| {
+        seen_result(&Seen {
+            is_code,
+            end,
+            stdout: &outcome.stdout,
+            stderr: &shown_stderr(outcome),
+            files: outcome.files.clone(),
+            other_files: 0,
+        })
+    };
+    insta::assert_snapshot!(seen(&full(), true, SeenEnd::Exit(0)), @r"
+    exit 0
+    drew 20 frames
+    stderr:
+    warning: slow
+    File not delivered: big.bin is over 4 MiB
+    Files for the user: ball.gif (image/gif, 12 kB)
+    ");
+    let out_of_memory = Outcome {
+        truncated: true,
+        stderr: "half a line".into(),
+        ..outcome(End::OutOfMemory)
+    };
+    insta::assert_snapshot!(seen(&out_of_memory, true, SeenEnd::Exit(137)), @r"
+    exit 137
+    stderr:
+    half a line
+    ended by the sandbox: out of memory
+    (output over the limit was dropped)
+    ");
+    // A run of which nothing is to be added is shown as it is.
+    assert_eq!(shown_stderr(&outcome(End::Exit(1))), "");
+    let quiet = outcome(End::Exit(0));
+    let (run, tool) = (true, false);
+    for (is_code, end, stdout, stderr, others, text) in [
+        (
+            run,
+            SeenEnd::Failed,
+            "1\n",
+            "",
+            2,
+            "failed\n1\nFiles for the user: 2 of unknown name",
+        ),
+        (run, SeenEnd::Timeout, "", "", 0, "stopped at the time limit"),
+        (
+            tool,
+            SeenEnd::Exit(0),
+            "5\n",
+            "warned",
+            1,
+            "5\nFiles for the user: 1 of unknown name",
+        ),
+        (tool, SeenEnd::Exit(3), "5\n", "no\n", 0, "Error (exit 3): no"),
+        (tool, SeenEnd::Exit(1), "Error: no skill\n", "", 0, "Error: no skill"),
+        (tool, SeenEnd::Timeout, "", "", 0, "Error: the tool timed out"),
+        (tool, SeenEnd::Failed, "", "", 0, "result no longer available"),
+        (
+            tool,
+            SeenEnd::Exit(0),
+            "",
+            "",
+            1,
+            "Files for the user: 1 of unknown name",
+        ),
+    ] {
+        let seen = Seen {
+            is_code,
+            end,
+            stdout,
+            stderr,
+            files: quiet.files.clone(),
+            other_files: others,
+        };
+        assert_eq!(seen_result(&seen), text);
+    }
+    let long = "x".repeat(2 * MAX_RESULT_BYTES);
+    let long = Seen {
+        is_code: true,
+        end: SeenEnd::Exit(0),
+        stdout: &long,
+        stderr: "",
+        files: vec![ball()],
+        other_files: 0,
+    };
+    assert!(seen_result(&long).len() <= MAX_RESULT_BYTES);
+    assert!(seen_result(&long).ends_with("ball.gif (image/gif, 12 kB)"));
 }

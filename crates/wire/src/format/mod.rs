@@ -10,6 +10,7 @@ pub(crate) mod gemini;
 mod messages;
 mod openai_error;
 pub(crate) mod responses;
+mod run_ids;
 pub(crate) mod splice;
 
 use std::fmt::Debug;

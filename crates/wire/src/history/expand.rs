@@ -3,13 +3,15 @@
 use super::hit::{Hit, Mode};
 use super::record::{FileNote, Piece, Segment};
 use super::scan::Scan;
-use super::turn::Speaker;
+use super::turn::{Speaker, Turn};
+use super::words::Words;
 use super::{merge_key, read, repair, responses, runs, shown};
 use crate::drive::OpenCall;
 use crate::format::responses::shell;
 use crate::json::{self, Edits, Kind as JsonKind, Span};
 use crate::request::Request;
 use crate::route::{Format, Kind};
+use crate::seen::SeenRun;
 
 /// What the tool that runs programs is called in a history where nothing is injected.
 const RUN_TOOL: &str = "run_code";
@@ -39,31 +41,30 @@ pub struct Expansion {
 ///
 /// `runs_here`: the upstream of a Gemini request has no code execution, so every run in the history is one of ours.
 ///
-/// `render` gives the text of a load result, or the text that says why there is none; it is called in the order of the
-/// conversation. The result is byte-equal to the earlier upstream request as far as that one reached.
+/// `words` gives the texts. Of turns that have a record the result is byte-equal to the earlier upstream request.
 pub fn expand(
     request: &Request,
     scan: &Scan,
     hits: &[Hit],
     (mode, runs_here): (Mode<'_>, bool),
-    render: &mut dyn FnMut(&str) -> String,
+    words: &mut dyn Words,
 ) -> Expansion {
     let mut writer = Writer {
         request,
         elements: &scan.elements,
         edits: Edits::new(),
         open: Vec::new(),
+        files: Vec::new(),
     };
     let hits = &usable(hits);
-    let mut files = Vec::new();
     for (index, turn) in scan.turns.iter().enumerate() {
         let first = turn.elements.start;
         if turn.kept.is_some() {
             if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
-                let open = hit.record.open_results.iter().map(|piece| write(piece, render));
+                let open = hit.record.open_results.iter().map(|piece| write(piece, words));
                 let open: Vec<Vec<u8>> = open.collect();
                 responses::go_on(request, &hit.record.state, &open, &mut writer.edits);
-                files.extend(hit.record.files.iter().cloned());
+                writer.files.extend(hit.record.files.iter().cloned());
             }
         } else if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
             if hit.record.resumes {
@@ -74,7 +75,7 @@ pub fn expand(
                 .record
                 .messages
                 .iter()
-                .map(|piece| write(piece, render))
+                .map(|piece| write(piece, words))
                 .collect::<Vec<_>>();
             writer.settle(first);
             writer.replace(first, turn.elements.end, &messages);
@@ -82,27 +83,12 @@ pub fn expand(
                 .record
                 .open_results
                 .iter()
-                .map(|piece| write(piece, render))
+                .map(|piece| write(piece, words))
                 .collect();
-            files.extend(hit.record.files.iter().cloned());
+            writer.files.extend(hit.record.files.iter().cloned());
         } else if turn.speaker == Speaker::Assistant {
             writer.settle(first);
-            if request.format() == Format::Messages
-                && let Some(change) = shown::expand(request.raw(), scan.elements[first], mode)
-            {
-                writer.replace(first, turn.elements.end, &change.messages);
-                writer.open = change.open_results;
-            }
-            if request.format() == Format::Responses {
-                writer.runs(turn.elements.clone(), mode);
-            }
-            if request.format() == Format::Gemini
-                && runs_here
-                && let Some(change) = runs::expand(request.raw(), &scan.elements[turn.elements.clone()], run_tool(mode))
-            {
-                writer.replace(first, turn.elements.end, &change.messages);
-                writer.open = change.open_results;
-            }
+            writer.unremembered(turn, (mode, runs_here), words);
         } else if turn.canon.is_some() {
             writer.merge(first);
         }
@@ -116,7 +102,7 @@ pub fn expand(
         writer.open.clear();
     }
     writer.settle(visible_end);
-    let mut edits = writer.edits;
+    let (mut edits, files) = (writer.edits, writer.files);
     if request.format() == Format::Messages && matches!(mode, Mode::Injecting { .. }) {
         repair::thinking(request, scan, hits, &mut edits);
         if !answered_last {
@@ -143,12 +129,12 @@ fn usable(hits: &[Hit]) -> Vec<&Hit> {
 }
 
 /// The bytes of a recorded message, with its load results rendered.
-fn write(piece: &Piece, render: &mut dyn FnMut(&str) -> String) -> Vec<u8> {
+fn write(piece: &Piece, words: &mut dyn Words) -> Vec<u8> {
     let mut out = Vec::new();
     for segment in piece {
         match segment {
             Segment::Raw(raw) => out.extend_from_slice(raw.as_bytes()),
-            Segment::Load(reference) => json::push_escaped(&mut out, &render(reference)),
+            Segment::Load(reference) => json::push_escaped(&mut out, &words.load(reference)),
         }
     }
     out
@@ -162,6 +148,8 @@ struct Writer<'a> {
     edits: Edits,
     /// Results that wait for the client's next message.
     open: Vec<Vec<u8>>,
+    /// Files of the turns so far.
+    files: Vec<FileNote>,
 }
 
 impl Writer<'_> {
@@ -191,11 +179,31 @@ impl Writer<'_> {
         }
     }
 
-    /// Turns shown runs of ours into calls of the tool that ran them: a provider without a shell knows no others.
-    fn runs(&mut self, elements: std::ops::Range<usize>, mode: Mode<'_>) {
-        let src = self.request.raw();
-        for span in &self.elements[elements] {
-            if let Some(item) = shell::upstream(src, *span, run_tool(mode)) {
+    /// An answer without a record: runs of ours that it shows become calls of the tool that ran them, and their results.
+    fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (Mode<'_>, bool), words: &mut dyn Words) {
+        let (src, elements) = (self.request.raw(), &self.elements[turn.elements.clone()]);
+        let change = match (self.request.format(), elements.first()) {
+            (Format::Messages, Some(message)) => shown::expand(src, *message, mode, words),
+            (Format::Gemini, _) if runs_here => runs::expand(src, elements, run_tool(mode), words),
+            (Format::Responses, _) => return self.items(elements, mode, words),
+            _ => None,
+        };
+        if let Some(change) = change {
+            self.replace(turn.elements.start, turn.elements.end, &change.messages);
+            self.open = change.open_results;
+            self.files.extend(change.files);
+        }
+    }
+
+    /// Items of ours, each by itself: a provider without a shell knows none.
+    fn items(&mut self, elements: &[Span], mode: Mode<'_>, words: &mut dyn Words) {
+        for span in elements {
+            let mut told = |seen: &SeenRun| {
+                let told = words.run(seen);
+                self.files.extend(told.files);
+                told.text
+            };
+            if let Some(item) = shell::upstream(self.request.raw(), *span, run_tool(mode), &mut told) {
                 self.edits.replace(*span, item);
             }
         }

@@ -34,6 +34,7 @@ mod shown;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod words;
 
 pub use expand::{Expansion, expand};
 pub use hit::{Hit, Mode};
@@ -46,8 +47,10 @@ pub use seal::{Keys, keys, seal};
 pub use shown::is_our_use;
 pub use turn::Turn;
 pub use turn::{Link, Speaker};
+pub use words::{Told, Words};
 
 use crate::route::Format;
+pub use crate::seen::{SeenEnd, SeenRun};
 
 /// The byte that identifies a format in records and chains.
 pub(crate) const fn tag(format: Format) -> u8 {

@@ -4,18 +4,11 @@
 //! calls of the tool that runs programs and their responses, so that the upstream gets nothing that it does not know.
 
 use super::read::Fields;
+use super::words::{Change, Words};
 use crate::format::gemini::run;
 use crate::json::{self, Span};
 use crate::request::Request;
-
-/// A turn taken apart.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
-    /// The contents that replace it.
-    pub(super) messages: Vec<Vec<u8>>,
-    /// Responses that belong into the next content of the user.
-    pub(super) open_results: Vec<Vec<u8>>,
-}
+use crate::seen::{SeenEnd, SeenRun};
 
 /// What a part of a model's content is, as far as runs go.
 enum Part {
@@ -70,7 +63,7 @@ fn kind(part: &Fields<'_>) -> Part {
 }
 
 /// Turns the runs of a model's turn into calls of `run_tool` and their responses. `None` if it has none.
-pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str) -> Option<Change> {
+pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str, words: &mut dyn Words) -> Option<Change> {
     let spans: Vec<Span> = contents.iter().flat_map(|content| run::parts(src, *content)).collect();
     let parts: Vec<(Span, Fields<'_>)> = spans.into_iter().map(|span| (span, Fields::read(src, span))).collect();
     if !parts
@@ -81,7 +74,7 @@ pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str) -> Option<Ch
     }
     let mut writer = Writer::default();
     let mut after_result = false;
-    for (span, part) in &parts {
+    for (at, (span, part)) in parts.iter().enumerate() {
         let kind = kind(part);
         let shows_file = after_result && matches!(kind, Part::Image);
         after_result = matches!(kind, Part::Result) || shows_file;
@@ -90,7 +83,12 @@ pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str) -> Option<Ch
                 writer.finish_round();
                 writer.call(part, run_tool);
             }
-            Part::Result => writer.response(part, run_tool),
+            Part::Result => {
+                let images = parts[at + 1..]
+                    .iter()
+                    .take_while(|(_, part)| matches!(self::kind(part), Part::Image));
+                writer.response(part, (run_tool, images.count()), words);
+            }
             Part::Empty => {}
             // The model read of the file in the result.
             Part::Image if shows_file => {}
@@ -140,7 +138,8 @@ impl Writer {
         self.open.push(id);
     }
 
-    fn response(&mut self, part: &Fields<'_>, run_tool: &str) {
+    /// `images`: pictures behind the result, which are files that the run made.
+    fn response(&mut self, part: &Fields<'_>, (run_tool, images): (&str, usize), words: &mut dyn Words) {
         let Some(result) = object(part, RESULT) else { return };
         let id = result.text("id");
         // By its id, else in order. A result without its code has nothing to answer.
@@ -149,13 +148,18 @@ impl Writer {
             return;
         };
         let id = self.open.remove(place);
-        let output = result.text("output");
-        let (key, text) = match &*result.text("outcome") {
-            run::OK => ("output", format!("exit 0\n{output}")),
-            run::DEADLINE => ("error", format!("stopped at the time limit\n{output}")),
-            _ => ("error", format!("failed\n{output}")),
+        let (key, end) = match &*result.text("outcome") {
+            run::OK => ("output", SeenEnd::Exit(0)),
+            run::DEADLINE => ("error", SeenEnd::Timeout),
+            _ => ("error", SeenEnd::Failed),
         };
-        self.change.open_results.push(answer(&id, run_tool, key, &text));
+        let told = words.run(&SeenRun {
+            stdout: result.text("output").into_owned(),
+            unnamed_files: images,
+            ..SeenRun::new(end)
+        });
+        self.change.open_results.push(answer(&id, run_tool, key, &told.text));
+        self.change.files.extend(told.files);
     }
 
     fn close(mut self, run_tool: &str) -> Change {
@@ -203,7 +207,7 @@ mod tests {
     fn changed(contents: &str) -> Option<String> {
         let src = contents.as_bytes();
         let elements = json::elements(src, json::document(src).unwrap()).unwrap();
-        let change = expand(src, &elements, "run_code")?;
+        let change = expand(src, &elements, "run_code", &mut super::super::tests::Plain)?;
         let all = [change.messages, change.open_results].concat();
         Some(String::from_utf8(all.join(&b'\n')).unwrap())
     }
@@ -219,7 +223,7 @@ mod tests {
             {"codeExecutionResult":{"id":"a","outcome":"OUTCOME_OK","output":"1\n"}},{"text":"Done."}]}]"#;
         let expected = [
             r#"{"role":"model","parts":[{"text":"I compute."},{"functionCall":{"id":"a","name":"run_code","args":{"code":"print(1)"}},"thoughtSignature":"c2ln"},{"functionCall":{"id":"b","name":"run_code","args":{"code":"fail"}}}]}"#,
-            r#"{"role":"user","parts":[{"functionResponse":{"id":"b","name":"run_code","response":{"error":"failed\nno"}}},{"functionResponse":{"id":"a","name":"run_code","response":{"output":"exit 0\n1\n"}}}]}"#,
+            r#"{"role":"user","parts":[{"functionResponse":{"id":"b","name":"run_code","response":{"error":"failed | no |  |  | 1"}}},{"functionResponse":{"id":"a","name":"run_code","response":{"output":"exit 0 | 1 |  |  | 0"}}}]}"#,
             r#"{"role":"model","parts":[{"text":"Done."}]}"#,
         ];
         assert_eq!(changed(both).unwrap(), expected.join("\n"));
@@ -229,7 +233,7 @@ mod tests {
             {"role":"model","parts":[{"executable_code":{"code":"b"}}]}]"#;
         let expected = [
             r#"{"role":"model","parts":[{"functionCall":{"name":"run_code","args":{"code":"a"}}}]}"#,
-            r#"{"role":"user","parts":[{"functionResponse":{"name":"run_code","response":{"error":"stopped at the time limit\n"}}}]}"#,
+            r#"{"role":"user","parts":[{"functionResponse":{"name":"run_code","response":{"error":"timeout |  |  |  | 0"}}}]}"#,
             r#"{"role":"model","parts":[{"functionCall":{"name":"run_code","args":{"code":"b"}}}]}"#,
             r#"{"functionResponse":{"name":"run_code","response":{"error":"result no longer available"}}}"#,
         ];

@@ -1,12 +1,15 @@
 //! What is ours in a Messages history by its ids alone: the native blocks of shown mode.
 //!
 //! In shown mode a client sees our runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
-//! They are sent back with the history and need no record: with active skills each run of calls and their results
-//! becomes an assistant turn with calls of the run tool and a user turn with their results; without, they are removed.
+//! They are sent back with the history and can do without a record: with active skills each run of calls and their
+//! results becomes an assistant turn with calls of the run tool and a user turn with their results; without, they are
+//! removed.
 
 use super::hit::Mode;
 use super::read::Fields;
+use super::words::{Change, Words};
 use crate::json::{self, Span};
+use crate::seen::{SeenEnd, SeenRun};
 
 /// Prefix of the ids of our server tool blocks.
 const OUR_USE: &str = "srvtoolu_knack_";
@@ -18,17 +21,8 @@ pub fn is_our_use(id: &str) -> bool {
     id.starts_with(OUR_USE)
 }
 
-/// An assistant message taken apart.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// The messages that replace it; none if it had nothing of the upstream's.
-    pub(crate) messages: Vec<Vec<u8>>,
-    /// Results that belong into the next user message.
-    pub(crate) open_results: Vec<Vec<u8>>,
-}
-
 /// Expands or strips the native blocks of ours in one message. `None` if it has none.
-pub(crate) fn expand(src: &[u8], element: Span, mode: Mode<'_>) -> Option<Change> {
+pub(super) fn expand(src: &[u8], element: Span, mode: Mode<'_>, words: &mut dyn Words) -> Option<Change> {
     let message = Fields::read(src, element);
     let blocks = message.elements("content");
     let ours: Vec<Option<Block>> = blocks.iter().map(|span| classify(src, *span)).collect();
@@ -52,7 +46,11 @@ pub(crate) fn expand(src: &[u8], element: Span, mode: Mode<'_>) -> Option<Change
                     .map(|at| open.remove(at).1);
                 // A result without its call has nothing to answer.
                 if let Some(name) = name {
-                    change.open_results.push(result(src, *span, &id, name == tool));
+                    let seen = seen(src, *span, name == tool);
+                    let told = words.run(&seen);
+                    let is_error = seen.end != SeenEnd::Exit(0);
+                    change.open_results.push(result_block(&id, &told.text, is_error));
+                    change.files.extend(told.files);
                 }
             }
             (block, _) => {
@@ -178,29 +176,26 @@ fn is_tool_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// A native result as the text that the model read: for a run the exit code, output and errors; for another call of
-/// ours its text.
-fn result(src: &[u8], span: Span, id: &str, is_run: bool) -> Vec<u8> {
+/// A native result. `is_code`: of the tool that runs programs.
+fn seen(src: &[u8], span: Span, is_code: bool) -> SeenRun {
     let content = Fields::read(src, span).object("content");
-    let code = String::from_utf8_lossy(content.raw("return_code")).into_owned();
-    if code.is_empty() {
-        let error = content.text("error_code");
-        let error = if error.is_empty() { "unavailable" } else { &error };
-        return result_block(id, error, true);
+    let code = std::str::from_utf8(content.raw("return_code"))
+        .ok()
+        .and_then(|code| code.parse().ok());
+    let end = match (code, &*content.text("error_code")) {
+        (Some(code), _) => SeenEnd::Exit(code),
+        (None, "execution_time_exceeded") => SeenEnd::Timeout,
+        (None, _) => SeenEnd::Failed,
+    };
+    let files = content.elements("content").into_iter();
+    let file_ids = files.map(|file| Fields::read(src, file).text("file_id").into_owned());
+    SeenRun {
+        is_code,
+        stdout: content.text("stdout").into_owned(),
+        stderr: content.text("stderr").into_owned(),
+        file_ids: file_ids.filter(|id| !id.is_empty()).collect(),
+        ..SeenRun::new(end)
     }
-    if !is_run {
-        return result_block(id, &content.text("stdout"), code != "0");
-    }
-    let mut text = format!("exit {code}\n{}", content.text("stdout"));
-    let stderr = content.text("stderr");
-    if !stderr.is_empty() {
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str("stderr:\n");
-        text.push_str(&stderr);
-    }
-    result_block(id, &text, code != "0")
 }
 
 fn result_block(id: &str, text: &str, is_error: bool) -> Vec<u8> {

@@ -31,13 +31,37 @@ fn end(format: Format, messages: &str) -> Link {
     scan(&request(format, &body(messages))).end()
 }
 
+/// Words that say what they were asked for.
+pub(super) struct Plain;
+
+impl Words for Plain {
+    fn load(&mut self, reference: &str) -> String {
+        format!("<{reference}>")
+    }
+
+    fn run(&mut self, run: &SeenRun) -> Told {
+        let end = match run.end {
+            SeenEnd::Exit(_) if !run.is_code => "tool".to_owned(),
+            SeenEnd::Exit(code) => format!("exit {code}"),
+            SeenEnd::Failed => "failed".to_owned(),
+            SeenEnd::Timeout => "timeout".to_owned(),
+        };
+        let (ids, unnamed) = (run.file_ids.join(","), run.unnamed_files);
+        Told {
+            text: format!(
+                "{end} | {} | {} | {ids} | {unnamed}",
+                run.stdout.trim(),
+                run.stderr.trim()
+            ),
+            files: Vec::new(),
+        }
+    }
+}
+
 /// The messages after expansion with records at the given turns.
 fn expanded(format: Format, messages: &str, hits: &[Hit], mode: Mode<'_>) -> String {
     let request = request(format, &body(messages));
-    let edits = expand(&request, &scan(&request), hits, (mode, false), &mut |reference| {
-        format!("<{reference}>")
-    })
-    .edits;
+    let edits = expand(&request, &scan(&request), hits, (mode, false), &mut Plain).edits;
     let out = String::from_utf8(edits.apply(request.raw())).unwrap();
     serde_json::from_str::<serde_json::Value>(&out).unwrap();
     let inner = out
@@ -77,6 +101,12 @@ fn canon_ignores_form_and_keeps_meaning() {
             r#"{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"s"},{"type":"tool_use","id":"t","name":"n","input":{"a":1,"b":"x"}}]}"#,
             r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"b":"x", "a":1},"caller":{"type":"direct"}}]}"#,
         ),
+        // A run of ours by its id, whatever a client keeps of it.
+        (
+            Format::Messages,
+            r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{"command":"x"}},{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{"stdout":"1"}}]}"#,
+            r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{},"caller":{"type":"direct"}}]}"#,
+        ),
         (
             Format::Chat,
             r#"{"role":"assistant","content":"A","refusal":null,"annotations":[]}"#,
@@ -111,6 +141,11 @@ fn canon_ignores_form_and_keeps_meaning() {
             Format::Chat,
             r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:1"}}]}"#,
             r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:2"}}]}"#,
+        ),
+        (
+            Format::Messages,
+            r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"n","input":{}}]}"#,
+            r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_2","name":"n","input":{}}]}"#,
         ),
         (
             Format::Messages,
@@ -312,12 +347,12 @@ fn a_paused_answer_without_record_gets_a_user_turn_and_a_prefill_does_not() {
 #[test]
 fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
     let user = r#"{"role":"user","content":"q"}"#;
-    let shown = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{"command":"x"}},{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{"type":"bash_code_execution_result","stdout":"5\n","stderr":"","return_code":0,"content":[]}},{"type":"text","text":"b"}]}"#;
+    let shown = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{"command":"x"}},{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{"type":"bash_code_execution_result","stdout":"5\n","stderr":"w","return_code":0,"content":[{"type":"bash_code_execution_output","file_id":"file_1"}]}},{"type":"text","text":"b"}]}"#;
     let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], INJECTING);
     assert_eq!(
         got,
         format!(
-            r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"tool_use","id":"toolu_1","name":"run_code","input":{{"command":"x"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_1","content":"exit 0\n5\n"}}]}},{{"role":"assistant","content":[{{"type":"text","text":"b"}}]}},{user}"#
+            r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"tool_use","id":"toolu_1","name":"run_code","input":{{"command":"x"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_1","content":"exit 0 | 5 | w | file_1 | 0"}}]}},{{"role":"assistant","content":[{{"type":"text","text":"b"}}]}},{user}"#
         )
     );
     let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], Mode::Off);
@@ -365,19 +400,19 @@ fn native_input_goes_back_to_the_call_that_the_model_made() {
         (
             r#"{"command":"print(1)","code":"print(1)\n","language":"python"}"#,
             r#""name":"run_code","input":{"code":"print(1)\n","language":"python"}"#,
-            "exit 0\nout",
+            "exit 0 | out |  |  | 0",
         ),
         (
             r#"{"command":"load_skill {\"skill\":\"x\"}","skill":"x"}"#,
             r#""name":"load_skill","input":{"skill":"x"}"#,
-            "out",
+            "tool | out |  |  | 0",
         ),
         (
             r#"{"command":"echo {} x"}"#,
             r#""name":"run_code","input":{"command":"echo {} x"}"#,
-            "exit 0\nout",
+            "exit 0 | out |  |  | 0",
         ),
-        ("{}", r#""name":"run_code","input":{}"#, "exit 0\nout"),
+        ("{}", r#""name":"run_code","input":{}"#, "exit 0 | out |  |  | 0"),
     ];
     for (native, want, text) in cases {
         let shown = format!(
@@ -389,6 +424,29 @@ fn native_input_goes_back_to_the_call_that_the_model_made() {
             got.contains(&format!(r#""content":{}"#, serde_json::Value::from(text))),
             "{got}"
         );
+    }
+}
+
+#[test]
+fn a_run_that_ended_badly_is_told_so_whatever_its_form_has_of_it() {
+    let user = r#"{"role":"user","content":"q"}"#;
+    for (content, told) in [
+        (
+            r#"{"stdout":"a","stderr":"b","return_code":137}"#,
+            "exit 137 | a | b |  | 0",
+        ),
+        (
+            r#"{"type":"bash_code_execution_tool_result_error","error_code":"execution_time_exceeded"}"#,
+            "timeout |  |  |  | 0",
+        ),
+        (r#"{"error_code":"unavailable"}"#, "failed |  |  |  | 0"),
+        ("null", "failed |  |  |  | 0"),
+    ] {
+        let shown = format!(
+            r#"{{"role":"assistant","content":[{{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{{"code":"x"}}}},{{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{content}}}]}}"#
+        );
+        let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], INJECTING);
+        assert!(got.contains(&format!(r#""content":"{told}","is_error":true"#)), "{got}");
     }
 }
 
@@ -446,7 +504,7 @@ proptest! {
 
     #[test]
     fn no_conversation_makes_history_panic_or_lose_its_form(
-        messages in "([\\[{}\\],: ]|\"(role|content|type|text|assistant|user|tool_use|tool_result|thinking|id|srvtoolu_knack_1|server_tool_use)\"|null|1){0,40}",
+        messages in "([\\[{}\\],: ]|\"(role|content|type|text|assistant|user|tool_use|tool_result|thinking|id|srvtoolu_knack_1|server_tool_use|tool_use_id|bash_code_execution_tool_result|file_id)\"|null|1){0,40}",
         off in any::<bool>(),
     ) {
         for (format, key) in [(Format::Chat, "messages"), (Format::Messages, "messages"), (Format::Responses, "input"), (Format::Gemini, "contents")] {
@@ -459,7 +517,7 @@ proptest! {
                 .map(|turn| Hit { turn, record: Record { messages: vec![raw("1")], open_results: vec![raw("2")], ..Record::default() } })
                 .collect();
             let mode = if off { Mode::Off } else { INJECTING };
-            let edits = expand(&request, &scan, &hits, (mode, false), &mut |_| String::new()).edits;
+            let edits = expand(&request, &scan, &hits, (mode, false), &mut Plain).edits;
             let out = edits.apply(request.raw());
             prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok(), "{}", String::from_utf8_lossy(&out));
         }

@@ -261,7 +261,7 @@ fn messages_stream(stream: &str) -> Vec<Value> {
             }
             "content_block_stop" => {
                 let block = blocks.last_mut().unwrap();
-                if block["type"] == "tool_use" {
+                if block["type"] == "tool_use" || block["type"] == "server_tool_use" {
                     block["input"] = parse(if input.is_empty() { "{}" } else { &input });
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_wire::drive::{CallOutcome, Drive, Head, Out};
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey, SeenRun, Told, Words};
 use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
 use serde_json::Value;
 
@@ -54,6 +54,8 @@ pub(crate) struct Gateway {
     pub(crate) max_rounds: u32,
     pub(crate) native: bool,
     pub(crate) runs: u32,
+    /// Lengths of the pieces in which the upstream's bytes come, again and again; none: whole.
+    pub(crate) pieces: Vec<usize>,
 }
 
 impl Gateway {
@@ -69,6 +71,7 @@ impl Gateway {
             max_rounds: 10,
             native: false,
             runs: 0,
+            pieces: Vec::new(),
         }
     }
 
@@ -86,6 +89,7 @@ impl Gateway {
             lookup: true,
             max_rounds: self.max_rounds,
             native: self.native,
+            run_tool: self.native.then(|| "run_code".to_owned()),
             ..Settings::default()
         };
         let mut drive = Drive::new(request, injection(), settings).unwrap();
@@ -110,7 +114,16 @@ impl Gateway {
                             now,
                             &mut out,
                         );
-                        drive.feed(In::Body(Bytes::from(answer)), now, &mut out);
+                        let mut left = Bytes::from(answer);
+                        for length in self.pieces.iter().cycle() {
+                            if left.len() <= *length || out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
+                                break;
+                            }
+                            drive.feed(In::Body(left.split_to(*length)), now, &mut out);
+                        }
+                        if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
+                            drive.feed(In::Body(left), now, &mut out);
+                        }
                         if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
                             drive.feed(In::End, now, &mut out);
                         }
@@ -157,14 +170,10 @@ impl Gateway {
         let mode = Mode::Injecting {
             run_tool: Some("run_code"),
         };
-        let mut render = |_: &str| {
-            if self.skill_changed {
-                "This skill changed; load it again.".to_owned()
-            } else {
-                LOADED.to_owned()
-            }
+        let mut words = Said {
+            skill_changed: self.skill_changed,
         };
-        let expansion = history::expand(request, &scan, &hits, (mode, false), &mut render);
+        let expansion = history::expand(request, &scan, &hits, (mode, self.native), &mut words);
         match expansion.open_calls {
             calls if calls.is_empty() => In::Expanded(expansion.edits),
             calls => In::Resumed {
@@ -195,6 +204,28 @@ impl Gateway {
             text,
             reference,
             ..CallOutcome::default()
+        }
+    }
+}
+
+/// The words of results that are put back.
+struct Said {
+    skill_changed: bool,
+}
+
+impl Words for Said {
+    fn load(&mut self, _: &str) -> String {
+        if self.skill_changed {
+            "This skill changed; load it again.".to_owned()
+        } else {
+            LOADED.to_owned()
+        }
+    }
+
+    fn run(&mut self, run: &SeenRun) -> Told {
+        Told {
+            text: format!("seen: {}", run.stdout),
+            files: Vec::new(),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::{gemini, responses};
 pub(crate) struct Upstream {
     format: Format,
     script: Vec<Value>,
+    /// It counts the calls of each answer instead of giving them random ids.
+    pub(crate) counts: bool,
     pub(crate) received: Vec<String>,
 }
 
@@ -18,6 +20,7 @@ impl Upstream {
         Self {
             format,
             script: script.to_vec(),
+            counts: false,
             received: Vec::new(),
         }
     }
@@ -26,6 +29,7 @@ impl Upstream {
     pub(crate) fn answer(&mut self, body: &[u8]) -> (bool, Vec<u8>) {
         let text = String::from_utf8(body.to_vec()).unwrap();
         let request: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        check_ids(&request);
         let messages = |key: &str| request[key].as_array().unwrap();
         match self.format {
             Format::Chat => check_chat(messages("messages")),
@@ -44,6 +48,11 @@ impl Upstream {
             Format::Gemini => gemini::scripted(&step, &seed, stream),
             Format::Messages => messages_answer(&step, &seed, stream),
         };
+        let answer = if self.counts {
+            answer.replace(&format!("{seed}x"), "")
+        } else {
+            answer
+        };
         (stream, answer.into_bytes())
     }
 }
@@ -52,6 +61,28 @@ fn fnv(body: &[u8]) -> u32 {
     body.iter().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
     })
+}
+
+/// No two calls of a conversation have one id.
+fn check_ids(request: &Value) {
+    fn collect<'a>(value: &'a Value, ids: &mut Vec<&'a Value>) {
+        let id = match value["type"].as_str() {
+            Some("tool_use" | "function") => &value["id"],
+            Some("function_call") => &value["call_id"],
+            _ => &value["functionCall"]["id"],
+        };
+        ids.extend(Some(id).filter(|id| id.is_string()));
+        match value {
+            Value::Array(list) => list.iter().for_each(|inner| collect(inner, ids)),
+            Value::Object(members) => members.values().for_each(|inner| collect(inner, ids)),
+            _ => {}
+        }
+    }
+    let mut ids = Vec::new();
+    collect(request, &mut ids);
+    for (at, id) in ids.iter().enumerate() {
+        assert!(!ids[..at].contains(id), "two calls have the id {id}: {request}");
+    }
 }
 
 fn check_chat(messages: &[Value]) {
@@ -129,8 +160,9 @@ fn check_thinking(blocks: &[Value], message: &Value) {
         .iter()
         .find(|block| block["type"] == "tool_use")
         .and_then(|block| block["id"].as_str());
-    if let Some(call) = call {
-        let answer = call.trim_start_matches("toolu_").split('x').next().unwrap();
+    // An id that is counted names no answer.
+    let answer = call.and_then(|id| id.rsplit('_').next()?.split_once('x'));
+    if let Some((answer, _)) = answer {
         for thinking in seen {
             assert_eq!(
                 thinking["signature"],

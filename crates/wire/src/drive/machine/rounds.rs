@@ -10,7 +10,6 @@ use crate::drive::values::{
 };
 use crate::format::{Ending, dialect, splice};
 use crate::request::ToolChoice;
-use crate::route::Format;
 
 impl Drive {
     /// A turn is complete: hand it out, or run what is ours.
@@ -225,16 +224,8 @@ impl Drive {
     }
 
     pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<Out>) {
-        // The native form of Messages needs no record, except for what it does not show: calls left open, and their
-        // results, and what a run printed before its time was up.
-        let timed_out = |result: &CallResult| result.native.as_ref().is_some_and(|run| run.timed_out);
-        let cut = |entry: &Entry| matches!(entry, Entry::Results(results) if results.iter().any(timed_out));
-        let hides = !self.settings.native
-            || self.request.format() != Format::Messages
-            || ending == Ending::Limit
-            || self.entries.iter().any(cut)
-            || matches!(self.entries.first(), Some(Entry::Results(_)));
-        if !self.entries.is_empty() && hides {
+        // In the native form too: no API's form of a run says all that the model read of it.
+        if !self.entries.is_empty() {
             out.push(Out::Remember(self.record(ending)));
         }
         let mut bytes = Vec::new();

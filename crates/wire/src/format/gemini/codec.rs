@@ -237,11 +237,7 @@ impl GeminiCodec {
         let call = call.filter(|call| self.runs.shows(&call.name))?;
         let signature = self.signature_before(place + 1);
         self.moved |= signature.is_some();
-        let id = match &*call.id {
-            "" => format!("run_{}_{unit}", self.round),
-            id => id.to_owned(),
-        };
-        Some(self.runs.code_part(id, &call.arguments, signature.as_deref()))
+        Some(self.runs.code_part(&self.id_text, &call, signature.as_deref()))
     }
 
     /// Shows parts of ours.

@@ -6,7 +6,9 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 
+use super::unit::Call;
 use crate::drive::{CallResult, GeneratedFile, NativeRun};
+use crate::format::run_ids::RunIds;
 use crate::json::{self, Kind, Member, Span};
 use crate::request::{CodeTool, Request};
 
@@ -194,25 +196,25 @@ pub(super) struct ShownRuns {
     /// The tool whose runs are shown; `None`: none are.
     tool: Option<String>,
     has_ids: bool,
-    /// The ids of the runs of this round, in order.
-    ids: Vec<Option<String>>,
+    ids: RunIds,
+    /// Runs of the answer so far.
+    count: u64,
     /// Bytes of images that the answer has.
     image_bytes: usize,
 }
 
 impl ShownRuns {
     /// `tool`: the tool whose runs are shown, if any are; `has_ids`: whether with ids.
-    pub(super) const fn new(tool: Option<String>, has_ids: bool) -> Self {
+    pub(super) fn new(tool: Option<String>, has_ids: bool) -> Self {
         Self {
             tool,
             has_ids,
-            ids: Vec::new(),
-            image_bytes: 0,
+            ..Self::default()
         }
     }
 
     pub(super) fn begin_round(&mut self) {
-        self.ids.clear();
+        self.ids.begin_round();
     }
 
     /// Whether calls of this tool are shown.
@@ -220,21 +222,23 @@ impl ShownRuns {
         self.tool.as_deref() == Some(name)
     }
 
-    /// A call as a part. `signature`: as JSON.
-    pub(super) fn code_part(&mut self, id: String, arguments: &str, signature: Option<&[u8]>) -> Vec<u8> {
-        let id = self.has_ids.then_some(id);
-        let part = code_part(id.as_deref(), arguments, signature);
-        self.ids.push(id);
-        part
+    /// A call of the answer with this id as a part. `signature`: as JSON.
+    pub(super) fn code_part(&mut self, answer_id: &str, call: &Call, signature: Option<&[u8]>) -> Vec<u8> {
+        let id = self.ids.of_call("run_", answer_id, self.count, &call.id);
+        self.count += 1;
+        code_part(self.has_ids.then_some(&*id), &call.arguments, signature)
     }
 
     /// The results of the calls that were shown, in their order, each with the images that the run made.
     pub(super) fn result_parts(&mut self, results: &[CallResult]) -> Vec<Vec<u8>> {
-        let ids = std::mem::take(&mut self.ids);
         let mut left = MAX_IMAGE_BYTES - self.image_bytes;
         let mut parts = Vec::new();
-        for (result, id) in results.iter().filter(|result| self.shows(&result.name)).zip(ids) {
-            parts.push(result_part(id.as_deref(), result));
+        for result in results {
+            if !self.shows(&result.name) {
+                continue;
+            }
+            let Some(id) = self.ids.of_result() else { continue };
+            parts.push(result_part(self.has_ids.then_some(&*id), result));
             parts.extend(result.files.iter().filter_map(|file| image_part(file, &mut left)));
         }
         self.image_bytes = MAX_IMAGE_BYTES - left;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::block::Block;
 use crate::drive::{CallResult, GeneratedFile};
+use crate::format::run_ids::RunIds;
 use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, Garbage, Part, UnitKind};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Kind, Member, Span};
@@ -30,6 +31,7 @@ pub(super) struct MessagesCodec {
     /// Blocks that the client has, except those of the running turn that are not folded in yet.
     pub(super) shown: Vec<Bytes>,
     shown_calls: Vec<String>,
+    pub(super) runs: RunIds,
     pub(super) rounds: u32,
     pub(super) turn: Turn,
 }
@@ -194,6 +196,7 @@ impl Codec for MessagesCodec {
         self.fold();
         self.usage.close_round();
         self.turn = Turn::default();
+        self.runs.begin_round();
         self.rounds += 1;
     }
 

@@ -127,10 +127,8 @@ impl MessagesCodec {
                 continue;
             };
             let input = native_input(&block.name, &block.arguments());
-            let head = format!(
-                r#"{{"type":"server_tool_use","id":"{}","name":"bash_code_execution","input":"#,
-                native_id(&block.id)
-            );
+            let id = self.runs.of_call(OWN_USE, &self.id, self.next_index, &block.id);
+            let head = format!(r#"{{"type":"server_tool_use","id":"{id}","name":"bash_code_execution","input":"#);
             self.shown
                 .push([head.as_bytes(), input.as_bytes(), b"}"].concat().into());
             let index = self.take_index();
@@ -153,7 +151,8 @@ impl MessagesCodec {
     /// Our results as `bash_code_execution_tool_result` blocks.
     pub(super) fn write_results(&mut self, results: &[CallResult], out: &mut Vec<u8>) {
         for result in results {
-            let block = native_result(result);
+            let Some(id) = self.runs.of_result() else { continue };
+            let block = native_result(&id, result);
             let index = self.take_index();
             if self.turn.body.is_none() {
                 let start = [
@@ -190,15 +189,6 @@ fn push_stop(index: u64, out: &mut Vec<u8>) {
     );
 }
 
-/// `toolu_X` is `srvtoolu_knack_X`; bytes that such ids may not have become `_`.
-fn native_id(id: &str) -> String {
-    let rest = id.strip_prefix("toolu_").unwrap_or(id);
-    let legal = rest
-        .chars()
-        .map(|char| if char.is_ascii_alphanumeric() { char } else { '_' });
-    OWN_USE.chars().chain(legal).collect()
-}
-
 /// The arguments with a `command` for clients that show it; the model's own members stay.
 fn native_input(name: &str, arguments: &str) -> String {
     let src = arguments.as_bytes();
@@ -218,13 +208,12 @@ fn native_input(name: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn native_result(result: &CallResult) -> Vec<u8> {
+fn native_result(id: &str, result: &CallResult) -> Vec<u8> {
     if result.native.as_ref().is_some_and(|run| run.timed_out) {
         // The API's error for it, which has no output.
-        let id = native_id(&result.id);
         return format!(r#"{{"type":"bash_code_execution_tool_result","tool_use_id":"{id}","content":{{"type":"bash_code_execution_tool_result_error","error_code":"execution_time_exceeded"}}}}"#).into_bytes();
     }
-    let mut out = format!(r#"{{"type":"bash_code_execution_tool_result","tool_use_id":"{}","content":{{"type":"bash_code_execution_result","stdout":"#, native_id(&result.id))
+    let mut out = format!(r#"{{"type":"bash_code_execution_tool_result","tool_use_id":"{id}","content":{{"type":"bash_code_execution_result","stdout":"#)
         .into_bytes();
     let run = result.native.as_ref();
     json::push_string(&mut out, run.map_or(&result.text, |run| &run.stdout));

@@ -12,6 +12,7 @@ use super::item::{self, Item};
 use super::shell;
 use super::snapshot::{Identity, Restore};
 use crate::drive::{CallResult, GeneratedFile};
+use crate::format::run_ids::RunIds;
 use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Kind, Span};
@@ -38,8 +39,7 @@ pub(crate) struct ResponsesCodec {
     shown_calls: Vec<String>,
     /// The tool whose runs are shown as those of a shell.
     run_tool: Option<String>,
-    /// The calls of this round that are shown, each with the id that its items are made of.
-    runs: Vec<(String, String)>,
+    runs: RunIds,
 }
 
 impl ResponsesCodec {
@@ -47,7 +47,7 @@ impl ResponsesCodec {
         Self {
             restore,
             run_tool,
-            runs: Vec::new(),
+            runs: RunIds::default(),
             streaming: false,
             identity: Identity::default(),
             id_text: String::new(),
@@ -251,7 +251,7 @@ impl Codec for ResponsesCodec {
     fn begin_round(&mut self) {
         self.usage.close_round();
         self.items.clear();
-        self.runs.clear();
+        self.runs.begin_round();
         self.gathered = 0;
     }
 
@@ -359,9 +359,8 @@ impl Codec for ResponsesCodec {
                 continue;
             };
             let command = shell::command(&item.arguments);
-            let id = shell::run_id(&item.call_id, &self.id_text, self.next_index);
-            let run = (item.call_id.clone(), id.clone());
-            self.runs.push(run);
+            let (call_id, place) = (item.call_id.clone(), self.next_index.into());
+            let id = self.runs.of_call(shell::OWN_CALL, &self.id_text, place, &call_id);
             let text = |key: &str| {
                 [
                     format!(r#""command_index":0,"{key}":"#).as_bytes(),
@@ -391,10 +390,7 @@ impl Codec for ResponsesCodec {
             if Some(&*result.name) != self.run_tool.as_deref() {
                 continue;
             }
-            let Some(place) = self.runs.iter().position(|(call, _)| *call == result.id) else {
-                continue;
-            };
-            let (_, id) = self.runs.remove(place);
+            let Some(id) = self.runs.of_result() else { continue };
             let output = shell::output(result);
             let done = shell::output_item(&id, &output, "completed");
             let begun = shell::output_item(&id, b"", "in_progress");

@@ -8,11 +8,10 @@ use std::borrow::Cow;
 use crate::drive::{CallResult, NativeRun};
 use crate::json::{self, Edits, Kind, Span};
 use crate::request::{CodeTool, ContainerSkill, Injection, Request};
+use crate::seen::{SeenEnd, SeenRun};
 
 /// Call ids of our shell items begin with this; they are recognised by it when the client sends them back.
 pub(crate) const OWN_CALL: &str = "call_knack_";
-/// Longest call id that the API takes, in bytes.
-const MAX_CALL_ID: usize = 64;
 /// The tool's type, which stands for its name.
 const SHELL: &str = "shell";
 
@@ -129,25 +128,10 @@ pub(super) fn choose(request: &Request, injection: &Injection, edits: &mut Edits
     }
 }
 
-/// What the ids of a run are made of. Some servers count the calls of an answer (`call_0`), so its place in the answer that
-/// the client sees and the id of that answer are in it too: ids of one conversation must differ.
-pub(super) fn run_id(call_id: &str, response_id: &str, place: u32) -> String {
-    format!("{response_id}_{place}_{call_id}")
-}
-
-/// The ids of our two items and of their call, from the id of a run.
-fn own_ids(call_id: &str) -> [String; 3] {
-    let rest = call_id.strip_prefix("call_").unwrap_or(call_id);
-    let legal: String = rest
-        .chars()
-        .map(|char| if char.is_ascii_alphanumeric() { char } else { '_' })
-        .collect();
-    let rest = &legal[legal.len().saturating_sub(MAX_CALL_ID - OWN_CALL.len())..];
-    [
-        format!("sh_knack_{rest}"),
-        format!("sho_knack_{rest}"),
-        format!("{OWN_CALL}{rest}"),
-    ]
+/// The ids of our two items, from that of their call.
+fn item_ids(call_id: &str) -> [String; 2] {
+    let rest = call_id.strip_prefix(OWN_CALL).unwrap_or(call_id);
+    [format!("sh_knack_{rest}"), format!("sho_knack_{rest}")]
 }
 
 /// The languages of code, by the line that gives it to their program in a shell.
@@ -193,10 +177,11 @@ fn arguments(command: &str) -> Vec<u8> {
 
 /// A call as an item, before (`in_progress`) and after its command is known.
 pub(super) fn call_item(call_id: &str, commands: &[&str], status: &str) -> Vec<u8> {
-    let [id, _, call] = own_ids(call_id);
-    let mut out =
-        format!(r#"{{"type":"shell_call","id":"{id}","call_id":"{call}","status":"{status}","action":{{"commands":["#)
-            .into_bytes();
+    let [id, _] = item_ids(call_id);
+    let mut out = format!(
+        r#"{{"type":"shell_call","id":"{id}","call_id":"{call_id}","status":"{status}","action":{{"commands":["#
+    )
+    .into_bytes();
     for (at, command) in commands.iter().enumerate() {
         out.extend_from_slice(if at > 0 { b"," } else { b"" });
         json::push_string(&mut out, command);
@@ -207,16 +192,16 @@ pub(super) fn call_item(call_id: &str, commands: &[&str], status: &str) -> Vec<u
 
 /// A result as an item; without output while it is `in_progress`.
 pub(super) fn output_item(call_id: &str, output: &[u8], status: &str) -> Vec<u8> {
-    let [_, id, call] = own_ids(call_id);
+    let [_, id] = item_ids(call_id);
     let head = format!(
-        r#"{{"type":"shell_call_output","id":"{id}","call_id":"{call}","status":"{status}","max_output_length":null,"output":["#
+        r#"{{"type":"shell_call_output","id":"{id}","call_id":"{call_id}","status":"{status}","max_output_length":null,"output":["#
     );
     [head.as_bytes(), output, b"]}"].concat()
 }
 
 /// The id of the item of a result.
 pub(super) fn output_id(call_id: &str) -> String {
-    let [_, id, _] = own_ids(call_id);
+    let [_, id] = item_ids(call_id);
     id
 }
 
@@ -246,8 +231,13 @@ pub(crate) fn is_own(kind: &str, call_id: &str) -> bool {
     matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
 }
 
-/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result.
-pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>> {
+/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result, of which `told` gives the words.
+pub(crate) fn upstream(
+    src: &[u8],
+    item: Span,
+    run_tool: &str,
+    told: &mut dyn FnMut(&SeenRun) -> String,
+) -> Option<Vec<u8>> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let (kind, call_id) = (text("type"), text("call_id"));
     if !is_own(&kind, &call_id) {
@@ -279,7 +269,7 @@ pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>
             &mut out,
             &outputs
                 .iter()
-                .map(|span| told(src, *span))
+                .map(|span| told(&seen(src, *span)))
                 .collect::<Vec<_>>()
                 .join("\n"),
         );
@@ -288,18 +278,16 @@ pub(crate) fn upstream(src: &[u8], item: Span, run_tool: &str) -> Option<Vec<u8>
     Some(out)
 }
 
-/// An output in the words in which the model read it.
-fn told(src: &[u8], output: Span) -> String {
-    let text = |key| json::get_text(src, output, key).unwrap_or_default();
-    let code = json::path(src, output, &["outcome", "exit_code"]).map(|span| String::from_utf8_lossy(span.of(src)));
-    let end = code.map_or_else(|| "timeout".to_owned(), |code| format!("exit {code}"));
-    let (stdout, stderr) = (text("stdout"), text("stderr"));
-    let stderr = if stderr.is_empty() {
-        String::new()
-    } else {
-        format!("\nstderr:\n{stderr}")
-    };
-    format!("{end}\n{stdout}{stderr}")
+/// An output of ours.
+fn seen(src: &[u8], output: Span) -> SeenRun {
+    let text = |key| json::get_text(src, output, key).unwrap_or_default().into_owned();
+    let code = json::path(src, output, &["outcome", "exit_code"]);
+    let code = code.and_then(|span| std::str::from_utf8(span.of(src)).ok()?.parse().ok());
+    SeenRun {
+        stdout: text("stdout"),
+        stderr: text("stderr"),
+        ..SeenRun::new(code.map_or(SeenEnd::Timeout, SeenEnd::Exit))
+    }
 }
 
 #[cfg(test)]
@@ -325,14 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_ours_fit_the_api_whatever_the_provider_sends() {
-        for id in ["call_abc", "abc", "", "call_é/ü", &"x".repeat(200)] {
-            let [call, output, call_id] = own_ids(id);
-            assert!(call.starts_with("sh_") && output.starts_with("sho_") && is_own("shell_call", &call_id));
-            for made in [call, output, call_id] {
-                assert!(made.is_ascii() && made.len() <= MAX_CALL_ID, "{made}");
-            }
-        }
+    fn items_of_ours_are_known_by_the_id_of_their_call() {
+        assert_eq!(item_ids("call_knack_r_0_c"), ["sh_knack_r_0_c", "sho_knack_r_0_c"]);
+        assert!(is_own("shell_call", "call_knack_abc") && is_own("shell_call_output", "call_knack_abc"));
         assert!(!is_own("shell_call", "call_abc") && !is_own("function_call", "call_knack_abc"));
     }
 }

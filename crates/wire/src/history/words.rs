@@ -1,0 +1,32 @@
+//! What is said in results that are put back: the words are the caller's, who knows skills and files.
+
+use super::record::FileNote;
+use crate::seen::SeenRun;
+
+/// Asked in the order of the conversation.
+pub trait Words {
+    /// The text of a load result by its reference, or the text that says why there is none.
+    fn load(&mut self, reference: &str) -> String;
+    /// What the model reads of a run whose record is lost.
+    fn run(&mut self, run: &SeenRun) -> Told;
+}
+
+/// A turn taken apart whose runs only the client remembers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The messages that replace it; none if it had nothing of the upstream's.
+    pub(super) messages: Vec<Vec<u8>>,
+    /// Results that belong into the client's next message.
+    pub(super) open_results: Vec<Vec<u8>>,
+    /// Files of its runs.
+    pub(super) files: Vec<FileNote>,
+}
+
+/// What is said of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// For the model.
+    pub text: String,
+    /// Its files, as far as they are known: they are staged again while they are kept.
+    pub files: Vec<FileNote>,
+}

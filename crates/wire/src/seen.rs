@@ -1,0 +1,43 @@
+//! What a client keeps of a run that it was shown.
+
+/// How a run ended, as far as the client's form of it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeenEnd {
+    /// With this code.
+    Exit(i32),
+    /// Not well; the form has no code (Gemini).
+    Failed,
+    /// The time limit ended it.
+    Timeout,
+}
+
+/// A run in the history of a client, whose record is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenRun {
+    /// True for the tool that runs programs; false for another tool of ours, which has words of its own (Messages).
+    pub is_code: bool,
+    /// How it ended.
+    pub end: SeenEnd,
+    /// Standard output; of a form that does not part them, errors too.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// Ids of the files that it made.
+    pub file_ids: Vec<String>,
+    /// Files that the client was shown without an id or a name.
+    pub unnamed_files: usize,
+}
+
+impl SeenRun {
+    /// A run without any output.
+    pub(crate) fn new(end: SeenEnd) -> Self {
+        Self {
+            is_code: true,
+            end,
+            stdout: String::new(),
+            stderr: String::new(),
+            file_ids: Vec::new(),
+            unnamed_files: 0,
+        }
+    }
+}
