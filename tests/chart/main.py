@@ -10,11 +10,12 @@ import cluster
 import egress
 import gitops
 import injection
+import monitoring
 import offline
 import webhook
 from harness import Report
 
-OFFLINE = {"offline": (offline.tests, gitops.tests, injection.offline, egress.offline)}
+OFFLINE = {"offline": (offline.tests, monitoring.tests, gitops.tests, injection.offline, egress.offline)}
 PARTS = {"admission": (admission.tests,), **OFFLINE, "injection": (injection.tests,), "webhook": (webhook.tests,), "cluster": (cluster.tests,)}
 
 

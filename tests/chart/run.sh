@@ -18,6 +18,16 @@ tool() { # variable, program, module of tests/cluster/binaries
 }
 tool HELM helm helm
 tool KUBECTL kubectl kubernetes
+# Without it, its tests are skipped by name.
+if [ $# = 0 ] || [[ " $* " == *" offline "* ]]; then
+  status=0
+  promtool=$(../../tools/promtool.sh) || status=$?
+  case $status in
+    0) export PROMTOOL=$promtool ;;
+    3) ;;
+    *) exit "$status" ;;
+  esac
+fi
 home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/chart-$(sha256sum requirements.txt | cut -c1-16)"
 if [ ! -e "$home/ready" ]; then
   rm -rf "$home"
