@@ -288,7 +288,7 @@ impl ToolRunner {
             self.public_url
                 .as_ref()
                 .filter(|_| !response_id.is_empty())
-                .map(|base| format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name)))
+                .map(|base| file_url(base, response_id, name))
         };
         let files = kept.iter().map(|file| call::OutputFile {
             path: file.path.clone(),
@@ -480,8 +480,13 @@ fn native(stdout: &str, stderr: &str, return_code: i32) -> NativeRun {
     }
 }
 
+/// Where a file of a response is read.
+pub fn file_url(base: &str, response_id: &str, name: &str) -> String {
+    format!("{base}/knack/v1/responses/{response_id}/files/{}", encode_path(name))
+}
+
 /// Percent-encodes a file path for a URL; slashes stay.
-fn encode_path(path: &str) -> String {
+pub fn encode_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
