@@ -14,8 +14,9 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 
+use crate::asked::Asked;
 use crate::offer::Offers;
-use crate::server::{Asked, Server};
+use crate::server::Server;
 use crate::slots::Slots;
 use ::http::{HeaderValue, StatusCode, header};
 

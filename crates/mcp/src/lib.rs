@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! POST /mcp ─▶ http: caller, slot, body ─▶ rmcp: JSON-RPC ─▶ server ─▶ offer: lists, resources   (made once per catalog)
-//!                                                              └────▶ call ─▶ ToolRunner ─▶ Executor
+//!                                                              └────▶ tool_call ─▶ ToolRunner ─▶ Executor
 //!                                                                       └─▶ answer: text, images, files
 //! ```
 //!
@@ -10,10 +10,11 @@
 //! requests but what a catalog offers, so a client may come and go, and be restarted with the server or without.
 
 mod answer;
-mod call;
+mod asked;
 mod http;
 mod offer;
 mod server;
 mod slots;
+mod tool_call;
 
 pub use crate::http::{PATH, router};

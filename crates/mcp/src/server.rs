@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use ::http::request::Parts;
-use knack_execution::Executor;
 use knack_gateway::Gateway;
-use knack_wire::history::Caller;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, DiscoverResult, GetSkillRequestParams, GetSkillResult, Implementation,
     InitializeRequestParams, InitializeResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
@@ -15,16 +12,9 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::call;
-use crate::offer::{Offer, page};
-
-/// What a request is served from.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) caller: Caller,
-    pub(crate) offer: Arc<Offer>,
-    pub(crate) executor: Arc<dyn Executor>,
-}
+use crate::asked::{Asked, asked};
+use crate::offer::page;
+use crate::tool_call::call_tool;
 
 /// Answers requests; everything that one needs comes with it.
 #[derive(Debug, Clone)]
@@ -36,14 +26,6 @@ impl Server {
     pub(crate) const fn new(gateway: Arc<Gateway>) -> Self {
         Self { gateway }
     }
-}
-
-/// The head of the HTTP request, and what was found for it.
-fn asked(context: &RequestContext<RoleServer>) -> Result<(&Parts, &Asked), ErrorData> {
-    let parts = context.extensions.get::<Parts>();
-    parts
-        .and_then(|parts| Some((parts, parts.extensions.get::<Asked>()?)))
-        .ok_or_else(|| ErrorData::internal_error("the request came without its head", None))
 }
 
 /// The text that a model request without any naming gets: the list of skills, and those that are always active.
@@ -101,7 +83,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let (parts, asked) = asked(&context)?;
-        let result = call::call(&self.gateway, asked, request, &parts.headers, &context).await;
+        let result = call_tool(&self.gateway, asked, request, &parts.headers, &context).await;
         Ok(result.into())
     }
 

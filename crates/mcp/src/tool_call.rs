@@ -15,11 +15,11 @@ use rmcp::service::RequestContext;
 use tokio::time::Instant;
 
 use crate::answer;
-use crate::server::Asked;
+use crate::asked::Asked;
 
 /// Runs one call. It has an id of its own, so it runs once, and nothing of another call is in its work directory. Its
 /// client's leaving cancels it.
-pub(crate) async fn call(
+pub(crate) async fn call_tool(
     gateway: &Gateway,
     asked: &Asked,
     params: CallToolRequestParams,
@@ -40,7 +40,12 @@ pub(crate) async fn call(
         request_id: uuid::Uuid::now_v7().to_string(),
         begun: jiff::Timestamp::now(),
         format: "mcp",
-        model: call.name.clone(),
+        // A name that is none of ours is the client's text.
+        model: asked
+            .offer
+            .plan
+            .tool(&call.name)
+            .map_or_else(String::new, |tool| tool.name.clone()),
         revision: snapshot.revision.clone(),
         status: 200,
         ..RequestLog::default()
