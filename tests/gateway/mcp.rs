@@ -234,7 +234,7 @@ async fn a_changed_catalog_is_served_to_the_next_request() {
     write(&knack.folder.path().join("skills"), "listed/more.txt", "more");
     let begun = Instant::now();
     while count().await != 6 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the new file is not listed");
+        assert!(begun.elapsed() < Duration::from_mins(1), "the new file is not listed");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -279,7 +279,7 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
         if answer.status == 429 {
             break answer;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", answer.text);
+        assert!(begun.elapsed() < Duration::from_mins(1), "{}", answer.text);
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!(refused.headers["retry-after"], "1");

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn pages_have_every_item_once_and_go_on_after_a_change() {
-        let mut items: Vec<String> = (0..2 * PAGE + 1).map(|number| format!("{number:05}")).collect();
+        let mut items: Vec<String> = (0..=2 * PAGE).map(|number| format!("{number:05}")).collect();
         let (first, next) = page(&items, |item| item, None);
         assert_eq!((first.len(), next.as_deref()), (PAGE, Some("00999")));
         // What was sent last is gone, and something new stands before it.
