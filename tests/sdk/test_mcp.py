@@ -28,7 +28,7 @@ def serving():
     with tempfile.TemporaryDirectory() as work:
         port = pathlib.Path(work, "port")
         command = [os.environ["KNACK"], "dev", str(EXAMPLES), "--listen", "127.0.0.1:0", "--upstream", "mock"]
-        command += ["--files-dir", f"{work}/files", "--print-port-file", str(port)]
+        command += ["--files-dir", f"{work}/files", "--registry", f"{work}/registry", "--print-port-file", str(port)]
         with open(f"{work}/log", "w+") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=work) as child:
             try:
                 until = time.monotonic() + START_SECONDS
@@ -154,14 +154,39 @@ def test_mistakes_are_results_that_a_model_can_read():
         equal((result["isError"], expected in result["content"][0]["text"]), (True, True), result)
 
 
+def without_sdk(method, headers):
+    """One request: its status, and its answer as text."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method})
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    connection.request("POST", "/mcp", body, accept | headers)
+    response = connection.getresponse()
+    status, text = response.status, response.read().decode()
+    connection.close()
+    return status, text
+
+
 def test_a_page_of_another_origin_is_refused():
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     for origin, expected in [("https://evil.example", 403), ("http://localhost:6274", 200)]:
-        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
-        headers = {"accept": "application/json, text/event-stream", "content-type": "application/json", "origin": origin}
-        connection.request("POST", "/mcp", body, headers)
-        equal(connection.getresponse().status, expected, origin)
-        connection.close()
+        equal(without_sdk("tools/list", {"origin": origin})[0], expected, origin)
+
+
+def test_uploaded_skills_are_those_of_the_credential():
+    with tempfile.TemporaryDirectory() as work:
+        skill = pathlib.Path(work, "of-one-caller")
+        skill.mkdir()
+        text = "---\nname: of-one-caller\ndescription: Says a word. Use when asked for it.\n---\nThe word is plover.\n"
+        (skill / "SKILL.md").write_text(text)
+        command = [os.environ["KNACK"], "skill", "push", str(skill), "--to", f"http://127.0.0.1:{PORT}/v1"]
+        subprocess.run(command, env=os.environ | {"OPENAI_API_KEY": "key-a"}, check=True, stdout=subprocess.DEVNULL)
+    for headers, expected in [
+        ({"authorization": "Bearer key-a"}, True),
+        ({"x-api-key": "key-a"}, True),
+        ({"authorization": "Bearer key-b"}, False),
+        ({}, False),
+    ]:
+        status, text = without_sdk("resources/list", headers)
+        equal((status, "skill://of-one-caller/SKILL.md" in text), (200, expected), headers)
 
 
 with serving() as PORT:

@@ -54,7 +54,11 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         slots: Arc::default(),
         service: StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config),
     };
-    Router::new().route(PATH, any(serve)).with_state(Arc::new(shared))
+    Router::new()
+        .route(PATH, any(serve))
+        // As hosts also write it; it would be the provider's otherwise.
+        .route(&format!("{PATH}/"), any(serve))
+        .with_state(Arc::new(shared))
 }
 
 async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::autoscore::{AutoContext, AutoMessage};
-use crate::catalog::{Catalog, ModelCode, Node, Pin};
+use crate::catalog::{Catalog, CatalogSettings, ModelCode, Node, Pin};
 use crate::fixture::{mk_catalog, mk_file, mk_input, mk_ref, mk_settings, mk_skill, mk_tool};
 use crate::model::{ActivationMode, Skill};
 
