@@ -13,7 +13,8 @@ knack-api: : tokio hyper reqwest axum
 knack-telemetry: --all-features: kube k8s-openapi
 knack-hub-api: --all-features: kube k8s-openapi
 knack-execution: --all-features: kube k8s-openapi
-knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter
+knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-mcp rmcp
+knack-mcp: --all-features: kube k8s-openapi knack-api knack-mock-provider
 knack-registry: : kube axum hyper reqwest knack-wire knack-gateway
 knack-mock-provider: : kube knack-wire knack-skill
 knack-python-schema: : tokio kube

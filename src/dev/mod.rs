@@ -175,7 +175,11 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         let written = tokio::fs::write(file, format!("{}\n", address.port())).await;
         written.with_context(|| format!("--print-port-file {}", file.display()))?;
     }
-    server::serve(server::Service::open(gateway), listener, stop_signal()).await;
+    let service = server::Service {
+        routes: knack_mcp::router(Arc::clone(&gateway)),
+        ..server::Service::open(gateway)
+    };
+    server::serve(service, listener, stop_signal()).await;
     if let Some(recorder) = &recorder {
         recorder.flush().await;
     }
@@ -413,6 +417,7 @@ fn greet(address: SocketAddr, mock: bool) {
     terminal::line(&format!(
         "  Google Gen AI   export GOOGLE_GEMINI_BASE_URL=http://{address}"
     ));
+    terminal::line(&format!("  MCP clients     http://{address}{}", knack_mcp::PATH));
 }
 
 async fn stop_signal() {

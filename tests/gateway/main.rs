@@ -22,6 +22,7 @@ mod gemini_code;
 mod injection;
 mod litellm;
 mod loops;
+mod mcp;
 mod memory;
 mod observed;
 mod operator;

@@ -192,6 +192,7 @@ pub(crate) async fn start(options: Start) -> Running {
     });
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let service = Service {
+        routes: knack_mcp::router(Arc::clone(&gateway)),
         bounds: options.bounds,
         stopping: options.stopping,
         ..Service::open(Arc::clone(&gateway))

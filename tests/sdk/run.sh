@@ -95,6 +95,8 @@ else
   suite requirements-anthropic-2.txt test_anthropic_skills.py
   suite requirements-anthropic-0.txt test_anthropic_skills.py
   suite requirements-agents.txt test_agents.py
+  suite requirements-mcp-2.txt test_mcp.py
+  suite requirements-mcp-1.txt test_mcp.py
   node_suites
 fi
 

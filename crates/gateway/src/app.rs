@@ -14,9 +14,9 @@ use super::provider::Api;
 use super::state::{Gateway, HostPolicy};
 use super::{host_guard, model, own_routes, proxy, recent, stored, upload_routes};
 
-/// The whole service. The order of layers is the order of the checks: who may call is checked first, since it costs
+/// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.
-pub fn router(gateway: Arc<Gateway>) -> Router {
+pub fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
     let router = Router::new()
         .route("/healthz", get(own_routes::healthz))
         .route("/readyz", get(own_routes::readyz))
@@ -27,7 +27,8 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
             get(own_routes::read_file),
         )
         .fallback(dispatch)
-        .with_state(Arc::clone(&gateway));
+        .with_state(Arc::clone(&gateway))
+        .merge(routes);
     // Of all callers: on the port of applications only where they are one person's.
     let router = match gateway.host_policy {
         HostPolicy::LocalOnly => router.merge(recent::router(Arc::clone(&gateway.recent))),

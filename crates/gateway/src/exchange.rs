@@ -19,12 +19,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{HeldBody, Holding};
+use super::delivered;
 use super::hidden::Hidden;
 use super::log::RequestLog;
 use super::provider::Api;
 use super::recorder::Recording;
 use super::state::Gateway;
-use super::tools::{ToolRunner, entries};
+use super::tools::ToolRunner;
 use super::trace::RequestTrace;
 use super::upstream::forward_response_headers;
 
@@ -408,31 +409,14 @@ impl Exchange {
             return;
         }
         self.stored = true;
-        let files = entries(&self.made);
-        self.log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
-        if let Err(error) = self
-            .gateway
-            .files
-            .put(self.hidden.bucket(), response_id, files.clone())
-            .await
-        {
-            tracing::warn!(request_id = %self.log.request_id, %error, "generated files could not be kept");
-            self.log
-                .notes
-                .push("generated files could not be kept on disk".to_owned());
-        }
-        if let Some(replicas) = &self.gateway.replicas {
-            replicas.keep_files(&self.hidden.caller, response_id, &files);
-        }
-        if let Some(folder) = &self.gateway.files_folder {
-            match super::files::write_folder(folder, response_id, &files).await {
-                Ok(target) => self.log.notes.push(format!("files in {}", target.display())),
-                Err(error) => self
-                    .log
-                    .notes
-                    .push(format!("files could not be written to {}: {error}", folder.display())),
-            }
-        }
+        delivered::keep(
+            &self.gateway,
+            &self.hidden.caller,
+            response_id,
+            &self.made,
+            &mut self.log,
+        )
+        .await;
     }
 
     async fn finish(&mut self, summary: Summary) {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::middleware::from_fn_with_state;
 use tokio::net::TcpListener;
 
@@ -32,6 +33,8 @@ pub const BOUNDS: Bounds = Bounds {
 pub struct Service {
     /// What is served.
     pub gateway: Arc<Gateway>,
+    /// Routes beside its own, behind the same checks of who may call.
+    pub routes: Router,
     /// A check of who the client is, if there is one.
     pub auth: Option<Arc<ClientAuth>>,
     /// Bounds of connections.
@@ -42,9 +45,10 @@ pub struct Service {
 
 impl Service {
     /// Serves connections, and ends soon after the stop signal.
-    pub const fn open(gateway: Arc<Gateway>) -> Self {
+    pub fn open(gateway: Arc<Gateway>) -> Self {
         Self {
             gateway,
+            routes: Router::new(),
             auth: None,
             bounds: BOUNDS,
             stopping: Stopping::AT_ONCE,
@@ -56,11 +60,12 @@ impl Service {
 pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
     let Service {
         gateway,
+        routes,
         auth,
         bounds,
         stopping,
     } = service;
-    let mut router = router(Arc::clone(&gateway));
+    let mut router = router(Arc::clone(&gateway), routes);
     if let Some(auth) = auth {
         // Outermost: no part of an unauthenticated request is read.
         router = router.layer(from_fn_with_state(auth, client_auth::check));

@@ -485,7 +485,7 @@ pub fn file_url(public_url: Option<&str>, response_id: &str, name: &str) -> Opti
 }
 
 /// Percent-encodes a file path for a URL; slashes stay.
-fn encode_path(path: &str) -> String {
+pub fn encode_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {

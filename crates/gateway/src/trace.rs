@@ -219,6 +219,25 @@ impl Active {
 }
 
 impl CallTrace {
+    /// A call that no model's answer asked for: its span is below the sender's, if the request names one.
+    pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &Call) -> Self {
+        let begun = Instant::now();
+        let called = Called {
+            name: call.name.clone(),
+            call_id: call.id.clone(),
+            round: call.round,
+        };
+        let opened = Scope::open(tracer, headers, &called.name(), Kind::Internal, begun);
+        Self(opened.map(|(scope, place)| {
+            Box::new(OpenCall {
+                scope,
+                place,
+                begun,
+                called,
+            })
+        }))
+    }
+
     /// The span context of the call, for the executor.
     pub fn context(&self) -> Option<TraceContext> {
         self.0.as_ref().map(|open| open.place.context)

@@ -108,6 +108,25 @@ fn call() -> Call {
     }
 }
 
+/// A call of an MCP client: no request of a model is around it.
+#[tokio::test]
+async fn a_call_by_itself_is_below_the_span_of_its_sender() {
+    let kept = Kept::new(true);
+    let tracer = Tracer::to(Arc::clone(&kept) as Arc<dyn Sink>, Conventions::V1_41);
+    let mut headers = HeaderMap::new();
+    CallTrace::begin(&tracer, &headers, &call()).end(&Ran::default());
+    headers.insert(TRACEPARENT, HeaderValue::from_static(PARENT));
+    drop(CallTrace::begin(&tracer, &headers, &call()));
+    assert_eq!(
+        kept.told(),
+        [
+            "1 execute_tool run_code under 0",
+            "2 execute_tool run_code under 255 cancelled",
+        ]
+    );
+    assert_eq!(CallTrace::begin(&Tracer::off(), &headers, &call()).context(), None);
+}
+
 #[tokio::test]
 async fn two_rounds_and_a_run_between_them_are_one_trace() {
     let kept = Kept::new(true);

@@ -12,7 +12,7 @@ use crate::texts;
 pub const SKILL_MD: &str = "SKILL.md";
 
 /// The three tools that are not declared by any skill, in the order of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Generic {
     LoadSkill,
     RunSkillTool,

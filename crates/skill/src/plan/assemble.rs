@@ -13,7 +13,7 @@ use crate::wire_name;
 
 /// Assembles the injection of a request that names nothing.
 pub(crate) fn base(catalog: &Catalog) -> Base {
-    let plan = assemble(catalog, &[], &[], &[], false);
+    let plan = assemble(catalog, &[], &[], &[], &[]);
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
     Base {
         system: plan.system,
@@ -25,13 +25,13 @@ pub(crate) fn base(catalog: &Catalog) -> Base {
 }
 
 /// Assembles text and tools: listed, then the bodies of Always, named and scored skills; generic tools, then declared ones in the same order.
-/// `runs_code`: `run_code` is among the generic ones in any case.
+/// `besides`: generic tools that are among them in any case.
 pub(super) fn assemble(
     catalog: &Catalog,
     named: &[Named<'_>],
     scored: &[&Entry],
     client_tools: &[&str],
-    runs_code: bool,
+    besides: &[Generic],
 ) -> Plan {
     let client: HashSet<&str> = client_tools.iter().copied().collect();
     let mut parts = Parts {
@@ -47,9 +47,9 @@ pub(super) fn assemble(
     if listing || ordinary {
         kinds.extend_from_slice(catalog.generic());
     }
-    if runs_code && !kinds.contains(&Generic::RunCode) {
-        kinds.push(Generic::RunCode);
-    }
+    kinds.extend_from_slice(besides);
+    kinds.sort_unstable();
+    kinds.dedup();
     let generic = parts.generic(catalog, &kinds);
     parts.declared(&active, named, catalog.settings().model_code);
     parts.notes.extend(wanting(&active, named));

@@ -23,7 +23,8 @@ pub use types::{
     ToolChoice, Why,
 };
 
-use crate::catalog::{Catalog, ModelCode};
+use crate::catalog::{Catalog, Generic, ModelCode};
+use crate::model::ActivationMode;
 
 /// Plans the injection for one request. Fails only if the request names a skill that is not here.
 ///
@@ -72,8 +73,37 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     }
     Ok(Plan {
         container: container.plan,
-        ..assemble::assemble(catalog, &named, &scored, request.client_tools, runs_code)
+        ..assemble::assemble(
+            catalog,
+            &named,
+            &scored,
+            request.client_tools,
+            if runs_code { &[Generic::RunCode] } else { &[] },
+        )
     })
+}
+
+/// The plan of a client that shows tools to a model itself (MCP): every served skill is active, whatever its mode, so the tools
+/// are the declared ones of all, the loader, and `run_code` where models may write programs. The text is that of a
+/// request that names nothing. Nothing where no skill is served.
+pub fn plan_of_all(catalog: &Catalog) -> Plan {
+    if catalog.is_empty() {
+        return Plan::default();
+    }
+    let named = catalog
+        .entries()
+        .iter()
+        .filter(|entry| !matches!(entry.mode, ActivationMode::Never | ActivationMode::Always))
+        .map(|entry| select::Named::new(entry, Why::Header));
+    let named: Vec<select::Named<'_>> = named.collect();
+    let besides: &[Generic] = match catalog.settings().model_code {
+        ModelCode::Allow => &[Generic::LoadSkill, Generic::RunCode],
+        ModelCode::Deny => &[Generic::LoadSkill],
+    };
+    Plan {
+        system: Arc::clone(&catalog.base().system),
+        ..assemble::assemble(catalog, &named, &[], &[], besides)
+    }
 }
 
 impl Plan {

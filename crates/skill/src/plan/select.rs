@@ -27,7 +27,7 @@ pub(crate) struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    fn new(entry: &'a Entry, why: Why) -> Self {
+    pub(crate) fn new(entry: &'a Entry, why: Why) -> Self {
         Self {
             entry,
             why,

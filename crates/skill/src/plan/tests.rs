@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::autoscore::{AutoContext, AutoMessage};
-use crate::catalog::{Catalog, ModelCode, Node, Pin};
+use crate::catalog::{Catalog, CatalogSettings, ModelCode, Node, Pin};
 use crate::fixture::{mk_catalog, mk_file, mk_input, mk_ref, mk_settings, mk_skill, mk_tool};
 use crate::model::{ActivationMode, Skill};
 
@@ -186,6 +186,52 @@ fn skills_are_in_the_order_always_named_auto() {
             "{pair:?}"
         );
     }
+}
+
+/// What a client of MCP is offered: its tools do not depend on modes, and their order and texts are those of requests.
+#[test]
+fn the_plan_of_all_has_the_tools_of_every_served_skill() {
+    let skills = || {
+        [
+            with_tools(mk_skill("always", ActivationMode::Always), &["t"]),
+            with_tools(tagged("auto", &["zebra"]), &["t"]),
+            with_files(
+                with_tools(mk_skill("listed", ActivationMode::Listed), &["t"]),
+                &["a.py"],
+            ),
+            with_tools(mk_skill("never", ActivationMode::Never), &["t"]),
+            with_tools(mk_skill("on-request", ActivationMode::OnRequest), &["t"]),
+        ]
+    };
+    let declared = ["always__t", "auto__t", "listed__t", "on-request__t"];
+    let catalog = mk_catalog(skills());
+    let plan = plan_of_all(&catalog);
+    let generic = ["load_skill", "run_skill_tool", "run_code"];
+    let mut found = names(&plan);
+    assert_eq!(found[..3], generic);
+    found[3..].sort_unstable();
+    assert_eq!(found[3..], declared);
+    let plain = asked(&catalog, &says(&["hello"]));
+    assert_eq!(plan.system, plain.system);
+    for tool in plain.tools.iter() {
+        let same = plan.tool(&tool.name).unwrap();
+        assert_eq!(
+            (&same.description, &same.schema_json),
+            (&tool.description, &tool.schema_json)
+        );
+    }
+    // One text and no file: the loader is there all the same, and so is code, where models may write any.
+    let lone = || [mk_skill("lone", ActivationMode::Always)];
+    assert_eq!(names(&plan_of_all(&mk_catalog(lone()))), ["load_skill", "run_code"]);
+    let denied = CatalogSettings {
+        model_code: ModelCode::Deny,
+        ..mk_settings()
+    };
+    assert_eq!(
+        names(&plan_of_all(&Catalog::compile(lone().map(Arc::new).to_vec(), denied))),
+        ["load_skill"]
+    );
+    assert!(plan_of_all(&mk_catalog([mk_skill("never", ActivationMode::Never)])).is_empty());
 }
 
 #[test]

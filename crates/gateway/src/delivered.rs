@@ -1,0 +1,31 @@
+//! Files that runs made, put where clients and people read them.
+
+use knack_wire::drive::GeneratedFile;
+use knack_wire::history::Caller;
+
+use super::files::write_folder;
+use super::log::RequestLog;
+use super::state::Gateway;
+use super::tools::entries;
+
+/// Keeps the files of a response under its id, for its caller: here, where the other replicas find them, and in the folder
+/// for people. What cannot be kept is told in the log; the answer goes out all the same.
+pub async fn keep(gateway: &Gateway, caller: &Caller, response_id: &str, made: &[GeneratedFile], log: &mut RequestLog) {
+    let files = entries(made);
+    log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
+    if let Err(error) = gateway.files.put(caller.bucket(), response_id, files.clone()).await {
+        tracing::warn!(request_id = %log.request_id, %error, "generated files could not be kept");
+        log.notes.push("generated files could not be kept on disk".to_owned());
+    }
+    if let Some(replicas) = &gateway.replicas {
+        replicas.keep_files(caller, response_id, &files);
+    }
+    if let Some(folder) = &gateway.files_folder {
+        match write_folder(folder, response_id, &files).await {
+            Ok(target) => log.notes.push(format!("files in {}", target.display())),
+            Err(error) => log
+                .notes
+                .push(format!("files could not be written to {}: {error}", folder.display())),
+        }
+    }
+}

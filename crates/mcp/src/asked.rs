@@ -1,0 +1,27 @@
+//! What one request is served from.
+
+use std::sync::Arc;
+
+use ::http::request::Parts;
+use knack_execution::Executor;
+use knack_wire::history::Caller;
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+
+use crate::offer::Offer;
+
+/// What a request is served from.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) caller: Caller,
+    pub(crate) offer: Arc<Offer>,
+    pub(crate) executor: Arc<dyn Executor>,
+}
+
+/// The head of the HTTP request, and what was found for it.
+pub(crate) fn asked(context: &RequestContext<RoleServer>) -> Result<(&Parts, &Asked), ErrorData> {
+    let parts = context.extensions.get::<Parts>();
+    parts
+        .and_then(|parts| Some((parts, parts.extensions.get::<Asked>()?)))
+        .ok_or_else(|| ErrorData::internal_error("the request came without its head", None))
+}

@@ -1,0 +1,145 @@
+//! The requests of MCP.
+
+use std::sync::Arc;
+
+use knack_gateway::Gateway;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, DiscoverResult, GetSkillRequestParams, GetSkillResult, Implementation,
+    InitializeRequestParams, InitializeResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
+    ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use crate::asked::{Asked, asked};
+use crate::offer::page;
+use crate::tool_call::call_tool;
+
+/// Answers requests; everything that one needs comes with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    gateway: Arc<Gateway>,
+}
+
+impl Server {
+    pub(crate) const fn new(gateway: Arc<Gateway>) -> Self {
+        Self { gateway }
+    }
+}
+
+/// The text that a model request without any naming gets: the list of skills, and those that are always active.
+fn instructions(asked: &Asked) -> Option<String> {
+    let text = &asked.offer.plan.system;
+    (!text.is_empty()).then(|| text.to_string())
+}
+
+fn cursor(request: Option<PaginatedRequestParams>) -> Option<String> {
+    request.and_then(|request| request.cursor)
+}
+
+impl ServerHandler for Server {
+    /// Without `listChanged`: there is no session to tell a change to. A list is always that of the catalog as it is now.
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_skills()
+            .build();
+        ServerConfig::new(capabilities).with_server_info(Implementation::new("knack", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let mut result = self.negotiate_initialize(&request)?;
+        result.instructions = instructions(asked(&context)?.1);
+        context.peer.set_peer_info(request);
+        Ok(result)
+    }
+
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let mut info = self.get_info();
+        info.instructions = instructions(asked(&context)?.1);
+        let versions = self.supported_protocol_versions().into_owned();
+        Ok(DiscoverResult::from_server_info(versions, info))
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let (_, asked) = asked(&context)?;
+        // In one page: a host that reads the first only would lack tools that the texts name.
+        Ok(ListToolsResult::with_all_items(asked.offer.tools.clone()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let (parts, asked) = asked(&context)?;
+        let result = call_tool(&self.gateway, asked, request, &parts.headers, &context).await;
+        Ok(result.into())
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let (_, asked) = asked(&context)?;
+        let (resources, next) = page(
+            &asked.offer.resources,
+            |resource| &resource.uri,
+            cursor(request).as_deref(),
+        );
+        let mut result = ListResourcesResult::with_all_items(resources);
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let (_, asked) = asked(&context)?;
+        match asked.offer.content(&request.uri) {
+            Some(content) => Ok(ReadResourceResult::new(vec![content]).into()),
+            None => Err(ErrorData::resource_not_found(
+                format!("no skill served here has a file {}", request.uri),
+                None,
+            )),
+        }
+    }
+
+    async fn list_skills(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListSkillsResult, ErrorData> {
+        let (_, asked) = asked(&context)?;
+        let (skills, next) = page(&asked.offer.skills, |skill| &skill.uri, cursor(request).as_deref());
+        let mut result = ListSkillsResult::with_all_items(skills);
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    async fn get_skill(
+        &self,
+        request: GetSkillRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetSkillResult, ErrorData> {
+        let (_, asked) = asked(&context)?;
+        let skill = asked.offer.skills.iter().find(|skill| skill.uri == request.uri);
+        skill
+            .cloned()
+            .map(GetSkillResult::new)
+            .ok_or_else(|| ErrorData::invalid_params(format!("no skill served here has the URI {}", request.uri), None))
+    }
+}

@@ -1,0 +1,345 @@
+//! The MCP server over real HTTP: what it offers is what models get, calls run in the real sandbox, and each bound holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt;
+use knack_gateway::budget::BodyTimes;
+use reqwest::RequestBuilder;
+use serde_json::{Value, json};
+
+use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, read, start, write};
+
+/// A skill that requests must name, with a declared tool that prints its arguments.
+const STATS: &str = "---\nname: stats\ndescription: Counts words. Use when somebody counts.\nactivation: OnRequest\ntools:\n  \
+    - name: count\n    description: Counts.\n    command: [python3, count.py]\n    parameters:\n      \
+    - name: text\n        description: The text.\n        required: true\n---\nCall the tool count.\n";
+const COUNT: &str = "import sys\nprint(len(' '.join(sys.argv[1:]).split()), 'words')\n";
+
+fn skills() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("always/SKILL.md", ALWAYS),
+        ("listed/SKILL.md", LISTED),
+        ("listed/a file.py", "print(1)\n"),
+        ("stats/SKILL.md", STATS),
+        ("stats/count.py", COUNT),
+    ]
+}
+
+/// A gateway with these skills and the real sandbox.
+async fn running() -> Running {
+    start(Start {
+        skills: skills(),
+        executor: Arc::new(super::runner::executor(1).await),
+        ..Start::default()
+    })
+    .await
+}
+
+/// One JSON-RPC request, as a client of the revision 2025-06-18 sends it after its handshake.
+fn request(knack: &Running, method: &str, params: &Value) -> RequestBuilder {
+    request_by(&client(), &knack.url, method, params)
+}
+
+fn request_by(client: &reqwest::Client, url: &str, method: &str, params: &Value) -> RequestBuilder {
+    client
+        .post(format!("{url}/mcp"))
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2025-06-18")
+        .body(json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string())
+}
+
+async fn send(request: RequestBuilder) -> Answer {
+    read(request.send().await.unwrap()).await
+}
+
+/// The result of a request.
+async fn ask(knack: &Running, method: &str, params: &Value) -> Value {
+    let answer = send(request(knack, method, params)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let value = answer.json();
+    assert_eq!((&value["id"], value.get("error")), (&json!(7), None), "{value}");
+    value["result"].clone()
+}
+
+async fn call(knack: &Running, tool: &str, arguments: &Value) -> Value {
+    ask(knack, "tools/call", &json!({"name": tool, "arguments": arguments})).await
+}
+
+/// The text of a result, and whether it is an error.
+fn said(result: &Value) -> (&str, bool) {
+    (
+        result["content"][0]["text"].as_str().unwrap(),
+        result["isError"].as_bool().unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn a_client_is_offered_the_tools_and_texts_that_models_get() {
+    let knack = running().await;
+    let params =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+    let opened = ask(&knack, "initialize", &params).await;
+    assert_eq!(opened["protocolVersion"], "2025-06-18");
+    assert_eq!(opened["serverInfo"]["name"], "knack");
+    assert_eq!(opened["capabilities"]["tools"], json!({}), "no listChanged");
+    let tools = ask(&knack, "tools/list", &json!({})).await["tools"].clone();
+    let mut offered = BTreeMap::new();
+    for tool in tools.as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap().to_owned();
+        offered.insert(name, (tool["description"].clone(), tool["inputSchema"].clone()));
+    }
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    knack
+        .send(knack.chat(&body).header("x-knack-skills", "listed,stats"))
+        .await;
+    let upstream = knack.upstream();
+    let sent = upstream["tools"].as_array().unwrap().iter().map(|tool| {
+        let function = &tool["function"];
+        let name = function["name"].as_str().unwrap().to_owned();
+        (name, (function["description"].clone(), function["parameters"].clone()))
+    });
+    assert_eq!(offered, sent.collect());
+    assert!(offered.contains_key("stats__count"), "{offered:?}");
+    // Without naming, as a host's model is told at the start.
+    knack.send(knack.chat(&body)).await;
+    assert_eq!(knack.upstream()["messages"][0]["content"], opened["instructions"]);
+}
+
+#[tokio::test]
+async fn calls_run_in_the_sandbox_and_their_files_come_back() {
+    let knack = running().await;
+    let counted = call(&knack, "stats__count", &json!({"text": "one two three"})).await;
+    let (text, is_error) = said(&counted);
+    assert!(text.contains('3') && text.contains("words") && !is_error, "{counted}");
+    let code = "open('a.png','wb').write(b'png'); open('b c.csv','w').write('x,y'); open('big.bin','wb').write(b'z' * (800 << 10))";
+    let made = call(&knack, "run_code", &json!({"code": code})).await;
+    let (text, is_error) = said(&made);
+    assert!(!is_error && text.contains("big.bin"), "{text}");
+    let content = made["content"].as_array().unwrap();
+    assert_eq!(content.len(), 3, "the large file is only named: {text}");
+    assert_eq!(
+        content[1],
+        json!({"type": "image", "data": STANDARD.encode("png"), "mimeType": "image/png"})
+    );
+    let resource = &content[2]["resource"];
+    assert_eq!(
+        (&resource["blob"], &resource["mimeType"]),
+        (&json!(STANDARD.encode("x,y")), &json!("text/csv"))
+    );
+    // Its URI is where it can be read again, as is that of the large one.
+    let url = resource["uri"].as_str().unwrap();
+    assert_eq!(send(client().get(url)).await.text, "x,y");
+    let large = send(client().get(url.replace("b%20c.csv", "big.bin"))).await;
+    assert_eq!((large.status, large.text.len()), (200, 800 << 10));
+    // The next call has another work directory.
+    let later = call(
+        &knack,
+        "run_code",
+        &json!({"code": "import os; print(sorted(os.listdir()))"}),
+    )
+    .await;
+    assert!(!said(&later).0.contains("a.png"), "{later}");
+    let lines = knack.told("200 mcp run_code").await;
+    assert!(
+        lines.contains("200 mcp stats__count | ") && lines.contains("default/stats: success"),
+        "{lines}"
+    );
+    assert!(knack.gateway.metrics_text().contains("format=\"mcp\""));
+}
+
+#[tokio::test]
+async fn skills_are_loaded_and_mistakes_are_told_to_the_model() {
+    let knack = running().await;
+    for (tool, arguments, expected, is_error) in [
+        ("load_skill", json!({"skill": "stats"}), "Call the tool count.", false),
+        (
+            "load_skill",
+            json!({"skill": "listed", "path": "a file.py"}),
+            "print(1)\n",
+            false,
+        ),
+        ("load_skill", json!({"skill": "lister"}), "No skill \"lister\"", true),
+        ("stats__count", json!({"word": 1}), "do not match its schema", true),
+        ("stats__count", json!({}), "nothing ran", true),
+        ("make_coffee", json!({}), "No tool \"make_coffee\".", true),
+        ("run_code", json!({"code": "raise SystemExit(3)"}), "exit 3", true),
+    ] {
+        let result = call(&knack, tool, &arguments).await;
+        let (text, marked) = said(&result);
+        assert!(
+            text.contains(expected) && marked == is_error,
+            "{tool} {arguments}: {result}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_file_is_a_resource_with_its_digest() {
+    let knack = running().await;
+    let listed = ask(&knack, "resources/list", &json!({})).await;
+    let resources = listed["resources"].as_array().unwrap();
+    let uris: Vec<&str> = resources
+        .iter()
+        .map(|resource| resource["uri"].as_str().unwrap())
+        .collect();
+    let expected = [
+        ("skill://always/SKILL.md", ALWAYS),
+        ("skill://listed/SKILL.md", LISTED),
+        ("skill://listed/a%20file.py", "print(1)\n"),
+        ("skill://stats/SKILL.md", STATS),
+        ("skill://stats/count.py", COUNT),
+    ];
+    assert_eq!(uris, expected.map(|(uri, _)| uri));
+    for (resource, (uri, text)) in resources.iter().zip(expected) {
+        let digest = format!("sha256:{}", knack_skill::digest::sha256(text));
+        assert_eq!(resource["_meta"], json!({"knack.dev/digest": digest}), "{uri}");
+        assert_eq!(resource["size"], text.len(), "{uri}");
+        let read = ask(&knack, "resources/read", &json!({"uri": uri})).await;
+        assert_eq!(read["contents"][0]["text"], text, "{uri}");
+        assert_eq!(read["contents"][0]["mimeType"], resource["mimeType"], "{uri}");
+    }
+    for uri in [
+        "skill://stats/none.py",
+        "skill://stats/../listed/SKILL.md",
+        "file:///etc/passwd",
+    ] {
+        let answer = send(request(&knack, "resources/read", &json!({"uri": uri})))
+            .await
+            .json();
+        assert_eq!(answer["error"]["code"], -32002, "{uri}: {answer}");
+    }
+    // The skills extension: a manifest per skill.
+    let skills = ask(&knack, "skills/list", &json!({})).await["skills"].clone();
+    assert_eq!(skills.as_array().unwrap().len(), 3);
+    let uri = "skill://listed/SKILL.md";
+    let skill = ask(&knack, "skills/get", &json!({"uri": uri})).await["skill"].clone();
+    assert_eq!(skill["frontmatter"]["name"], "listed");
+    assert_eq!(
+        skill["resources"][1]["digest"],
+        resources[2]["_meta"]["knack.dev/digest"]
+    );
+}
+
+#[tokio::test]
+async fn a_changed_catalog_is_served_to_the_next_request() {
+    let knack = running().await;
+    let count = || async {
+        ask(&knack, "resources/list", &json!({})).await["resources"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!(count().await, 5);
+    write(&knack.folder.path().join("skills"), "listed/more.txt", "more");
+    let begun = Instant::now();
+    while count().await != 6 {
+        assert!(begun.elapsed() < Duration::from_mins(1), "the new file is not listed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn web_pages_and_other_methods_are_refused() {
+    let knack = running().await;
+    for (name, value) in [
+        ("origin", "https://evil.example"),
+        ("host", "evil.example"),
+        ("sec-fetch-site", "cross-site"),
+    ] {
+        let answer = send(request(&knack, "tools/list", &json!({})).header(name, value)).await;
+        assert_eq!(answer.status, 403, "{name}: {}", answer.text);
+    }
+    let local = send(request(&knack, "tools/list", &json!({})).header("origin", "http://localhost:6274")).await;
+    assert_eq!(local.status, 200, "a page of this machine, such as the MCP Inspector");
+    for path in ["/mcp", "/mcp/"] {
+        assert_eq!(
+            send(client().get(format!("{}{path}", knack.url))).await.status,
+            405,
+            "{path}"
+        );
+    }
+    let large = json!({"name": "run_code", "arguments": {"code": "#".repeat(5 << 20)}});
+    assert_eq!(send(request(&knack, "tools/call", &large)).await.status, 413);
+}
+
+/// The body of a request that ends only at a word.
+fn stalling(mut ends: tokio::sync::broadcast::Receiver<()>) -> reqwest::Body {
+    let begins = futures::stream::iter([Ok::<_, std::io::Error>(
+        r#"{"jsonrpc": "2.0", "id": 7, "method": "tools/list""#,
+    )]);
+    let end = futures::stream::once(async move {
+        let _ = ends.recv().await;
+        Ok("}")
+    });
+    reqwest::Body::wrap_stream(begins.chain(end))
+}
+
+#[tokio::test]
+async fn a_caller_has_a_bound_of_requests_at_once() {
+    let patient = BodyTimes {
+        arrive: Duration::from_mins(5),
+        silence: Duration::from_mins(5),
+    };
+    let knack = start(Start {
+        times: patient,
+        ..Start::default()
+    })
+    .await;
+    let client = client();
+    let list = || request_by(&client, &knack.url, "tools/list", &json!({}));
+    let open = tokio::sync::broadcast::channel::<()>(1).0;
+    let mut held = Vec::new();
+    for _ in 0..32 {
+        let (client, url, open) = (client.clone(), knack.url.clone(), open.clone());
+        held.push(tokio::spawn(async move {
+            loop {
+                let request = request_by(&client, &url, "tools/list", &json!({}));
+                let answer = request.body(stalling(open.subscribe())).send().await.unwrap();
+                // A look at whether all places are taken had taken this one.
+                if answer.status() != 429 {
+                    return answer.status();
+                }
+            }
+        }));
+    }
+    let begun = Instant::now();
+    let refused = loop {
+        let answer = send(list()).await;
+        if answer.status == 429 {
+            break answer;
+        }
+        assert!(begun.elapsed() < Duration::from_mins(1), "{}", answer.text);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(refused.headers["retry-after"], "1");
+    let message = refused.json()["error"]["message"].to_string();
+    assert!(message.contains("Too many requests"), "{message}");
+    let other = list().bearer_auth("another-key");
+    assert_eq!(send(other).await.status, 200, "another caller has its own");
+    open.send(()).unwrap();
+    for held in held {
+        assert_eq!(held.await.unwrap(), 200);
+    }
+    assert_eq!(send(list()).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_run() {
+    let knack = running().await;
+    let code = "import time\ntime.sleep(8)\nopen('late.txt','w').write('x')";
+    let params = json!({"name": "run_code", "arguments": {"code": code}});
+    let sent = request(&knack, "tools/call", &params)
+        .timeout(Duration::from_millis(1500))
+        .send();
+    assert!(sent.await.unwrap_err().is_timeout());
+    let left = Instant::now();
+    let line = knack.told("499 mcp run_code").await;
+    assert!(left.elapsed() < Duration::from_secs(5), "the run went on: {line}");
+    assert!(line.contains("client left") && !line.contains("late.txt"), "{line}");
+}

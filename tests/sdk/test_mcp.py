@@ -1,0 +1,193 @@
+"""MCP through the official client, of both of its major versions, against a `knack dev` of the example skills."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import http.client
+import importlib.metadata
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+
+import mcp
+from checks import equal, run, tests_of
+
+VERSION = importlib.metadata.version("mcp")
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "skills"
+# A start looks for interpreters and warms sandboxes; on a busy machine that takes some seconds.
+START_SECONDS = 60
+
+
+@contextlib.contextmanager
+def serving():
+    """The port of a `knack dev` of its own: the one of the other suites has no declared tool."""
+    with tempfile.TemporaryDirectory() as work:
+        port = pathlib.Path(work, "port")
+        command = [os.environ["KNACK"], "dev", str(EXAMPLES), "--listen", "127.0.0.1:0", "--upstream", "mock"]
+        command += ["--files-dir", f"{work}/files", "--registry", f"{work}/registry", "--print-port-file", str(port)]
+        with open(f"{work}/log", "w+") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=work) as child:
+            try:
+                until = time.monotonic() + START_SECONDS
+                while not (port.exists() and port.read_text().strip()):
+                    if child.poll() is not None or time.monotonic() > until:
+                        log.seek(0)
+                        raise AssertionError(f"knack dev did not start:\n{log.read()}")
+                    time.sleep(0.1)
+                number = int(port.read_text())
+                log.seek(0)
+                assert f"http://127.0.0.1:{number}/mcp" in log.read(), "the start lines name the address"
+                yield number
+            finally:
+                child.terminate()
+
+
+@contextlib.asynccontextmanager
+async def connected():
+    """A session after its handshake, and what the server said of itself."""
+    url = f"http://127.0.0.1:{PORT}/mcp"
+    if VERSION.startswith("1."):
+        from mcp.client.streamable_http import streamable_http_client
+
+        async with streamable_http_client(url) as (incoming, outgoing, _), mcp.ClientSession(incoming, outgoing) as session:
+            opened = await session.initialize()
+            yield session, opened.serverInfo.name, opened.instructions
+    else:
+        async with mcp.Client(url) as client:
+            yield client, client.server_info.name, client.instructions
+
+
+def plain(value):
+    """A result as it was on the wire: attribute names differ between versions."""
+    return json.loads(value.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def talk(conversation):
+    async def whole():
+        async with connected() as (session, name, instructions):
+            return await conversation(session, name, instructions)
+
+    return asyncio.run(whole())
+
+
+def called(tool, arguments):
+    async def one(session, *_):
+        return plain(await session.call_tool(tool, arguments))
+
+    return talk(one)
+
+
+def test_the_server_names_itself_and_lists_its_skills():
+    async def look(session, name, instructions):
+        equal(name, "knack")
+        assert '<skill name="csv-chart">' in instructions, instructions
+        return plain(await session.list_tools())["tools"]
+
+    tools = {tool["name"]: tool for tool in talk(look)}
+    expected = {"load_skill", "run_code", "text-stats__text_stats"}
+    equal(expected - set(tools), set(), f"tools {sorted(tools)}")
+    stats = tools["text-stats__text_stats"]
+    assert stats["description"].startswith("Measures a text."), stats
+    equal(stats["inputSchema"]["required"], ["text"])
+    equal(tools["load_skill"]["inputSchema"]["required"], ["skill"])
+    equal(tools["load_skill"]["annotations"]["readOnlyHint"], True)
+
+
+def test_a_declared_tool_runs_with_its_arguments():
+    result = called("text-stats__text_stats", {"text": "one two three"})
+    equal((result["isError"], len(result["content"])), (False, 1), result)
+    equal('"words": 3' in result["content"][0]["text"], True, result)
+
+
+def test_code_runs_and_its_files_come_back():
+    chart = "python3 skills/csv-chart/scripts/chart.py in.csv out.png"
+    code = "open('in.csv','w').write('q,n\\na,1\\nb,2\\n')\nimport subprocess, sys\n"
+    code += f"subprocess.run([sys.executable, *{chart.split()[1:]!r}], check=True)"
+    result = called("run_code", {"skill": "csv-chart", "code": code})
+    equal(result["isError"], False, result)
+    assert "out.png" in result["content"][0]["text"], result
+    files = {block["type"]: block for block in result["content"][1:]}
+    equal(set(files), {"image", "resource"})
+    equal((files["image"]["mimeType"], base64.b64decode(files["image"]["data"])[:4]), ("image/png", b"\x89PNG"))
+    resource = files["resource"]["resource"]
+    equal((resource["mimeType"], base64.b64decode(resource["blob"])), ("text/csv", b"q,n\na,1\nb,2\n"))
+
+
+def test_a_skill_is_loaded_and_one_of_its_files():
+    body = called("load_skill", {"skill": "csv-chart"})
+    assert "# CSV chart" in body["content"][0]["text"] and "scripts/chart.py" in body["content"][0]["text"], body
+    file = called("load_skill", {"skill": "csv-chart", "path": "scripts/table.py"})
+    equal(file["content"][0]["text"], (EXAMPLES / "csv-chart/scripts/table.py").read_text())
+
+
+def test_every_file_is_a_resource_whose_digest_is_right():
+    async def look(session, *_):
+        listed = plain(await session.list_resources())["resources"]
+        contents = {}
+        for resource in listed:
+            contents[resource["uri"]] = plain(await session.read_resource(resource["uri"]))["contents"][0]
+        return listed, contents
+
+    listed, contents = talk(look)
+    files = [path for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    equal(
+        sorted(resource["uri"] for resource in listed),
+        sorted(f"skill://{path.relative_to(EXAMPLES).as_posix()}" for path in files),
+    )
+    for resource in listed:
+        data = (EXAMPLES / resource["uri"].removeprefix("skill://")).read_bytes()
+        equal(contents[resource["uri"]]["text"].encode(), data, resource["uri"])
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        equal((resource["size"], resource["_meta"]), (len(data), {"knack.dev/digest": digest}), resource["uri"])
+
+
+def test_mistakes_are_results_that_a_model_can_read():
+    for tool, arguments, expected in [
+        ("text-stats__text_stats", {"words": 1}, "do not match its schema"),
+        ("make_coffee", {}, 'No tool "make_coffee".'),
+        ("load_skill", {"skill": "csv-charts"}, "Closest: csv-chart"),
+    ]:
+        result = called(tool, arguments)
+        equal((result["isError"], expected in result["content"][0]["text"]), (True, True), result)
+
+
+def without_sdk(method, headers):
+    """One request: its status, and its answer as text."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method})
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    connection.request("POST", "/mcp", body, accept | headers)
+    response = connection.getresponse()
+    status, text = response.status, response.read().decode()
+    connection.close()
+    return status, text
+
+
+def test_a_page_of_another_origin_is_refused():
+    for origin, expected in [("https://evil.example", 403), ("http://localhost:6274", 200)]:
+        equal(without_sdk("tools/list", {"origin": origin})[0], expected, origin)
+
+
+def test_uploaded_skills_are_those_of_the_credential():
+    with tempfile.TemporaryDirectory() as work:
+        skill = pathlib.Path(work, "of-one-caller")
+        skill.mkdir()
+        text = "---\nname: of-one-caller\ndescription: Says a word. Use when asked for it.\n---\nThe word is plover.\n"
+        (skill / "SKILL.md").write_text(text)
+        command = [os.environ["KNACK"], "skill", "push", str(skill), "--to", f"http://127.0.0.1:{PORT}/v1"]
+        subprocess.run(command, env=os.environ | {"OPENAI_API_KEY": "key-a"}, check=True, stdout=subprocess.DEVNULL)
+    for headers, expected in [
+        ({"authorization": "Bearer key-a"}, True),
+        ({"x-api-key": "key-a"}, True),
+        ({"authorization": "Bearer key-b"}, False),
+        ({}, False),
+    ]:
+        status, text = without_sdk("resources/list", headers)
+        equal((status, "skill://of-one-caller/SKILL.md" in text), (200, expected), headers)
+
+
+with serving() as PORT:
+    run(tests_of(globals()), f"mcp {VERSION}")
