@@ -60,6 +60,8 @@ impl Default for Told {
             told.environments
                 .get_or_create(&StateLabel { state: state.as_str() })
                 .set(0);
+            // A counter that first appears with its first count shows no increase to Prometheus, and KnackPackagesFail asks for one.
+            drop(told.builds.get_or_create(&ResultLabel { result: state.as_str() }));
         }
         Self { registry, ..told }
     }
@@ -132,6 +134,7 @@ mod tests {
             "knack_packages_environments{state=\"Ready\"} 0",
             "knack_packages_builds_total{result=\"NoWheel\"} 1",
             "knack_packages_builds_total{result=\"Ready\"} 1",
+            "knack_packages_builds_total{result=\"IndexUnreachable\"} 0",
             "knack_packages_build_seconds_count 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");

@@ -17,6 +17,10 @@ use crate::jobs::PoolCounts;
 /// Seconds of an execution, from the POST to its last frame.
 const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
+/// Ends of executions that the alert `KnackQueueFull` counts. A counter that first appears with its first count shows no increase
+/// to Prometheus, so these are there at 0 from when this replica owns a runtime.
+const NO_PLACE: [&str; 2] = ["queue_full", "queue_timeout"];
+
 /// Labels of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Refusal {
@@ -184,6 +188,10 @@ impl Metrics {
         set(&self.wanted, counts.desired);
         set(&self.running, counts.running);
         set(&self.queued, counts.queued);
+        for status in NO_PLACE {
+            let runtime = runtime.to_owned();
+            drop(self.executions.get_or_create(&Execution { runtime, status }));
+        }
     }
 
     /// Sets the bytes that are kept for gateways.
@@ -215,5 +223,33 @@ impl Metrics {
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &registry);
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use knack_execution::ExecutionError;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_has_its_refusals_for_want_of_a_place_before_the_first() {
+        let metrics = Metrics::default();
+        metrics.pool("team/small", &PoolCounts::default());
+        let retry_after = Duration::ZERO;
+        for error in [
+            ExecutionError::QueueFull { retry_after },
+            ExecutionError::QueueTimeout { retry_after },
+        ] {
+            let status = error.metric_label();
+            let series = format!("knack_hub_executions_total{{runtime=\"team/small\",status=\"{status}\"}}");
+            let there = |count: u32| metrics.text().lines().any(|line| line == format!("{series} {count}"));
+            assert!(there(0), "{series}: {}", metrics.text());
+            metrics.executed("team/small", status, 0.1);
+            metrics.pool("team/small", &PoolCounts::default());
+            assert!(there(1), "{series}: {}", metrics.text());
+        }
     }
 }
