@@ -20,6 +20,7 @@ mod push;
 mod runner;
 mod skill;
 mod skill_files;
+mod versions;
 
 use std::process::Output;
 

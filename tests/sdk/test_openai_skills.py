@@ -88,6 +88,33 @@ def test_an_uploaded_skill_is_used_by_the_next_request_of_any_format():
     refused(openai.NotFoundError, lambda: client.chat.completions.create(model="m", messages=messages, extra_headers=headers))
 
 
+def test_a_constraint_names_the_newest_version_that_meets_it():
+    def version(number, word):
+        return folder("oai-constraint", body=f"The word is {word}.", version=number)
+
+    def ask(text, reference):
+        messages = [{"role": "user", "content": text}]
+        answer = client.chat.completions.create(model="m", messages=messages, extra_headers={"x-knack-skills": reference})
+        return answer.choices[0].message.content
+
+    skill = client.skills.create(files=version("1.0.0", "plover-one"))
+    client.skills.versions.create(skill.id, files=version("2.1.0", "plover-two"))
+    for reference, text, said in [
+        ("oai-constraint@^1", "word one", "It is plover-one."),
+        ("oai-constraint@~2.1", "word two", "It is plover-two."),
+        ("oai-constraint@2.1.0", "word two", "It is plover-two."),
+        ("oai-constraint@latest", "word two", "It is plover-two."),
+        (f"{skill.id}:^1", "word one", "It is plover-one."),
+        (f"{skill.id}:2", "word two", "It is plover-two."),
+        ("oai-constraint", "word one", "It is plover-one."),
+    ]:
+        equal(ask(text, reference), said, reference)
+    none = refused(openai.NotFoundError, lambda: ask("word one", "oai-constraint@^3"))
+    assert "there is 2.1.0, 1.0.0" in none.message, none
+    equal((none.code, none.type), ("skill_not_found", "invalid_request_error"))
+    client.skills.delete(skill.id)
+
+
 def test_broken_forms_are_refused():
     boundary = {"content-type": "multipart/form-data; boundary=B"}
     for body, headers, said in [
