@@ -7,6 +7,7 @@
 )]
 
 mod dev;
+mod discovery;
 mod gateway;
 mod grants;
 mod import_url;

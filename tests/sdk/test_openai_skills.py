@@ -1,5 +1,6 @@
 """OpenAI's Skills API through the official SDK, on the paths that Anthropic's uses too."""
 
+import hashlib
 import json
 
 import openai
@@ -113,6 +114,22 @@ def test_a_constraint_names_the_newest_version_that_meets_it():
     assert "there is 2.1.0, 1.0.0" in none.message, none
     equal((none.code, none.type), ("skill_not_found", "invalid_request_error"))
     client.skills.delete(skill.id)
+
+
+def test_an_index_for_installers_has_what_the_key_uploaded():
+    skill = client.skills.create(files=folder("oai-offered"))
+    index, document = "/.well-known/agent-skills/index.json", "/.well-known/agent-skills/oai-offered.zip"
+    status, headers, data = raw("GET", index, None, {})
+    equal((status, headers["content-type"]), (200, "application/json"))
+    entry = {entry["name"]: entry for entry in json.loads(data)["skills"]}["oai-offered"]
+    equal((entry["type"], entry["url"]), ("archive", document))
+    status, _, data = raw("GET", entry["url"], None, {})
+    equal((status, entry["digest"]), (200, f"sha256:{hashlib.sha256(data).hexdigest()}"))
+    equal({f"oai-offered/{path}": content for path, content in unzipped(data).items()}, dict(folder("oai-offered")))
+    status, _, data = raw("GET", index, None, {"authorization": "Bearer another-key"})
+    equal((status, "oai-offered" in [entry["name"] for entry in json.loads(data)["skills"]]), (200, False))
+    client.skills.delete(skill.id)
+    equal(raw("GET", document, None, {})[0], 404)
 
 
 def test_broken_forms_are_refused():

@@ -130,6 +130,15 @@ impl Program {
         request.send().await.unwrap().text().await.unwrap()
     }
 
+    /// Reads an address.
+    pub(crate) async fn get(&self, path: &str, headers: &[(&'static str, &str)]) -> reqwest::Response {
+        let mut request = self.client.get(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap()
+    }
+
     /// Ends it without any warning.
     pub(crate) async fn kill(&mut self) {
         self.child.kill().await.unwrap();

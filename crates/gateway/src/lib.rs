@@ -17,6 +17,7 @@ pub mod catalog;
 pub mod client_auth;
 pub mod code_tools;
 pub mod command;
+pub mod discovery;
 pub mod exchange;
 pub mod fault;
 pub mod files;
