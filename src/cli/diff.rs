@@ -56,7 +56,7 @@ pub async fn diff(args: DiffArgs) -> anyhow::Result<ExitCode> {
 async fn read(shown: &str, wanted: Option<&String>) -> anyhow::Result<Version> {
     let mut skills = match import_url::address(shown) {
         Some(url) => {
-            let found = import_url::fetch(&url?, wanted.map_or(&[], std::slice::from_ref)).await?;
+            let found = import_url::fetch(&url?, wanted.map_or(&[], std::slice::from_ref), None).await?;
             found.into_iter().map(|found| found.skill).collect()
         }
         None => on_disk(shown).await?,

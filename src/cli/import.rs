@@ -12,6 +12,7 @@ use knack_skill::problem::{Problem, Profile};
 use super::discovered::discovered;
 use super::import_url::{self, Found};
 use super::skill_manifest::{archived, objects, yaml};
+use super::skills_api::bearer;
 use super::terminal;
 use crate::dev::{discover, discover_text};
 
@@ -24,6 +25,9 @@ pub struct ImportArgs {
     /// Of the index of a site only these skills
     #[arg(long, value_name = "NAME")]
     skill: Vec<String>,
+    /// Environment variable that holds a key; it is sent to the host of the address only, for skills that belong to it
+    #[arg(long, value_name = "NAME")]
+    key_env: Option<String>,
     /// Write the address and digest of an archive in place of its files: the cluster fetches it
     #[arg(long)]
     pin: bool,
@@ -39,9 +43,17 @@ pub struct ImportArgs {
 /// archive. Nothing is written if one of them is invalid or does not fit.
 pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let found = match import_url::address(&args.source) {
-        Some(url) => Some(import_url::fetch(&url?, &args.skill).await?),
-        None if args.pin || !args.skill.is_empty() => {
-            bail!("--pin and --skill need an http(s) address, not {}", args.source)
+        Some(url) => {
+            let url = url?;
+            let variable = args.key_env.as_ref();
+            let key = variable.map(|variable| bearer(variable, &url)).transpose()?;
+            Some(import_url::fetch(&url, &args.skill, key).await?)
+        }
+        None if args.pin || !args.skill.is_empty() || args.key_env.is_some() => {
+            bail!(
+                "--pin, --skill and --key-env need an http(s) address, not {}",
+                args.source
+            )
         }
         None => on_disk(&args.source).await?,
     };

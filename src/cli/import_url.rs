@@ -7,6 +7,7 @@ use knack_api::SkillManifest;
 use knack_api::skill::ArchiveSource;
 use knack_gateway::catalog::SkillSource;
 use reqwest::Url;
+use reqwest::header::HeaderValue;
 
 use super::terminal;
 use crate::dev::{archive_stem, archived_skill, lone_skill, with_files};
@@ -48,9 +49,12 @@ fn checked(source: &str) -> anyhow::Result<Url> {
 }
 
 /// What is behind an address: a file, or of an index those of `wanted`, or all. Only public addresses are asked, and the host that the
-/// user named.
-pub(super) async fn fetch(url: &Url, wanted: &[String]) -> anyhow::Result<Vec<Found>> {
-    let fetcher = Fetcher::new(networks(url).await?)?;
+/// user named, which alone gets `key`.
+pub(super) async fn fetch(url: &Url, wanted: &[String], key: Option<HeaderValue>) -> anyhow::Result<Vec<Found>> {
+    let mut fetcher = Fetcher::new(networks(url).await?)?;
+    if let Some(key) = key {
+        fetcher = fetcher.with_key(url, key);
+    }
     let bytes = get(&fetcher, url).await?;
     let name = file_name(url);
     let kind = match &*bytes {

@@ -79,28 +79,28 @@ pub(super) struct SkillsApi {
     key: HeaderValue,
 }
 
+/// The key in an environment variable as a header for a server. It is read from there, so that no list of processes shows it.
+pub(super) fn bearer(variable: &str, server: &Url) -> anyhow::Result<HeaderValue> {
+    let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
+    let key = key.with_context(|| {
+        format!("{variable} is not set; it holds the API key, or name another variable by --key-env")
+    })?;
+    let mut key = HeaderValue::try_from(format!("Bearer {key}"))
+        .with_context(|| format!("{variable}: not a key that a header can carry"))?;
+    key.set_sensitive(true);
+    let host = server.host_str().unwrap_or_default();
+    if server.scheme() == "http" && !is_local(host) {
+        terminal::note(&format!(
+            "{host}: the key in {variable} goes there unencrypted; https:// protects it"
+        ));
+    }
+    Ok(key)
+}
+
 impl SkillsApi {
-    /// A client for a server; the key is read from the environment, so that no list of processes shows it.
+    /// A client for a server.
     pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
-        let key = std::env::var(&args.key_env)
-            .ok()
-            .filter(|key| !key.is_empty())
-            .with_context(|| {
-                format!(
-                    "{} is not set; it holds the API key, or name another variable by --key-env",
-                    args.key_env
-                )
-            })?;
-        let mut key = HeaderValue::try_from(format!("Bearer {key}"))
-            .with_context(|| format!("{}: not a key that a header can carry", args.key_env))?;
-        key.set_sensitive(true);
-        let host = args.to.host_str().unwrap_or_default();
-        if args.to.scheme() == "http" && !is_local(host) {
-            terminal::note(&format!(
-                "{host}: the key in {} goes there unencrypted; https:// protects it",
-                args.key_env
-            ));
-        }
+        let key = bearer(&args.key_env, &args.to)?;
         // A key goes to the host that was named, and nowhere else.
         let client = reqwest::Client::builder()
             .redirect(Policy::none())

@@ -3,6 +3,7 @@
 mod assemble;
 mod config_maps;
 mod discover;
+mod discovery;
 mod folder;
 mod judged;
 mod local;
@@ -22,6 +23,7 @@ pub use assemble::assemble;
 pub use discover::{
     Discovered, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
+use discovery::Site;
 use judged::Judged;
 pub(crate) use local::executor as local_executor;
 pub(crate) use runtime::package_rules;
@@ -145,6 +147,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(grants),
         uploads,
+        discovery: Some(Arc::new(Site::default())),
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: files_folder.clone(),
         records: RecordStore::new(args.record_store_mib << 20),

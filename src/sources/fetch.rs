@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::Url;
-use reqwest::header::{CONTENT_LENGTH, LOCATION};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -43,6 +43,15 @@ pub struct Fetcher {
     allowed: Arc<[Network]>,
     /// In KiB.
     room: Arc<Semaphore>,
+    key: Option<Key>,
+}
+
+/// A key for one site.
+#[derive(Debug, Clone)]
+struct Key {
+    /// Scheme, host and port.
+    site: String,
+    value: HeaderValue,
 }
 
 /// Bytes that were fetched, with their share of the room.
@@ -66,7 +75,21 @@ impl Fetcher {
             .dns_resolver(GuardedResolver::new(Arc::clone(&allowed)))
             .build()?;
         let room = Arc::new(Semaphore::new(HELD_MAX_KIB));
-        Ok(Self { client, allowed, room })
+        let key = None;
+        Ok(Self {
+            client,
+            allowed,
+            room,
+            key,
+        })
+    }
+
+    /// The same with a key that goes to the site of `url` only, also after redirects.
+    #[must_use]
+    pub fn with_key(mut self, url: &Url, value: HeaderValue) -> Self {
+        let site = site(url);
+        self.key = Some(Key { site, value });
+        self
     }
 
     /// An archive, verified by its digest.
@@ -84,12 +107,11 @@ impl Fetcher {
         let mut url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
         for _ in 0..=REDIRECTS_MAX {
             self.check(&url)?;
-            let response = self
-                .client
-                .get(url.clone())
-                .send()
-                .await
-                .map_err(|error| failed(&url, &error))?;
+            let mut request = self.client.get(url.clone());
+            if let Some(key) = self.key.as_ref().filter(|key| key.site == site(&url)) {
+                request = request.header(AUTHORIZATION, key.value.clone());
+            }
+            let response = request.send().await.map_err(|error| failed(&url, &error))?;
             if response.status().is_redirection() {
                 url = redirect(&url, &response)?;
                 continue;
@@ -129,6 +151,10 @@ impl Fetcher {
         }
         Err(denied(&shown(url)))
     }
+}
+
+fn site(url: &Url) -> String {
+    url.origin().ascii_serialization()
 }
 
 /// The error as that of the field of a Skill, which a controller fetches again and again.

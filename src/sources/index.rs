@@ -1,19 +1,20 @@
-//! The index of skills that a site offers at `/.well-known/agent-skills/index.json`. Pure.
+//! The index of skills that a site offers at `/.well-known/agent-skills/index.json`, read and written. Pure.
 //!
 //! Agent Skills Discovery via Well-Known URIs, version 0.2.0 (docs/skills.md#from-a-site): each skill is one file, a SKILL.md or an
 //! archive, with the digest of its bytes.
 
 use reqwest::Url;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{Cause, SourceError};
 
 /// Where a site has its index, relative to a folder.
 pub const INDEX_PATH: &str = ".well-known/agent-skills/index.json";
-/// The `$schema` that is read.
+/// The `$schema` that is read and written.
 const SCHEMA: &str = "https://schemas.agentskills.io/discovery/0.2.0/schema.json";
 /// Skills of one index.
-const ENTRIES_MAX: usize = 1_000;
+pub const ENTRIES_MAX: usize = 1_000;
 
 /// What kind of file a skill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,16 @@ pub enum Kind {
     SkillMd,
     /// A .tar.gz, .tar or .zip with the skill's folder, or its content at the root.
     Archive,
+}
+
+impl Kind {
+    /// The word in an index.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::SkillMd => "skill-md",
+            Self::Archive => "archive",
+        }
+    }
 }
 
 /// A skill of an index.
@@ -35,6 +46,21 @@ pub struct Entry {
     pub url: Url,
     /// `sha256:` and 64 hex digits of its bytes.
     pub digest: String,
+}
+
+/// A skill to be offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Its name.
+    pub name: String,
+    /// What is behind the address.
+    pub kind: Kind,
+    /// What it does.
+    pub description: String,
+    /// Where it is; a path is one of the index's own site.
+    pub url: String,
+    /// Lower-case hex SHA-256 of its bytes.
+    pub sha256: String,
 }
 
 #[derive(Deserialize)]
@@ -90,17 +116,40 @@ fn entry(base: &Url, written: Written) -> Result<Entry, SourceError> {
     let url = base
         .join(&url)
         .map_err(|error| invalid(format!("skills: {name:?}: url {url:?} is not valid: {error}")))?;
-    let kind = match kind.as_str() {
-        "skill-md" => Some(Kind::SkillMd),
-        "archive" => Some(Kind::Archive),
-        _ => None,
-    };
+    let kinds = [Kind::SkillMd, Kind::Archive];
     Ok(Entry {
         name,
-        kind,
+        kind: kinds.into_iter().find(|known| known.as_str() == kind),
         url,
         digest,
     })
+}
+
+/// Characters of a description, as installers written in JavaScript count them: in units of UTF-16. They skip a skill with more.
+const DESCRIPTION_MAX: usize = 1_024;
+
+/// The text of an index.
+pub fn written(offers: &[Offer]) -> String {
+    let skill = |offer: &Offer| {
+        json!({
+            "name": offer.name,
+            "type": offer.kind.as_str(),
+            "description": shortened(&offer.description),
+            "url": offer.url,
+            "digest": format!("sha256:{}", offer.sha256),
+        })
+    };
+    let skills: Vec<Value> = offers.iter().map(skill).collect();
+    json!({"$schema": SCHEMA, "skills": skills}).to_string()
+}
+
+fn shortened(description: &str) -> &str {
+    let mut units = 0;
+    let end = description.char_indices().find(|(_, c)| {
+        units += c.len_utf16();
+        units > DESCRIPTION_MAX
+    });
+    end.and_then(|(at, _)| description.get(..at)).unwrap_or(description)
 }
 
 fn invalid(message: impl Into<String>) -> SourceError {
@@ -109,8 +158,6 @@ fn invalid(message: impl Into<String>) -> SourceError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn read(index: &Value) -> Result<Vec<Entry>, SourceError> {
@@ -164,5 +211,35 @@ mod tests {
         }
         let unknown = json!({"$schema": SCHEMA, "skills": [entry("bundle", "w.zip")]});
         assert_eq!(read(&unknown).unwrap()[0].kind, None);
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let offer = |name: &str, kind, description: String| Offer {
+            name: name.to_owned(),
+            kind,
+            description,
+            url: format!("/.well-known/agent-skills/{name}.zip"),
+            sha256: "0".repeat(64),
+        };
+        let offers = [
+            offer("a", Kind::Archive, "d".to_owned()),
+            offer("b", Kind::SkillMd, "x".repeat(1_023) + "\u{1f3b2}"),
+        ];
+        let text = written(&offers);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let read = read(&value).unwrap();
+        for (offer, entry) in offers.iter().zip(&read) {
+            assert_eq!((&entry.name, entry.kind), (&offer.name, Some(offer.kind)));
+            assert_eq!(entry.url.as_str(), format!("https://example.com{}", offer.url));
+            assert_eq!(entry.digest, format!("sha256:{}", offer.sha256));
+        }
+        assert_eq!(read.len(), 2);
+        assert_eq!(value["skills"][0]["description"], "d");
+        assert_eq!(
+            value["skills"][1]["description"],
+            "x".repeat(1_023),
+            "a character is not cut"
+        );
     }
 }

@@ -2,12 +2,14 @@
 
 use super::{Cause, Files, SourceError};
 
-/// The files below `path`, relative to it; without a path, those beside the only SKILL.md.
+/// The files below `path`, relative to it; without a path, those beside the SKILL.md at the root, else beside the only one.
 pub fn below(files: Files, path: Option<&str>) -> Result<Files, SourceError> {
     let prefix = match path {
         Some(path) => format!("{}/", path.trim_matches('/')),
         None => match folders(&files).as_slice() {
             [] => return Ok(files),
+            // Others are files of the skill at the root.
+            folders if folders.iter().any(String::is_empty) => return Ok(files),
             [folder] => folder.clone(),
             several => {
                 let named: Vec<_> = several.iter().take(5).map(|folder| shown(folder)).collect();
@@ -101,6 +103,7 @@ mod tests {
             (vec!["x/SKILL.md", "y/SKILL.md"], Some("y"), Ok(vec!["SKILL.md"])),
             (vec!["x/SKILL.md", "y/SKILL.md"], Some("/y/"), Ok(vec!["SKILL.md"])),
             (vec!["x/SKILL.md", "y/SKILL.md"], None, Err(Cause::Ambiguous)),
+            (vec!["SKILL.md", "y/SKILL.md"], None, Ok(vec!["SKILL.md", "y/SKILL.md"])),
             (vec!["SKILL.md"], Some("z"), Err(Cause::NotFound)),
             (vec!["a"], None, Ok(vec!["a"])),
         ] {

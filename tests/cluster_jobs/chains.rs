@@ -52,6 +52,7 @@ fn skill() -> Arc<Skill> {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        upload: None,
     })
 }
 

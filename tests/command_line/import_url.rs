@@ -250,6 +250,7 @@ async fn an_address_that_is_none_or_holds_a_password_is_refused_before_anything_
             "holds a user or a password",
         ),
         (&["good", "--pin"], "need an http(s) address"),
+        (&["good", "--key-env", "PATH"], "need an http(s) address"),
         (&["https://"], "the address is not valid"),
     ] {
         let output = knack(path, &[&["skill", "import", "-o", "x.yaml"], arguments].concat(), &[]).await;

@@ -7,6 +7,7 @@
 )]
 
 mod dev;
+mod discovery;
 mod gateway;
 mod grants;
 mod import_url;
@@ -20,6 +21,7 @@ mod push;
 mod runner;
 mod skill;
 mod skill_files;
+mod versions;
 
 use std::process::Output;
 

@@ -116,6 +116,28 @@ def test_an_uploaded_skill_is_used_by_the_next_request_and_by_no_stranger():
     refused(anthropic.NotFoundError, lambda: ask(client, "word two", skill.id, version=second.id))
 
 
+def test_a_constraint_names_the_newest_version_that_meets_it():
+    word = name("constraint")
+
+    def version(number, said):
+        return folder(word, body=f"The word is {said}.", version=number)
+
+    def ask(text, skill, **more):
+        container = {"skills": [{"type": "custom", "skill_id": skill, **more}]}
+        asked = {"model": "claude-x", "max_tokens": 100, "messages": [{"role": "user", "content": text}]}
+        return client.messages.create(**asked, extra_body={"container": container}).content[0].text
+
+    skill = client.skills.create(files=version("2.0.0", "plover-two"))
+    client.skills.versions.create(skill.id, files=version("1.1.0", "plover-one"))
+    equal(ask("word two", skill.id, version="^2"), "It is plover-two.")
+    equal(ask("word two", f"{word}@latest"), "It is plover-two.", "the highest")
+    equal(ask("word one", skill.id, version="latest"), "It is plover-one.", "the last made, as the API has it")
+    none = refused(anthropic.NotFoundError, lambda: ask("word one", skill.id, version="^3"))
+    equal(none.body["error"]["type"], "not_found_error")
+    assert "there is 2.0.0, 1.1.0" in str(none), none
+    client.skills.delete(skill.id)
+
+
 def test_bad_uploads_are_refused_with_their_field():
     good = folder(name("bad"))
     document = good[0][1]

@@ -1,5 +1,6 @@
 """OpenAI's Skills API through the official SDK, on the paths that Anthropic's uses too."""
 
+import hashlib
 import json
 
 import openai
@@ -86,6 +87,49 @@ def test_an_uploaded_skill_is_used_by_the_next_request_of_any_format():
     refused(openai.NotFoundError, foreign)
     client.skills.delete(skill.id)
     refused(openai.NotFoundError, lambda: client.chat.completions.create(model="m", messages=messages, extra_headers=headers))
+
+
+def test_a_constraint_names_the_newest_version_that_meets_it():
+    def version(number, word):
+        return folder("oai-constraint", body=f"The word is {word}.", version=number)
+
+    def ask(text, reference):
+        messages = [{"role": "user", "content": text}]
+        answer = client.chat.completions.create(model="m", messages=messages, extra_headers={"x-knack-skills": reference})
+        return answer.choices[0].message.content
+
+    skill = client.skills.create(files=version("1.0.0", "plover-one"))
+    client.skills.versions.create(skill.id, files=version("2.1.0", "plover-two"))
+    for reference, text, said in [
+        ("oai-constraint@^1", "word one", "It is plover-one."),
+        ("oai-constraint@~2.1", "word two", "It is plover-two."),
+        ("oai-constraint@2.1.0", "word two", "It is plover-two."),
+        ("oai-constraint@latest", "word two", "It is plover-two."),
+        (f"{skill.id}:^1", "word one", "It is plover-one."),
+        (f"{skill.id}:2", "word two", "It is plover-two."),
+        ("oai-constraint", "word one", "It is plover-one."),
+    ]:
+        equal(ask(text, reference), said, reference)
+    none = refused(openai.NotFoundError, lambda: ask("word one", "oai-constraint@^3"))
+    assert "there is 2.1.0, 1.0.0" in none.message, none
+    equal((none.code, none.type), ("skill_not_found", "invalid_request_error"))
+    client.skills.delete(skill.id)
+
+
+def test_an_index_for_installers_has_what_the_key_uploaded():
+    skill = client.skills.create(files=folder("oai-offered"))
+    index, document = "/.well-known/agent-skills/index.json", "/.well-known/agent-skills/oai-offered.zip"
+    status, headers, data = raw("GET", index, None, {})
+    equal((status, headers["content-type"]), (200, "application/json"))
+    entry = {entry["name"]: entry for entry in json.loads(data)["skills"]}["oai-offered"]
+    equal((entry["type"], entry["url"]), ("archive", document))
+    status, _, data = raw("GET", entry["url"], None, {})
+    equal((status, entry["digest"]), (200, f"sha256:{hashlib.sha256(data).hexdigest()}"))
+    equal({f"oai-offered/{path}": content for path, content in unzipped(data).items()}, dict(folder("oai-offered")))
+    status, _, data = raw("GET", index, None, {"authorization": "Bearer another-key"})
+    equal((status, "oai-offered" in [entry["name"] for entry in json.loads(data)["skills"]]), (200, False))
+    client.skills.delete(skill.id)
+    equal(raw("GET", document, None, {})[0], 404)
 
 
 def test_broken_forms_are_refused():

@@ -3,13 +3,15 @@
 import io
 import zipfile
 
-DOCUMENT = "---\nname: {name}\ndescription: {description}\n---\n{body}\n"
+DOCUMENT = "---\nname: {name}\ndescription: {description}\n{metadata}---\n{body}\n"
 BINARY = bytes(range(256)) * 4
 
 
-def folder(name, description="Says the word. Use when somebody asks for it.", body="The word is plover.", more=()):
+def folder(name, description="Says the word. Use when somebody asks for it.", body="The word is plover.", more=(), version=None):
     """The files of a skill as `files` of an SDK: name with folder, content."""
-    files = [(f"{name}/SKILL.md", DOCUMENT.format(name=name, description=description, body=body).encode())]
+    metadata = f'metadata:\n  version: "{version}"\n' if version else ""
+    document = DOCUMENT.format(name=name, description=description, metadata=metadata, body=body)
+    files = [(f"{name}/SKILL.md", document.encode())]
     files.append((f"{name}/data/all.bin", BINARY))
     return files + [(f"{name}/{path}", content) for path, content in more]
 

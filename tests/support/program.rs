@@ -114,18 +114,29 @@ impl Program {
         self.folder.path().join(name)
     }
 
-    /// Posts and reads the whole answer.
+    /// Posts, with a key of its own where the headers have none, and reads the whole answer.
     pub(crate) async fn post(&self, path: &str, body: &Value, headers: &[(&'static str, &str)]) -> String {
         let mut request = self
             .client
             .post(format!("{}{path}", self.url))
             .header("content-type", "application/json")
-            .header("authorization", "Bearer sk-client")
             .body(body.to_string());
+        if headers.iter().all(|(name, _)| *name != "authorization") {
+            request = request.header("authorization", "Bearer sk-client");
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         request.send().await.unwrap().text().await.unwrap()
+    }
+
+    /// Reads an address.
+    pub(crate) async fn get(&self, path: &str, headers: &[(&'static str, &str)]) -> reqwest::Response {
+        let mut request = self.client.get(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap()
     }
 
     /// Ends it without any warning.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
@@ -67,6 +68,13 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
     }
     if own_routes::is_own_file(path) {
         return own_routes::files_api(gateway, request).await;
+    }
+    if let Some(discovery) = &gateway.discovery
+        && discovery.takes(request.uri())
+    {
+        let (parts, _) = request.into_parts();
+        let (_, snapshot) = gateway.served_to(&parts).await;
+        return discovery.answer(&parts, snapshot).await.map(Body::from);
     }
     if let Some(uploads) = &gateway.uploads
         && uploads.takes(request.method(), request.uri(), request.headers())

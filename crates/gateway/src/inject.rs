@@ -49,7 +49,7 @@ pub fn make_plan(
             503,
             format!("Skill \"{id}\" cannot be served: this gateway has no catalog of skills at this moment. Try again in a few seconds."),
         ),
-        PlanError::UnknownSkill { .. } => Fault {
+        PlanError::UnknownSkill { .. } | PlanError::NoVersion(_) => Fault {
             code: Some("skill_not_found".to_owned()),
             retry: false,
             ..Fault::new(404, error.to_string())

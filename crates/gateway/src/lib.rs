@@ -18,6 +18,7 @@ pub mod client_auth;
 pub mod code_tools;
 pub mod command;
 pub mod delivered;
+pub mod discovery;
 pub mod exchange;
 pub mod fault;
 pub mod files;

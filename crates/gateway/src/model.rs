@@ -28,7 +28,6 @@ use super::log::RequestLog;
 use super::provider::Api;
 use super::skill_metrics::{SkillUse, Use};
 use super::state::Gateway;
-use super::tenants::Tenant;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
 use super::upstream::forward_request_headers;
@@ -61,17 +60,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     if let Some(recording) = &recording {
         recording.write("request.json", held.bytes.clone());
     }
-    // An authenticated client is served what its namespace sees; without client authentication, all are served the
-    // same.
-    let served = match parts.extensions.get::<Tenant>() {
-        Some(tenant) => tenant.served().await,
-        None => gateway.served(),
-    };
-    let snapshot = served.catalog.snapshot().await;
-    let snapshot = match &gateway.uploads {
-        Some(uploads) => uploads.snapshot(&parts, snapshot).await,
-        None => snapshot,
-    };
+    let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
     let size = held.bytes.len();
     let header = skills_header(&parts.headers);

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use http::request::Parts;
 use knack_execution::Executor;
 use knack_telemetry::Tracer;
 
 use super::budget::Requests;
 use super::caller::CallerSecret;
 use super::code_tools::SandboxCodeTools;
+use super::discovery::Discovery;
 use super::files::FileStore;
 use super::grants::Grants;
 use super::inject::Materials;
@@ -18,11 +20,11 @@ use super::recent::Recent;
 use super::recorder::Recorder;
 use super::records::RecordStore;
 use super::replicas::Replicas;
-use super::tenants::Served;
+use super::tenants::{Served, Tenant};
 use super::uploads::Uploads;
 use super::upstream::Upstreams;
-use crate::catalog::LiveCatalog;
 use crate::catalog::remote::CatalogAge;
+use crate::catalog::{LiveCatalog, Snapshot};
 
 /// Whether requests from web pages and foreign hosts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct Gateway {
     pub grants: Arc<Grants>,
     /// Skills that callers upload, if they may.
     pub uploads: Option<Arc<dyn Uploads>>,
+    /// Skills for installers, if they are offered.
+    pub discovery: Option<Arc<dyn Discovery>>,
     /// Generated files.
     pub files: Arc<FileStore>,
     /// Where generated files are also written for a person to find.
@@ -105,6 +109,21 @@ impl Gateway {
             catalog: Arc::clone(&self.catalog),
             executor: Arc::clone(&self.executor),
         }
+    }
+
+    /// What the sender of a request is served. An authenticated client is served what its namespace sees; without client
+    /// authentication, all are served the same, and each what it uploaded.
+    pub async fn served_to(&self, parts: &Parts) -> (Served, Arc<Snapshot>) {
+        let served = match parts.extensions.get::<Tenant>() {
+            Some(tenant) => tenant.served().await,
+            None => self.served(),
+        };
+        let snapshot = served.catalog.snapshot().await;
+        let snapshot = match &self.uploads {
+            Some(uploads) => uploads.snapshot(parts, snapshot).await,
+            None => snapshot,
+        };
+        (served, snapshot)
     }
 
     /// Whether new traffic should go elsewhere.

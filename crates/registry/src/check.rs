@@ -1,6 +1,6 @@
 //! The one validation of every upload: the strict profile.
 
-use knack_skill::model::{ActivationMode, Skill, SkillRef};
+use knack_skill::model::{ActivationMode, Skill, SkillRef, Upload};
 use knack_skill::problem::{Problem, Profile};
 use knack_skill::{LoadInput, SpecOverrides, load};
 
@@ -77,6 +77,10 @@ pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<S
         let texts: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
         texts.join("; ")
     })?;
+    skill.upload = Some(Upload {
+        id: record.id.clone(),
+        number: version.number,
+    });
     if !is_default {
         skill.activation = skill.activation.min(ActivationMode::OnRequest);
     }

@@ -36,7 +36,7 @@ pub use page::{Page, Paged};
 pub use route::{Call, Dialect, Operation, route};
 pub use service::{Asked, Registry};
 pub use store::Store;
-pub use upload::{BadArchive, Unpack, zipped};
+pub use upload::{BadArchive, Unpack, zipped, zipped_content};
 
 /// The files of a skill by path relative to its folder.
 pub type Files = std::collections::BTreeMap<String, knack_skill::model::SkillFile>;

@@ -174,13 +174,28 @@ fn top_folder(files: Files) -> Result<Folder, Refusal> {
 ///
 /// A path, or an amount of bytes, that no zip holds.
 pub fn zipped(name: &str, files: &Files) -> Result<Vec<u8>, zip::result::ZipError> {
+    packed(&format!("{name}/"), files)
+}
+
+/// The same with the folder's content at the root, as archives of an index of skills have it.
+///
+/// # Errors
+///
+/// Those of [`zipped`].
+pub fn zipped_content(files: &Files) -> Result<Vec<u8>, zip::result::ZipError> {
+    packed("", files)
+}
+
+/// The bytes depend on paths, contents and execute bits only, so that a digest of them holds as long as the files do.
+fn packed(before: &str, files: &Files) -> Result<Vec<u8>, zip::result::ZipError> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (path, file) in files {
         let mode = if file.executable { 0o755 } else { 0o644 };
         let options = SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Deflated)
+            .last_modified_time(zip::DateTime::DEFAULT)
             .unix_permissions(mode);
-        writer.start_file(format!("{name}/{path}"), options)?;
+        writer.start_file(format!("{before}{path}"), options)?;
         writer.write_all(&file.bytes)?;
     }
     Ok(writer.finish()?.into_inner())

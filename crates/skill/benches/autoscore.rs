@@ -128,6 +128,7 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        upload: None,
         body,
     }
 }

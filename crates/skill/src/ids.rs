@@ -65,6 +65,12 @@ pub fn versioned(id: &str, version: &str) -> String {
     format!("{id}:{version}")
 }
 
+/// A reference with a version as skill and version: `name@^1`, and of an uploaded skill's id `id:^1`, too.
+pub fn with_version(reference: &str) -> Option<(&str, &str)> {
+    let colon = reference.starts_with(UPLOADED);
+    reference.split_once(|c| c == '@' || (colon && c == ':'))
+}
+
 /// An id without the mark of requests.
 pub fn bare(id: &str) -> &str {
     let id = id.trim();
@@ -76,6 +82,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_reference_may_name_a_version() {
+        for (reference, expected) in [
+            ("word@^1", Some(("word", "^1"))),
+            ("team/word@latest", Some(("team/word", "latest"))),
+            ("skill_knack_a:^1", Some(("skill_knack_a", "^1"))),
+            ("skill_knack_a@1.2.0", Some(("skill_knack_a", "1.2.0"))),
+            ("word@", Some(("word", ""))),
+            ("litellm:word", None),
+            ("word", None),
+        ] {
+            assert_eq!(with_version(reference), expected, "{reference}");
+        }
+    }
 
     #[test]
     fn ids_of_other_systems_are_read_and_what_is_none_is_reported() {

@@ -111,6 +111,17 @@ pub struct Skill {
     pub packages: Vec<String>,
     /// Requirements of Python packages that a manifest sets, as written; they replace every declaration in the files.
     pub requirements: Option<Vec<String>>,
+    /// The upload that it is. A load leaves it empty: no file says of itself that it is a version of another skill.
+    pub upload: Option<Upload>,
+}
+
+/// One version of an uploaded skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// The id of the skill, that of all its versions.
+    pub id: String,
+    /// Versions are numbered in the order of their making.
+    pub number: u32,
 }
 
 impl Skill {

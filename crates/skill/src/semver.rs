@@ -41,6 +41,31 @@ impl fmt::Display for Version {
     }
 }
 
+/// A skill is here, and none of its versions is what a reference asks for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct NoVersion {
+    /// The skill as the reference names it.
+    pub skill: String,
+    /// The version that it asks for.
+    pub wanted: String,
+    /// What names the versions that are here, newest first.
+    pub there: Vec<String>,
+}
+
+impl fmt::Display for NoVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { skill, wanted, there } = self;
+        write!(formatter, "skill \"{skill}\" has no version \"{wanted}\": ")?;
+        if there.is_empty() {
+            formatter
+                .write_str("no version of it says its own (metadata.version of SKILL.md), so name it without one")?;
+        } else {
+            write!(formatter, "there is {}", there.join(", "))?;
+        }
+        formatter.write_str("; a version is its text, latest, or a constraint such as ^1 or ~1.2")
+    }
+}
+
 /// A condition on versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constraint {
@@ -116,16 +141,19 @@ pub fn resolve<'a>(versions: impl IntoIterator<Item = &'a str>, constraint: &str
         .map(|(_, text)| text)
 }
 
-/// Resolves `name`, `name@version` or `name@latest` among the versions of the skill `name`.
-pub fn lookup<'a>(name: &str, versions: impl IntoIterator<Item = &'a str>, identifier: &str) -> Option<&'a str> {
-    let mut versions = versions.into_iter();
-    let rest = identifier.strip_prefix(name)?;
-    match rest.strip_prefix('@') {
-        None if rest.is_empty() => resolve(versions, ">=0.0.0"),
-        Some("latest") => resolve(versions, ">=0.0.0"),
-        Some(wanted) => versions.find(|version| *version == wanted),
-        None => None,
+/// Which of `versions`, given in the order of their making, `wanted` means: the one of that very text; `latest`, the highest;
+/// or the highest that meets the constraint. Of equal ones the one made last. Texts that are no versions meet no constraint
+/// and are below all others. The answer is a place in `versions`.
+pub fn choose(versions: &[&str], wanted: &str) -> Option<usize> {
+    let last = |text: &str| versions.iter().rposition(|version| *version == text);
+    if wanted == "latest" {
+        let places = versions.iter().enumerate();
+        return places
+            .max_by_key(|(_, text)| text.parse::<Version>().ok())
+            .map(|(place, _)| place);
     }
+    let exact = if wanted.is_empty() { None } else { last(wanted) };
+    exact.or_else(|| last(resolve(versions.iter().copied(), wanted)?))
 }
 
 /// The versions, newest first; texts that are not versions come last, in their order.
@@ -205,12 +233,31 @@ mod tests {
     }
 
     #[test]
-    fn lookup_takes_exact_versions_and_latest() {
-        assert_eq!(lookup("echo", VERSIONS, "echo"), Some("2.0.0"));
-        assert_eq!(lookup("echo", VERSIONS, "echo@latest"), Some("2.0.0"));
-        assert_eq!(lookup("echo", VERSIONS, "echo@1.2.0"), Some("1.2.0"));
-        assert_eq!(lookup("echo", VERSIONS, "echo@1.2"), None);
-        assert_eq!(lookup("echo", VERSIONS, "echoes"), None);
+    fn a_text_wins_over_a_constraint_and_of_equal_versions_the_last_made() {
+        // A repair of an old line is made after a new one, and one version carries none.
+        let made = ["1.0.0", "1.2.0", "2.0.0", "1.2.1", "", "1.2.0"];
+        for (wanted, expected) in [
+            ("1.2.0", Some(5)),
+            ("==1.2.0", Some(5)),
+            ("^1", Some(3)),
+            ("~1.2.0", Some(3)),
+            ("<1.2", Some(0)),
+            (">=1", Some(2)),
+            (" ^1 ", Some(3)),
+            ("latest", Some(2)),
+            ("Latest", None),
+            ("^3", None),
+            ("1.2", None),
+            ("2", None),
+            ("", None),
+            ("@", None),
+        ] {
+            assert_eq!(choose(&made, wanted), expected, "{wanted:?}");
+        }
+        // A text that is no constraint still names itself.
+        assert_eq!(choose(&["1.0", "1.0.0"], "1.0"), Some(0));
+        assert_eq!(choose(&["", ""], "latest"), Some(1), "without versions the last made");
+        assert_eq!(choose(&[], "latest"), None);
     }
 
     #[test]

@@ -47,6 +47,7 @@ prop_compose! {
             sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        upload: None,
         }
     }
 }

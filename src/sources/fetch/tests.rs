@@ -116,3 +116,47 @@ async fn addresses_that_are_not_public_are_denied_however_they_are_written() {
         assert_eq!(error.cause, Cause::AddressDenied, "{host}: {error}");
     }
 }
+
+/// A server whose answer to `/move` is a redirect to `to`, and to everything else the key that came with the request.
+fn echo(to: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let moved = moved(to);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 2048];
+            let length = stream.read(&mut request).unwrap_or(0);
+            let head = String::from_utf8_lossy(&request[..length]).into_owned();
+            let key = head.lines().find(|line| line.starts_with("authorization"));
+            let response = if head.starts_with("GET /move ") {
+                moved.clone()
+            } else {
+                answer(key.unwrap_or("none"))
+            };
+            let _ = stream.write_all(response.as_bytes());
+        }
+    });
+    base
+}
+
+#[tokio::test]
+async fn a_key_goes_to_its_site_and_follows_no_redirect_elsewhere() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let elsewhere = echo("");
+    let (away, home) = (echo(&elsewhere), echo("/back"));
+    let ask = async |named: &str, path: &str| {
+        let url = Url::parse(named).unwrap();
+        let fetcher = Fetcher::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
+        let fetcher = fetcher.with_key(&url, HeaderValue::from_static("Bearer one"));
+        let fetched = fetcher.get(&format!("{named}{path}")).await.unwrap();
+        String::from_utf8(fetched.bytes.to_vec()).unwrap()
+    };
+    for (site, path, expected) in [
+        (&home, "/a", "authorization: Bearer one"),
+        (&home, "/move", "authorization: Bearer one"),
+        (&away, "/move", "none"),
+    ] {
+        assert_eq!(ask(site, path).await, expected, "{path}");
+    }
+}

@@ -10,6 +10,7 @@ mod listing;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};

@@ -58,6 +58,7 @@ pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Prob
         sandbox,
         packages: Vec::new(),
         requirements: input.overrides.packages,
+        upload: None,
         body: document.body,
         document: document.text,
     };

@@ -8,7 +8,7 @@ use super::*;
 use crate::call::{CallContext, Decision, resolve};
 use crate::catalog::{Catalog, Clash, Pin};
 use crate::fixture::{mk_catalog, mk_input, mk_ref, mk_settings, mk_skill};
-use crate::model::{ActivationMode, Skill};
+use crate::model::{ActivationMode, Skill, Upload};
 
 const REAL: &str = "litellm_skill_6e0b9a52-6a3e-4d83-b0a5-8b8c6b1f1c77";
 
@@ -320,4 +320,59 @@ fn run_code_is_there_for_a_tool_of_the_clients() {
         ..Asked::default()
     };
     assert_eq!(named(&asked(&mk_catalog(vec![]), &asked_with)), ["knack_run_code"]);
+}
+
+#[test]
+fn header_and_container_name_versions_and_a_mention_does_not() {
+    let version = |number: u32, version: &str, ids: &[&str]| Skill {
+        id: mk_ref(&format!("uploads-{number}"), "word"),
+        version: Some(version.to_owned()),
+        upload: Some(Upload {
+            id: "skill_knack_w".to_owned(),
+            number,
+        }),
+        ..carrying("word", ids)
+    };
+    let catalog = mk_catalog([
+        version(1, "1.2.0", &["skill_knack_w:1"]),
+        version(
+            2,
+            "2.0.0",
+            &["skill_knack_w:2", "skill_knack_w:latest", "skill_knack_w"],
+        ),
+        version(3, "1.3.0", &["skill_knack_w:3"]),
+    ]);
+    for (reference, handle) in [
+        ("word@^1", "uploads-3/word"),
+        ("word@1.2.0", "uploads-1/word"),
+        ("skill_knack_w:~1.2", "uploads-1/word"),
+        ("skill_knack_w:2", "uploads-2/word"),
+        ("skill_knack_w:latest", "uploads-2/word"),
+    ] {
+        let plan = asked(&catalog, &by_id(reference));
+        assert_eq!(
+            (active(&plan), &plan.container.ours[..]),
+            (vec![handle], &[0][..]),
+            "{reference}"
+        );
+        let header = Asked {
+            header: Some(reference),
+            ..Asked::default()
+        };
+        assert_eq!(active(&asked(&catalog, &header)), [handle], "{reference}");
+    }
+    for reference in ["word@^3", "skill_knack_w:^3"] {
+        let error = ask(&catalog, &by_id(reference)).unwrap_err().to_string();
+        assert!(
+            error.contains("\"^3\"") && error.contains("2.0.0, 1.3.0, 1.2.0"),
+            "{error}"
+        );
+        let header = Asked {
+            header: Some(reference),
+            ..Asked::default()
+        };
+        assert_eq!(ask(&catalog, &header).unwrap_err().to_string(), error);
+    }
+    assert_eq!(asked(&catalog, &by_id("skill_native@^1")).container.native, [0]);
+    assert!(active(&asked(&catalog, &says(&["@word@^1 hello"]))).is_empty());
 }

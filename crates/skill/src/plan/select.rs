@@ -80,9 +80,10 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
         }));
     }
     if skill.id.starts_with(UPLOADED) {
-        let entry = catalog
-            .find_id(skill.id)
-            .ok_or_else(|| unknown(skill.id, skill.id, catalog))?;
+        let entry = match catalog.find_id(skill.id) {
+            Some(entry) => entry,
+            None => version(skill.id, catalog)?.ok_or_else(|| unknown(skill.id, skill.id, catalog))?,
+        };
         return Ok(Some(Named::new(entry, Why::Container)));
     }
     if catalog.is_ambiguous(skill.id) {
@@ -94,7 +95,16 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
             ..Named::new(entry, Why::Litellm)
         }));
     }
-    Ok(catalog.find(skill.id).map(|entry| Named::new(entry, Why::Container)))
+    let entry = match catalog.find(skill.id) {
+        Some(entry) => Some(entry),
+        None => version(skill.id, catalog)?,
+    };
+    Ok(entry.map(|entry| Named::new(entry, Why::Container)))
+}
+
+/// The skill that a reference with a version names.
+fn version<'a>(reference: &str, catalog: &'a Catalog) -> Result<Option<&'a Entry>, PlanError> {
+    Ok(catalog.find_version(reference)?)
 }
 
 /// Why `id` names no skill; `written` is how the request wrote it.
@@ -119,7 +129,10 @@ pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<O
         if name.eq_ignore_ascii_case("none") {
             return Ok(None);
         }
-        let entry = catalog.find(name).ok_or_else(|| unknown(name, name, catalog))?;
+        let entry = match catalog.find(name) {
+            Some(entry) => entry,
+            None => version(name, catalog)?.ok_or_else(|| unknown(name, name, catalog))?,
+        };
         named.push(Named::new(entry, Why::Header));
     }
     Ok(Some(named))

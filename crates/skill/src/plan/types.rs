@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::autoscore::AutoContext;
 use crate::model::{ActivationMode, Skill, SkillRef};
+use crate::semver::NoVersion;
 
 /// What a request says about tools, as far as it decides whether anything may be injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,9 @@ pub enum PlanError {
         /// The id as the request wrote it.
         id: String,
     },
+    /// The skill is here, the version that the request asks for is not.
+    #[error(transparent)]
+    NoVersion(#[from] NoVersion),
 }
 
 /// How an active skill came in, which is also the order in the system text.

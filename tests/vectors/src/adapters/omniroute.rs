@@ -56,6 +56,7 @@ pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        upload: None,
     }
 }
 

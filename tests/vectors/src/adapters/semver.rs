@@ -1,6 +1,6 @@
 //! Adapters of `semver.json`: versions, constraints and registration.
 
-use knack_skill::{registration, semver};
+use knack_skill::{ids, registration, semver};
 use serde_json::{Value, json};
 
 use crate::registry::{Op, Outcome};
@@ -35,7 +35,11 @@ fn resolve(input: &Value) -> Outcome {
 
 fn lookup(input: &Value) -> Outcome {
     let identifier = input["identifier"].as_str().unwrap_or_default();
-    let found = semver::lookup(FIXTURE_NAME, listed(input), identifier);
+    // A name alone is the newest version.
+    let (name, wanted) = ids::with_version(identifier).unwrap_or((identifier, "latest"));
+    let versions: Vec<&str> = listed(input).collect();
+    let found = Some(name).filter(|name| *name == FIXTURE_NAME);
+    let found = found.and_then(|_| versions.get(semver::choose(&versions, wanted)?));
     Ok(json!(found.map(|version| format!("{FIXTURE_NAME}@{version}"))))
 }
 
