@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -269,11 +270,12 @@ async fn web_pages_and_other_methods_are_refused() {
 }
 
 /// The body of a request that ends only at a word.
-fn stalling(mut ends: tokio::sync::broadcast::Receiver<()>) -> reqwest::Body {
+fn stalling(mut ends: tokio::sync::broadcast::Receiver<()>, begun: Arc<AtomicUsize>) -> reqwest::Body {
     let begins = futures::stream::iter([Ok::<_, std::io::Error>(
         r#"{"jsonrpc": "2.0", "id": 7, "method": "tools/list""#,
     )]);
     let end = futures::stream::once(async move {
+        begun.fetch_add(1, Ordering::Relaxed);
         let _ = ends.recv().await;
         Ok("}")
     });
@@ -294,14 +296,19 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
     let client = client();
     let list = || request_by(&client, &knack.url, "tools/list", &json!({}));
     let open = tokio::sync::broadcast::channel::<()>(1).0;
+    let sent = Arc::new(AtomicUsize::new(0));
     let mut held = Vec::new();
     for _ in 0..32 {
-        let (client, url, open) = (client.clone(), knack.url.clone(), open.clone());
+        let (client, url, open, sent) = (client.clone(), knack.url.clone(), open.clone(), Arc::clone(&sent));
         held.push(tokio::spawn(async move {
             loop {
                 let request = request_by(&client, &url, "tools/list", &json!({}));
-                let answer = request.body(stalling(open.subscribe())).send().await.unwrap();
-                // A look at whether all places are taken had taken this one.
+                let answer = request
+                    .body(stalling(open.subscribe(), Arc::clone(&sent)))
+                    .send()
+                    .await
+                    .unwrap();
+                // A look at whether all places are taken took this one.
                 if answer.status() != 429 {
                     return answer.status();
                 }
@@ -310,12 +317,15 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
     }
     let begun = Instant::now();
     let refused = loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_mins(1), "not all places are taken");
+        if sent.load(Ordering::Relaxed) < 32 {
+            continue;
+        }
         let answer = send(list()).await;
         if answer.status == 429 {
             break answer;
         }
-        assert!(begun.elapsed() < Duration::from_mins(1), "{}", answer.text);
-        tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(refused.headers["retry-after"], "1");
     let message = refused.json()["error"]["message"].to_string();
