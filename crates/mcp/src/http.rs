@@ -79,12 +79,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
             return refuse(fault.status, &fault.message);
         }
     };
-    let served = gateway.served();
-    let snapshot = served.catalog.snapshot().await;
-    let snapshot = match &gateway.uploads {
-        Some(uploads) => uploads.snapshot(&parts, snapshot).await,
-        None => snapshot,
-    };
+    let (served, snapshot) = gateway.served_to(&parts).await;
     let offer = shared.offers.of(snapshot).await;
     parts.extensions.insert(Asked {
         caller,
