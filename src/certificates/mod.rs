@@ -30,6 +30,7 @@ mod key;
 mod objects;
 mod publish;
 mod root;
+mod root_secret;
 pub mod state;
 pub mod task;
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::issue::issue;
 use super::objects::{CertificateError, apply_secret, is_owned};
 use super::publish::Publication;
-use super::root::ensure_root;
+use super::root_secret::ensure_root;
 use super::state::{Due, State, advance, bundle, due, service_names};
 use crate::api_call::call;
 
