@@ -44,7 +44,6 @@ impl Root {
 #[cfg(test)]
 mod tests {
     use super::super::issue::issue_root;
-    use super::*;
 
     const DAY: u64 = 24 * 3600;
 
