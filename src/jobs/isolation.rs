@@ -20,6 +20,7 @@ use knack_execution::{ExecutionId, ExecutionRequest, Language, Program, StartKin
 use knack_runner::protocol::Probe;
 use knack_serving::beacon::{ProbeTarget, Question};
 use kube::api::LogParams;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::call;
@@ -49,17 +50,23 @@ except OSError as error:
     print('closed' if error.errno == errno.EPERM else 'open')
 ";
 
-/// Probes at once, and then every minute nodes that are new or whose result is an hour old, and at once a node that a
-/// run waits for, until the task ends.
+/// Probes when it is its turn, and then every minute nodes that are new or whose result is an hour old, and at once a node
+/// that a run waits for, until the task ends. `probes` are the turns of all runtimes.
 pub(super) async fn watch(
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
     target: ProbeTarget,
+    probes: Arc<Semaphore>,
     over: CancellationToken,
 ) {
+    // A runtime that demands isolation runs nothing before its results.
+    let is_urgent = || view.load().requires_isolation;
     let nodes = async {
         loop {
+            let is_urgent = is_urgent() || launcher.gate.is_wanted();
+            let held = turn(&probes, is_urgent, launcher.gate.wanted()).await;
             probe_nodes(&launcher, &view.load_full(), &target).await;
+            drop(held);
             if !launcher.gate.is_wanted() {
                 let _ = tokio::time::timeout(AGAIN, launcher.gate.wanted()).await;
             }
@@ -67,12 +74,26 @@ pub(super) async fn watch(
     };
     let runner = async {
         loop {
+            // A run that wants a node wakes one task: the one above.
+            let held = turn(&probes, is_urgent(), std::future::pending()).await;
             let told = attempt(&launcher, &view.load_full(), &over).await;
+            drop(held);
             launcher.gate.tell_runner(told);
             tokio::time::sleep(if told.is_some() { EVERY } else { AGAIN }).await;
         }
     };
     tokio::join!(isolation_status::publish(&launcher, &view), nodes, runner);
+}
+
+/// A turn to probe. Whoever is urgent, or becomes so, needs none.
+async fn turn(probes: &Semaphore, is_urgent: bool, wanted: impl Future<Output = ()>) -> Option<SemaphorePermit<'_>> {
+    if is_urgent {
+        return None;
+    }
+    tokio::select! {
+        held = probes.acquire() => held.ok(),
+        () = wanted => None,
+    }
 }
 
 /// Probes the nodes that are wanted or due; while there is no sandbox on any node, one that the scheduler chooses. One
@@ -183,5 +204,31 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
             _ => None,
         },
         RunEnd::NotStarted(_) | RunEnd::Failed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn probes_take_turns_and_whoever_has_a_run_waiting_needs_none() {
+        let (probes, wanted) = (Semaphore::new(1), Notify::new());
+        let first = turn(&probes, false, wanted.notified()).await;
+        assert!(first.is_some());
+        assert!(
+            turn(&probes, true, wanted.notified()).await.is_none(),
+            "urgent: at once"
+        );
+        let mut second = Box::pin(turn(&probes, false, wanted.notified()));
+        assert!(second.as_mut().now_or_never().is_none(), "it waits");
+        wanted.notify_one();
+        assert!(second.await.is_none(), "a run came to wait for it");
+        let third = turn(&probes, false, wanted.notified());
+        drop(first);
+        assert!(third.await.is_some());
     }
 }

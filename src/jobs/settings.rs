@@ -8,7 +8,7 @@ use knack_execution::records::RecordSettings;
 use knack_memory::MemoryBudget;
 use knack_serving::beacon::ProbeTarget;
 use knack_vocabulary::FIELD_MANAGER_HUB;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 
 use crate::events::Events;
 use crate::lease::{Keeper, KeeperError, Peers};
@@ -92,6 +92,8 @@ pub struct JobSettings {
     pub peers: watch::Receiver<Peers>,
     /// Held while a runtime moves to the replica that should have it: one at a time, of all runtimes of this process.
     pub(super) moves: Arc<Mutex<()>>,
+    /// Turns to probe a node that no run waits for, of all runtimes of this process.
+    pub(super) probes: Arc<Semaphore>,
 }
 
 impl JobSettings {
@@ -102,6 +104,9 @@ impl JobSettings {
     /// How long a cold pod may take: a pull of a few hundred MB at 10 MB/s; a pod that says why it cannot start fails
     /// at once.
     pub const START_TIMEOUT: Duration = Duration::from_mins(2);
+    /// Probes at once that no run waits for. Each is a pod, and a hub that takes hundreds of runtimes over would start two for
+    /// each of them: more than a node takes. Eight are 24 a minute where no network plugin answers for 20 s.
+    const PROBES_AT_ONCE: usize = 8;
     /// Finished Jobs kept per runtime: a screenful for `kubectl get jobs`, times ten.
     pub const MAX_FINISHED: usize = 500;
 
@@ -121,6 +126,7 @@ impl JobSettings {
             probe: None,
             peers: watch::channel(Peers::default()).1,
             moves: Arc::default(),
+            probes: Arc::new(Semaphore::new(Self::PROBES_AT_ONCE)),
         }
     }
 }

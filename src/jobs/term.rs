@@ -125,7 +125,8 @@ impl Term {
             let launcher = foundation.launcher.clone();
             // Before the first run asks: it waits for a probe then, and is not refused.
             launcher.gate.open();
-            let watched = isolation::watch(launcher, Arc::clone(&view), target, over.clone());
+            let probes = Arc::clone(&settings.probes);
+            let watched = isolation::watch(launcher, Arc::clone(&view), target, probes, over.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(watched)));
         }
         Arc::new(Self {
