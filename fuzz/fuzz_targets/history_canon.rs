@@ -2,19 +2,19 @@
 #![no_main]
 
 use knack_fuzz::request;
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, SeenRun, Segment, Told, Words};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, SeenRun, Segment, RunText, ResultTexts};
 use knack_wire::{Format, json};
 use libfuzzer_sys::fuzz_target;
 
 struct Said;
 
-impl Words for Said {
+impl ResultTexts for Said {
     fn load(&mut self, _: &str) -> String {
         "\"\n".to_owned()
     }
 
-    fn run(&mut self, run: &SeenRun) -> Told {
-        Told { text: format!("{run:?}"), files: Vec::new() }
+    fn run(&mut self, run: &SeenRun) -> RunText {
+        RunText { text: format!("{run:?}"), files: Vec::new() }
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use knack_skill::call::{LoadRecord, OutputFile, Seen, SeenEnd};
 use knack_skill::plan::Plan;
 use knack_wire::drive::GeneratedFile;
-use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record, SeenRun, Told, Words};
+use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record, ResultTexts, RunText, SeenRun};
 use knack_wire::{Format, In, Request};
 use tokio::time::Instant;
 
@@ -110,7 +110,7 @@ impl Hidden {
         } else {
             Mode::Off
         };
-        let mut words = PutBack {
+        let mut words = Texts {
             hidden: self,
             gateway,
             files: None,
@@ -188,22 +188,22 @@ impl Hidden {
     }
 }
 
-/// The words of what is put back.
-struct PutBack<'a> {
+/// The texts of what is put back.
+struct Texts<'a> {
     hidden: &'a Hidden,
     gateway: &'a Gateway,
     /// The caller's files by id, once a run names one.
     files: Option<HashMap<String, (String, FileEntry)>>,
 }
 
-impl Words for PutBack<'_> {
+impl ResultTexts for Texts<'_> {
     fn load(&mut self, reference: &str) -> String {
         let text = self.hidden.render(reference);
         text.unwrap_or_else(|| knack_skill::texts::SKILL_CHANGED.to_owned())
     }
 
-    fn run(&mut self, run: &SeenRun) -> Told {
-        let mut told = Told::default();
+    fn run(&mut self, run: &SeenRun) -> RunText {
+        let mut told = RunText::default();
         let mut files = Vec::new();
         for id in &run.file_ids {
             let known = self

@@ -380,13 +380,13 @@ fn structured_output_shows_the_last_turns_text_alone() {
 /// Nothing is put back whose words count here.
 struct Silent;
 
-impl history::Words for Silent {
+impl history::ResultTexts for Silent {
     fn load(&mut self, _: &str) -> String {
         String::new()
     }
 
-    fn run(&mut self, _: &history::SeenRun) -> history::Told {
-        history::Told::default()
+    fn run(&mut self, _: &history::SeenRun) -> history::RunText {
+        history::RunText::default()
     }
 }
 

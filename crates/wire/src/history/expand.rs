@@ -2,9 +2,9 @@
 
 use super::hit::{Hit, Mode};
 use super::record::{FileNote, Piece, Segment};
+use super::result_texts::ResultTexts;
 use super::scan::Scan;
 use super::turn::{Speaker, Turn};
-use super::words::Words;
 use super::{merge_key, read, repair, responses, runs, shown};
 use crate::drive::OpenCall;
 use crate::format::responses::shell;
@@ -47,7 +47,7 @@ pub fn expand(
     scan: &Scan,
     hits: &[Hit],
     (mode, runs_here): (Mode<'_>, bool),
-    words: &mut dyn Words,
+    words: &mut dyn ResultTexts,
 ) -> Expansion {
     let mut writer = Writer {
         request,
@@ -129,7 +129,7 @@ fn usable(hits: &[Hit]) -> Vec<&Hit> {
 }
 
 /// The bytes of a recorded message, with its load results rendered.
-fn write(piece: &Piece, words: &mut dyn Words) -> Vec<u8> {
+fn write(piece: &Piece, words: &mut dyn ResultTexts) -> Vec<u8> {
     let mut out = Vec::new();
     for segment in piece {
         match segment {
@@ -180,7 +180,7 @@ impl Writer<'_> {
     }
 
     /// An answer without a record: runs of ours that it shows become calls of the tool that ran them, and their results.
-    fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (Mode<'_>, bool), words: &mut dyn Words) {
+    fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (Mode<'_>, bool), words: &mut dyn ResultTexts) {
         let (src, elements) = (self.request.raw(), &self.elements[turn.elements.clone()]);
         let change = match (self.request.format(), elements.first()) {
             (Format::Messages, Some(message)) => shown::expand(src, *message, mode, words),
@@ -196,7 +196,7 @@ impl Writer<'_> {
     }
 
     /// Items of ours, each by itself: a provider without a shell knows none.
-    fn items(&mut self, elements: &[Span], mode: Mode<'_>, words: &mut dyn Words) {
+    fn items(&mut self, elements: &[Span], mode: Mode<'_>, words: &mut dyn ResultTexts) {
         for span in elements {
             let mut told = |seen: &SeenRun| {
                 let told = words.run(seen);

@@ -27,6 +27,7 @@ mod read;
 mod record;
 mod repair;
 mod responses;
+mod result_texts;
 mod runs;
 mod scan;
 mod seal;
@@ -34,20 +35,19 @@ mod shown;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod words;
 
 pub use expand::{Expansion, expand};
 pub use hit::{Hit, Mode};
 pub use keys::{Caller, HistorySecret, RecordKey};
 pub use record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
 pub use repair::may_need_repair;
+pub use result_texts::{ResultTexts, RunText};
 pub use runs::may_hold_runs;
 pub use scan::{Lookup, Scan, may_hold_calls, opening, scan};
 pub use seal::{Keys, keys, seal};
 pub use shown::is_our_use;
 pub use turn::Turn;
 pub use turn::{Link, Speaker};
-pub use words::{Told, Words};
 
 use crate::route::Format;
 pub use crate::seen::{SeenEnd, SeenRun};

@@ -4,7 +4,7 @@
 //! calls of the tool that runs programs and their responses, so that the upstream gets nothing that it does not know.
 
 use super::read::Fields;
-use super::words::{Change, Words};
+use super::result_texts::{Change, ResultTexts};
 use crate::format::gemini::run;
 use crate::json::{self, Span};
 use crate::request::Request;
@@ -63,7 +63,7 @@ fn kind(part: &Fields<'_>) -> Part {
 }
 
 /// Turns the runs of a model's turn into calls of `run_tool` and their responses. `None` if it has none.
-pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str, words: &mut dyn Words) -> Option<Change> {
+pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str, words: &mut dyn ResultTexts) -> Option<Change> {
     let spans: Vec<Span> = contents.iter().flat_map(|content| run::parts(src, *content)).collect();
     let parts: Vec<(Span, Fields<'_>)> = spans.into_iter().map(|span| (span, Fields::read(src, span))).collect();
     if !parts
@@ -139,7 +139,7 @@ impl Writer {
     }
 
     /// `images`: pictures behind the result, which are files that the run made.
-    fn response(&mut self, part: &Fields<'_>, (run_tool, images): (&str, usize), words: &mut dyn Words) {
+    fn response(&mut self, part: &Fields<'_>, (run_tool, images): (&str, usize), words: &mut dyn ResultTexts) {
         let Some(result) = object(part, RESULT) else { return };
         let id = result.text("id");
         // By its id, else in order. A result without its code has nothing to answer.

@@ -7,7 +7,7 @@
 
 use super::hit::Mode;
 use super::read::Fields;
-use super::words::{Change, Words};
+use super::result_texts::{Change, ResultTexts};
 use crate::json::{self, Span};
 use crate::seen::{SeenEnd, SeenRun};
 
@@ -22,7 +22,7 @@ pub fn is_our_use(id: &str) -> bool {
 }
 
 /// Expands or strips the native blocks of ours in one message. `None` if it has none.
-pub(super) fn expand(src: &[u8], element: Span, mode: Mode<'_>, words: &mut dyn Words) -> Option<Change> {
+pub(super) fn expand(src: &[u8], element: Span, mode: Mode<'_>, words: &mut dyn ResultTexts) -> Option<Change> {
     let message = Fields::read(src, element);
     let blocks = message.elements("content");
     let ours: Vec<Option<Block>> = blocks.iter().map(|span| classify(src, *span)).collect();

@@ -31,15 +31,15 @@ fn end(format: Format, messages: &str) -> Link {
     scan(&request(format, &body(messages))).end()
 }
 
-/// Words that say what they were asked for.
+/// Texts that say what they were asked for.
 pub(super) struct Plain;
 
-impl Words for Plain {
+impl ResultTexts for Plain {
     fn load(&mut self, reference: &str) -> String {
         format!("<{reference}>")
     }
 
-    fn run(&mut self, run: &SeenRun) -> Told {
+    fn run(&mut self, run: &SeenRun) -> RunText {
         let end = match run.end {
             SeenEnd::Exit(_) if !run.is_code => "tool".to_owned(),
             SeenEnd::Exit(code) => format!("exit {code}"),
@@ -47,7 +47,7 @@ impl Words for Plain {
             SeenEnd::Timeout => "timeout".to_owned(),
         };
         let (ids, unnamed) = (run.file_ids.join(","), run.unnamed_files);
-        Told {
+        RunText {
             text: format!(
                 "{end} | {} | {} | {ids} | {unnamed}",
                 run.stdout.trim(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_wire::drive::{CallOutcome, Drive, Head, Out};
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey, SeenRun, Told, Words};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey, ResultTexts, RunText, SeenRun};
 use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ struct Said {
     skill_changed: bool,
 }
 
-impl Words for Said {
+impl ResultTexts for Said {
     fn load(&mut self, _: &str) -> String {
         if self.skill_changed {
             "This skill changed; load it again.".to_owned()
@@ -222,8 +222,8 @@ impl Words for Said {
         }
     }
 
-    fn run(&mut self, run: &SeenRun) -> Told {
-        Told {
+    fn run(&mut self, run: &SeenRun) -> RunText {
+        RunText {
             text: format!("seen: {}", run.stdout),
             files: Vec::new(),
         }

@@ -1,14 +1,14 @@
-//! What is said in results that are put back: the words are the caller's, who knows skills and files.
+//! Texts of results that are put back into a history. The caller makes them: it knows skills and files.
 
 use super::record::FileNote;
 use crate::seen::SeenRun;
 
 /// Asked in the order of the conversation.
-pub trait Words {
+pub trait ResultTexts {
     /// The text of a load result by its reference, or the text that says why there is none.
     fn load(&mut self, reference: &str) -> String;
     /// What the model reads of a run whose record is lost.
-    fn run(&mut self, run: &SeenRun) -> Told;
+    fn run(&mut self, run: &SeenRun) -> RunText;
 }
 
 /// A turn taken apart whose runs only the client remembers.
@@ -22,9 +22,9 @@ pub(super) struct Change {
     pub(super) files: Vec<FileNote>,
 }
 
-/// What is said of a run.
+/// A run as the model reads it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RunText {
     /// For the model.
     pub text: String,
     /// Its files, as far as they are known: they are staged again while they are kept.
