@@ -66,7 +66,8 @@ async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
     for part in [
         format!("OPENAI_BASE_URL={}/v1", program.url),
         format!("ANTHROPIC_BASE_URL={}\n", program.url),
-        format!("GOOGLE_GEMINI_BASE_URL={}", program.url),
+        format!("GOOGLE_GEMINI_BASE_URL={}\n", program.url),
+        format!("MCP clients     {}/mcp", program.url),
         "1 skills at revision".to_owned(),
         "code is not run here".to_owned(),
     ] {

@@ -95,7 +95,7 @@ impl Program {
             if let Some(url) = words.and_then(|words| words.split(' ').next()) {
                 url.clone_into(&mut program.url);
             }
-            let last = line.contains("GOOGLE_GEMINI_BASE_URL");
+            let last = line.contains("  MCP clients ");
             program.greeting.push(line);
             if last {
                 return program;
