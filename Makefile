@@ -53,8 +53,10 @@ charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
 
 # Every suite runs, whatever failed before it; the cluster goes down, whatever failed. The release is linked by one core for minutes; lint takes the other.
+# Both need the toolchain of rust-toolchain.toml, which the first command to name cargo installs.
 test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@$(MAKE) --no-print-directory setup
+	@cargo --version >/dev/null
 	@status=0; $(MAKE) --no-print-directory lint & lint=$$!; \
 	$(MAKE) --no-print-directory build || status=$$?; \
 	wait $$lint || status=$$?; \
