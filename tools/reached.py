@@ -261,7 +261,10 @@ class Product:
 
     def gives(self, module, item):
         """Whether a path may end `module::item`: the module has it, or may re-export it from a module below."""
-        return module in ("crate", "super", "self", "") or module not in self.modules or module in (item.module, item.crate) or module in item.file.parts
+        if module in ("crate", "super", "self", "") or module not in self.modules:
+            return True
+        # Folders of the repository, not those that a clone lies in.
+        return module in (item.module, item.crate) or module in item.file.relative_to(self.root).parts
 
     def reached(self):
         seen, waiting = set(), defaultdict(list)
