@@ -52,16 +52,8 @@ test-chart: setup cluster-of-tests ## Charts, deploy/ and the GitOps snippets (K
 charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
 
-# Every suite runs, whatever failed before it; the cluster goes down, whatever failed. The release is linked by one core for minutes; lint takes the other.
-# Both need the toolchain of rust-toolchain.toml, which the first command to name cargo installs.
 test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
-	@$(MAKE) --no-print-directory setup
-	@cargo --version >/dev/null
-	@status=0; $(MAKE) --no-print-directory lint & lint=$$!; \
-	$(MAKE) --no-print-directory build || status=$$?; \
-	wait $$lint || status=$$?; \
-	$(MAKE) --no-print-directory --keep-going every-test || status=$$?; \
-	tests/cluster/for_tests.sh end; tools/summary.sh || status=1; exit $$status
+	@tools/test.sh
 
 every-test: build audit test-tools vectors test-rust test-examples test-sdk test-chart test-packages test-dist
 

@@ -253,6 +253,15 @@ def a_suite_that_ends_badly_without_a_failed_test_is_named():
         expect(done.stdout.splitlines()[-1] == "4 passed, 0 failed, 0 skipped" and done.returncode != 0, done)
 
 
+# The Makefile.
+
+@case
+def a_dry_run_of_make_test_does_nothing():
+    """GNU make runs recipe lines that name $(MAKE) in a dry run as well."""
+    done = subprocess.run(["make", "--no-print-directory", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True)
+    expect(done.stdout == "tools/test.sh\n", done.stdout)
+
+
 # The attacks, which leave programs behind.
 
 @case
