@@ -45,6 +45,13 @@ class Report:
             self.failed += 1
             print("FAILED  %s, and what follows in this part: %s: %s" % (name, type(error).__name__, error), flush=True)
 
+    def steps(self, steps, diagnosis):
+        """Runs checks of which each needs what the ones before it left: the first failure ends them, and is diagnosed."""
+        for name, step in steps:
+            if not self.check(name, step):
+                diagnosis()
+                return
+
     def skip(self, name, reason):
         self.skipped += 1
         print("SKIPPED %s: %s" % (name, reason), flush=True)

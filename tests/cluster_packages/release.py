@@ -5,8 +5,9 @@ import os
 
 import builder
 from bed import apply, exists, get, wait_until
-from harness import CHART, assert_equal, helm, kubectl, run
+from harness import CHART, assert_equal, helm, kubectl
 from parts import Index, push, registry, wheel
+from skill_run import run_skill
 
 # Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
 NODE = "10.99.0.1"
@@ -76,18 +77,9 @@ def until(name, state, seconds=120):
 
 
 def run_once(name):
-    """One run of the skill's script; its answer."""
-    def asked():
-        code, said, errors = run([os.environ["KNACK_PROGRAM"], "skill", "run", "%s/%s" % (SKILLS, name), "--runtime", SANDBOXES + "/default", "--service-account",
-                                  NAMESPACE + "/knack-gateway", "--hub-namespace", NAMESPACE, "--output", "json", "--", "python3", "skills/%s/scripts/say.py" % name], expect=None)
-        told.append(said + errors)
-        return said if code == 0 else None
-    told = []
-    try:
-        said = wait_until("a run of " + name, 30, asked)
-    except AssertionError as error:
-        raise AssertionError("%s: %s" % (error, told[-1][-2000:])) from error
-    return json.loads(said)["stdout"].splitlines()
+    """One run of the skill's script; the lines of its answer."""
+    words = ["python3", "skills/%s/scripts/say.py" % name]
+    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words).splitlines()
 
 
 def served():
@@ -224,9 +216,6 @@ def tests(report):
     with registry(ADDRESS):
         STATE["base"] = push(ADDRESS, "sandbox-python", "sandbox-python")
         STATE["index"] = Index(NODE, builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})])
-        for name, step in STEPS:
-            if not report.check(name, step):
-                diagnosis()
-                break
+        report.steps(STEPS, diagnosis)
         STATE["index"].close()
     report.check("uninstalled", removed)

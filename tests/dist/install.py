@@ -11,7 +11,8 @@ import urllib.request
 
 import files
 from bed import apply, exists, get, wait_until
-from harness import ROOT, assert_equal, helm, kubectl, run
+from harness import ROOT, assert_equal, helm, kubectl
+from skill_run import run_skill
 
 # Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
 REGISTRY = "10.99.0.1:5000"
@@ -108,24 +109,13 @@ def pods_run_the_images_of_the_release():
         assert_equal(pod["status"]["containerStatuses"][0]["imageID"], wanted, "image that runs")
 
 
-def run_once(skill, image, words):
+def run_once(skill, image, interpreter):
     """One run, in a Job of the image by digest; its answer."""
     apply(SKILL % {**skill, "code": json.dumps(skill["code"])}, "-n", SKILLS)
     kubectl("wait", "-n", SKILLS, "skill/" + skill["name"], "--for=condition=Ready", "--timeout=%ds" % READY_SECONDS)
     script = "skills/%s/scripts/add.%s" % (skill["name"], skill["ending"])
-
-    def asked():
-        # The hub learns of a Skill a moment after its status says Ready.
-        code, said, errors = run([os.environ["KNACK_PROGRAM"], "skill", "run", "%s/%s" % (SKILLS, skill["name"]), "--runtime", SANDBOXES + "/default", "--service-account",
-                                  NAMESPACE + "/knack-gateway", "--hub-namespace", NAMESPACE, "--output", "json", "--", words, script, "19", "23"], expect=None)
-        told.append(said + errors)
-        return said if code == 0 else None
-    told = []
-    try:
-        said = wait_until("a run of " + skill["name"], 20, asked)
-    except AssertionError as error:
-        raise AssertionError("%s: %s" % (error, told[-1][-2000:])) from error
-    assert_equal(json.loads(said)["stdout"].strip(), "42", "the answer")
+    said = run_skill("%s/%s" % (SKILLS, skill["name"]), SANDBOXES + "/default", NAMESPACE, [interpreter, script, "19", "23"])
+    assert_equal(said.strip(), "42", "the answer")
     jobs = wait_until("the record of the run", 20, lambda: get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=" + skill["name"])["items"])
     images = {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs}
     assert_equal(images, {"%s/%s@%s" % (MIRROR, image, files.digests()[image])}, "the Job's image")
@@ -188,9 +178,5 @@ def tests(report):
     removed()
     apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
     with registry():
-        for name, step in STEPS:
-            # Each needs what was before it.
-            if not report.check(name, step):
-                diagnosis()
-                break
+        report.steps(STEPS, diagnosis)
     report.check("uninstalled", removed)

@@ -4,17 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export KNACK_BED=${KNACK_BED:-sidecar}
-bed=tests/cluster/bed
-stop() {
-  status=$?
-  if [ "${KEEP:-}" = 1 ]; then
-    echo "the cluster stays up; a shell inside: KNACK_BED=$KNACK_BED $bed shell; take it down: KNACK_BED=$KNACK_BED $bed down"
-  else
-    $bed down
-  fi
-  exit $status
-}
-trap stop EXIT
 # The SDKs, as tests/sdk pins them. Installed where there is a network; the pods mount them.
 sdk() {
   local requirements=tests/sdk/requirements-$1.txt home
@@ -32,8 +21,7 @@ sdk() {
 }
 openai=$(sdk openai)
 anthropic=$(sdk anthropic-2)
-$bed down >/dev/null 2>&1 || true
-$bed up
+. tests/cluster/demo.sh
 release=--release
 [ "${DEBUG:-}" != 1 ] || release=
 # shellcheck disable=SC2086
