@@ -1,6 +1,7 @@
 //! What reconcilers share: the client with its limits, the world, memory, metrics.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -118,6 +119,7 @@ impl Context {
 
     /// Requests a reconcile of a runtime.
     pub(super) async fn trigger_runtime(&self, key: ObjectRef<WatchedRuntime>) {
+        self.memory.triggers.fetch_add(1, Ordering::Relaxed);
         for sender in &self.runtime_triggers {
             let _ = sender.send(key.clone()).await;
         }
@@ -132,6 +134,10 @@ pub(super) struct Memory {
     stalled: Mutex<HashMap<String, Failure>>,
     superseded: Mutex<HashMap<String, String>>,
     fences: Mutex<HashMap<Name, Fence>>,
+    /// How often a runtime was asked to look again, whichever it was.
+    triggers: AtomicU64,
+    /// The version of each runtime that our last write of its status made, and [`Memory::triggers`] when that write's look began.
+    written: Mutex<HashMap<String, (String, u64)>>,
 }
 
 /// The result of the last check of a runtime's fence.
@@ -214,6 +220,28 @@ impl Memory {
         }
         superseded.remove(uid);
         false
+    }
+
+    /// How often runtimes were asked to look again until now.
+    pub(super) fn triggers(&self) -> u64 {
+        self.triggers.load(Ordering::Relaxed)
+    }
+
+    /// Remembers the version of a runtime that a look which began after so many `triggers` made.
+    pub(super) fn remember_written(&self, uid: &str, version: String, triggers: u64) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.len() >= REMEMBERED_MAX {
+            written.clear();
+        }
+        written.insert(uid.to_owned(), (version, triggers));
+    }
+
+    /// Whether a runtime is as our own last write left it, and nobody asked for another look since that one began: its result would be
+    /// the same.
+    pub(super) fn is_as_written(&self, uid: &str, version: Option<&str>) -> bool {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = written.get(uid);
+        known.is_some_and(|(made, triggers)| Some(made.as_str()) == version && *triggers == self.triggers())
     }
 
     /// The result of the last check of a runtime's fence, while it is of this generation and no older than
@@ -319,6 +347,24 @@ mod tests {
         assert!(memory.fence(&runtime("v", 1)).is_none(), "another one of the name");
         memory.forget_fences("n");
         assert!(memory.fence(&first).is_none());
+    }
+
+    #[test]
+    fn a_runtime_is_not_looked_at_for_our_own_write_unless_somebody_asked() {
+        let memory = Memory::default();
+        assert!(!memory.is_as_written("u", Some("1")));
+        memory.remember_written("u", "2".to_owned(), memory.triggers());
+        let as_written = |version| memory.is_as_written("u", version);
+        assert_eq!(
+            [Some("1"), Some("2"), Some("3"), None].map(as_written),
+            [false, true, false, false]
+        );
+        assert!(!memory.is_as_written("v", Some("2")));
+        // A change that comes while the look is under way.
+        let began = memory.triggers();
+        memory.triggers.fetch_add(1, Ordering::Relaxed);
+        memory.remember_written("u", "3".to_owned(), began);
+        assert!(!memory.is_as_written("u", Some("3")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What one runtime serves to one kind of caller, and how that changes. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use knack_api::skill_status::EarlierRevision;
@@ -18,20 +19,38 @@ use crate::selection::{Caller, Scope, select};
 pub struct View {
     /// Settings.
     pub runtime: RuntimeLine,
-    /// Skills served, by identity. Empty while the runtime is suspended.
-    pub skills: BTreeMap<SkillRef, Arc<SkillLine>>,
-    /// The same by digest, computed at the first request for content.
-    by_digest: OnceLock<HashMap<String, SkillRef>>,
+    /// Skills served, by identity. Empty while the runtime is suspended. What a change leaves alone is shared with the view before it.
+    pub skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
+    /// The skills of the last changes, at most [`LATEST`]: what gateways ask for next.
+    latest: VecDeque<Arc<SkillRef>>,
+    /// All of them by digest, computed at the first request for the content of another one.
+    by_digest: OnceLock<HashMap<String, Arc<SkillRef>>>,
 }
 
+/// Skills in which a digest is looked for first: as many as change while gateways fetch what changed before.
+const LATEST: usize = 64;
+
 impl View {
+    fn new(runtime: RuntimeLine, skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>) -> Self {
+        Self {
+            runtime,
+            skills,
+            latest: VecDeque::new(),
+            by_digest: OnceLock::new(),
+        }
+    }
+
     /// A skill that has a digest as its content.
     pub fn of_digest(&self, digest: &str) -> Option<&SkillRef> {
+        let has = |id: &&Arc<SkillRef>| self.skills.get(*id).is_some_and(|line| line.digest == digest);
+        if let Some(id) = self.latest.iter().find(has) {
+            return Some(id);
+        }
         let made = || {
             let lines = self.skills.iter();
-            lines.map(|(id, line)| (line.digest.clone(), id.clone())).collect()
+            lines.map(|(id, line)| (line.digest.clone(), Arc::clone(id))).collect()
         };
-        self.by_digest.get_or_init(made).get(digest)
+        self.by_digest.get_or_init(made).get(digest).map(|id| &**id)
     }
 }
 
@@ -44,12 +63,7 @@ pub fn build<'a>(
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> View {
-    let served = lines(runtime, scope, caller, skills, summary);
-    View {
-        runtime: settings,
-        skills: served,
-        by_digest: OnceLock::new(),
-    }
+    View::new(settings, lines(runtime, scope, caller, skills, summary))
 }
 
 /// The changes of a view after changes of some skills: each with its current state, `None` for one that is gone. `None`
@@ -71,18 +85,22 @@ pub fn patch<'a>(
     if changed.keys().all(same) {
         return None;
     }
-    let mut skills = view.skills.clone();
+    let mut patched = View::new(view.runtime.clone(), view.skills.clone());
+    patched.latest.clone_from(&view.latest);
     for id in changed.keys() {
-        match now.remove(id) {
-            Some(line) => skills.insert(id.clone(), line),
-            None => skills.remove(id),
-        };
+        match now.remove_entry(id) {
+            Some((id, line)) => {
+                patched.latest.retain(|known| *known != id);
+                patched.latest.push_front(Arc::clone(&id));
+                patched.skills.insert(id, line);
+            }
+            None => {
+                patched.skills.remove(id);
+            }
+        }
     }
-    Some(View {
-        runtime: view.runtime.clone(),
-        skills,
-        by_digest: OnceLock::new(),
-    })
+    patched.latest.truncate(LATEST);
+    Some(patched)
 }
 
 fn lines<'a>(
@@ -91,7 +109,7 @@ fn lines<'a>(
     caller: Caller<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
-) -> BTreeMap<SkillRef, Arc<SkillLine>> {
+) -> BTreeMap<Arc<SkillRef>, Arc<SkillLine>> {
     let mut served = BTreeMap::new();
     if !runtime.spec.suspend {
         for item in select(runtime, scope, caller, skills) {
@@ -100,7 +118,7 @@ fn lines<'a>(
             }
             let id = reference(item.skill);
             if let Some(line) = summary(item.skill, item.earlier).map(|summary| line(item.skill, &id, &summary)) {
-                served.insert(id, Arc::new(line));
+                served.insert(Arc::new(id), Arc::new(line));
             }
         }
     }
@@ -160,29 +178,55 @@ pub fn changes(before: &Arc<View>, after: &Arc<View>, seen: &str) -> Vec<Catalog
     if settings_differ(&before.runtime, &after.runtime) {
         lines.push(CatalogLine::Runtime(Box::new(after.runtime.clone())));
     }
-    for (id, skill) in &after.skills {
-        let same = before
-            .skills
-            .get(id)
-            .is_some_and(|known| !content_differs(known, skill));
-        if !same {
-            lines.push(CatalogLine::Skill(Box::new((**skill).clone())));
-        }
-    }
-    for (id, known) in &before.skills {
-        if !after.skills.contains_key(id) {
-            lines.push(CatalogLine::Removed(Removed {
-                namespace: id.namespace.clone(),
-                name: id.name.clone(),
-                uid: known.uid.clone(),
-                resource_version: known.resource_version.clone(),
-            }));
-        }
-    }
+    let (now, gone) = differences(&before.skills, &after.skills);
+    lines.extend(
+        now.into_iter()
+            .map(|line| CatalogLine::Skill(Box::new(SkillLine::clone(line)))),
+    );
+    lines.extend(gone.into_iter().map(|known| {
+        CatalogLine::Removed(Removed {
+            namespace: known.namespace.clone(),
+            name: known.name.clone(),
+            uid: known.uid.clone(),
+            resource_version: known.resource_version.clone(),
+        })
+    }));
     if !lines.is_empty() {
         lines.push(synced(seen));
     }
     lines
+}
+
+/// What came or is served otherwise now, and what went; each by identity. One pass over both: of ten thousand skills those that
+/// the views share are told by their address.
+fn differences<'v>(
+    before: &'v BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
+    after: &'v BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
+) -> (Vec<&'v Arc<SkillLine>>, Vec<&'v Arc<SkillLine>>) {
+    let (mut now, mut gone) = (Vec::new(), Vec::new());
+    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((_, known)), Some((_, line))) if Arc::ptr_eq(known, line) => Ordering::Equal,
+            (Some((was, _)), Some((is, _))) => was.cmp(is),
+        };
+        let known = if order.is_le() { old.next() } else { None };
+        let line = if order.is_ge() { new.next() } else { None };
+        match (known, line) {
+            (Some((_, known)), Some((_, line))) => {
+                if !Arc::ptr_eq(known, line) && content_differs(known, line) {
+                    now.push(line);
+                }
+            }
+            (None, Some((_, line))) => now.push(line),
+            (Some((_, known)), None) => gone.push(known),
+            (None, None) => break,
+        }
+    }
+    (now, gone)
 }
 
 fn synced(seen: &str) -> CatalogLine {
@@ -232,13 +276,12 @@ mod tests {
                 created: 0,
                 overrides: Overrides::default(),
             };
-            (id, Arc::new(line))
+            (Arc::new(id), Arc::new(line))
         };
-        Arc::new(View {
-            runtime: runtime_line(&runtime, &[]),
-            skills: skills.iter().map(line).collect(),
-            by_digest: OnceLock::new(),
-        })
+        Arc::new(View::new(
+            runtime_line(&runtime, &[]),
+            skills.iter().map(line).collect(),
+        ))
     }
 
     fn told(lines: &[CatalogLine]) -> Vec<String> {
@@ -261,6 +304,22 @@ mod tests {
             told(&index(&view(&[("x", "1", "d")], false), "99", None, None)),
             ["hello 99", "runtime suspend=false", "skill x d", "synced"]
         );
+    }
+
+    #[test]
+    fn what_changed_last_is_found_without_an_index_of_everything() {
+        let before = view(&[("x", "1", "d"), ("y", "2", "e")], false);
+        let ids: Vec<_> = before.skills.keys().cloned().collect();
+        let mut after = View::new(before.runtime.clone(), before.skills.clone());
+        after.latest.push_front(Arc::clone(&ids[1]));
+        assert_eq!(after.of_digest("e"), Some(&*ids[1]));
+        assert!(after.by_digest.get().is_none());
+        assert_eq!(after.of_digest("d"), Some(&*ids[0]));
+        assert_eq!(after.of_digest("f"), None);
+        // What changed and went since.
+        after.skills.remove(&ids[1]);
+        after.by_digest = OnceLock::new();
+        assert_eq!(after.of_digest("e"), None);
     }
 
     #[test]

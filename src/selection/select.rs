@@ -1,6 +1,6 @@
 //! The selection itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use knack_api::skill::RuntimesFrom;
 use knack_api::skill_runtime::{SkillPin, SkillSelector};
@@ -29,34 +29,48 @@ pub fn select<'a>(
     skills: impl IntoIterator<Item = &'a Skill>,
 ) -> Vec<Selected<'a>> {
     let empty = SkillSelector::default();
-    let selector = runtime.spec.skill_selector.as_ref().unwrap_or(&empty);
+    let selector = runtime.spec.skill_selector.as_ref();
+    let requirements = selector.map(|selector| knack_api::LabelSelector {
+        match_labels: selector.match_labels.clone(),
+        match_expressions: selector.match_expressions.clone(),
+    });
+    let is_selected = |skill: &Skill| {
+        is_in_namespace(runtime, scope, selector.unwrap_or(&empty), namespace_of(skill))
+            && requirements
+                .as_ref()
+                .is_none_or(|wanted| wanted.matches(skill.labels()))
+    };
     let mut selected: Vec<Selected<'a>> = skills
         .into_iter()
         .filter_map(|skill| {
-            let pin = runtime
-                .spec
-                .skill_selector
-                .as_ref()
-                .and_then(|s| pin_of(s, runtime, skill));
-            let wanted = pin.is_some() || is_selected(runtime, scope, selector, skill);
+            let pin = selector.and_then(|selector| pin_of(selector, runtime, skill));
+            let wanted = pin.is_some() || is_selected(skill);
             (wanted && is_visible(runtime, scope, caller, skill)).then(|| judge(runtime, scope, skill, pin))
         })
         .collect();
-    selected.sort_by_cached_key(|item| (item.skill.namespace(), item.skill.name_any()));
+    selected.sort_by_key(|item| (namespace_of(item.skill), name_of(item.skill)));
     note_shared_names(runtime, scope, caller, &mut selected);
     selected
 }
 
-fn own_namespace(runtime: &SkillRuntime) -> String {
-    runtime.namespace().unwrap_or_default()
+fn own_namespace(runtime: &SkillRuntime) -> &str {
+    runtime.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+fn namespace_of(skill: &Skill) -> &str {
+    skill.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+fn name_of(skill: &Skill) -> &str {
+    skill.metadata.name.as_deref().unwrap_or_default()
 }
 
 fn pin_of<'a>(selector: &'a SkillSelector, runtime: &SkillRuntime, skill: &Skill) -> Option<&'a SkillPin> {
-    let (own, namespace, name) = (own_namespace(runtime), skill.namespace(), skill.name_any());
+    let own = own_namespace(runtime);
     selector
         .skills
         .iter()
-        .find(|pin| pin.name == name && Some(pin.namespace.as_deref().unwrap_or(&own)) == namespace.as_deref())
+        .find(|pin| pin.name == name_of(skill) && pin.namespace.as_deref().unwrap_or(own) == namespace_of(skill))
 }
 
 /// Whether a runtime can select a skill of a namespace at all: what changes elsewhere is none of its business.
@@ -81,25 +95,15 @@ pub fn namespaces_reached(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<B
     }
     let own = own_namespace(runtime);
     let pinned = selector.into_iter().flat_map(|selector| &selector.skills);
-    let pinned = pinned.map(|pin| pin.namespace.clone().unwrap_or_else(|| own.clone()));
-    Some(pinned.chain([own.clone()]).collect())
+    let pinned = pinned.map(|pin| pin.namespace.as_deref().unwrap_or(own));
+    Some(pinned.chain([own]).map(str::to_owned).collect())
 }
 
 fn is_in_namespace(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, namespace: &str) -> bool {
     match &selector.namespace_selector {
         Some(wanted) => wanted.matches(labels_of(scope, namespace)),
-        None => scope.cluster_default || runtime.metadata.namespace.as_deref().unwrap_or_default() == namespace,
+        None => scope.cluster_default || own_namespace(runtime) == namespace,
     }
-}
-
-fn is_selected(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, skill: &Skill) -> bool {
-    let namespace = skill.namespace().unwrap_or_default();
-    let in_namespace = is_in_namespace(runtime, scope, selector, &namespace);
-    let requirements = knack_api::LabelSelector {
-        match_labels: selector.match_labels.clone(),
-        match_expressions: selector.match_expressions.clone(),
-    };
-    in_namespace && requirements.matches(skill.labels())
 }
 
 static NO_LABELS: Labels = Labels::new();
@@ -122,7 +126,7 @@ fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, ski
     let Caller::Namespace(caller) = caller else {
         return true;
     };
-    let namespace = skill.namespace().unwrap_or_default();
+    let namespace = namespace_of(skill);
     // Otherwise the runtime's access rules decide who may call it, and each of its callers sees all of it.
     if !scope.cluster_default || namespace == caller || namespace == own_namespace(runtime) {
         return true;
@@ -202,7 +206,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<R
 
 fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {
     let own = own_namespace(runtime);
-    if skill.namespace().as_deref() == Some(own.as_str()) {
+    if namespace_of(skill) == own {
         return None;
     }
     let allowed = match consent(skill) {
@@ -211,7 +215,7 @@ fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Opti
         (RuntimesFrom::All, _) => true,
         // At the cluster default the selector chooses among callers, not among runtimes.
         (RuntimesFrom::Selector, selector) => {
-            scope.cluster_default || selector.is_some_and(|selector| selector.matches(labels_of(scope, &own)))
+            scope.cluster_default || selector.is_some_and(|selector| selector.matches(labels_of(scope, own)))
         }
     };
     (!allowed).then(|| Rejection {
@@ -222,16 +226,28 @@ fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Opti
     })
 }
 
+/// The places of accepted skills that share a name, by name.
+fn shared_names<'a>(selected: &[Selected<'a>]) -> BTreeMap<&'a str, Vec<usize>> {
+    let accepted = || selected.iter().enumerate().filter(|(_, item)| item.accepted.is_ok());
+    let mut counts: HashMap<&str, usize> = HashMap::with_capacity(selected.len());
+    for (_, item) in accepted() {
+        *counts.entry(name_of(item.skill)).or_default() += 1;
+    }
+    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    if counts.len() < accepted().count() {
+        for (place, item) in
+            accepted().filter(|(_, item)| counts.get(name_of(item.skill)).is_some_and(|count| *count > 1))
+        {
+            places.entry(name_of(item.skill)).or_default().push(place);
+        }
+    }
+    places
+}
+
 /// Of the skills of one name in one view all but one go by `namespace/name`; those of them that were served without
 /// reservation say so.
 fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
-    let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (place, item) in selected.iter().enumerate() {
-        if item.accepted.is_ok() {
-            by_name.entry(item.skill.name_any()).or_default().push(place);
-        }
-    }
-    for (name, places) in by_name.into_iter().filter(|(_, places)| places.len() > 1) {
+    for (name, places) in shared_names(selected) {
         let skills: Vec<&Skill> = places
             .iter()
             .filter_map(|place| Some(selected.get(*place)?.skill))
@@ -240,18 +256,12 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
         if caller == Caller::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
             continue;
         }
-        let namespaces: Vec<(String, i64)> = skills
-            .iter()
-            .filter_map(|skill| Some((skill.namespace()?, created(skill))))
-            .collect();
-        let candidates = namespaces
-            .iter()
-            .map(|(namespace, created)| (namespace.as_str(), *created));
+        let candidates = skills.iter().map(|skill| (namespace_of(skill), created(skill)));
         let home = match caller {
             Caller::Namespace(namespace) => Some(namespace),
             Caller::All => None,
         };
-        let Some(owner) = name_owner(candidates, home, &own_namespace(runtime)) else {
+        let Some(owner) = name_owner(candidates, home, own_namespace(runtime)) else {
             continue;
         };
         let message = format!(
@@ -260,7 +270,7 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
         );
         for place in places {
             if let Some(item) = selected.get_mut(place)
-                && item.skill.namespace().as_deref() != Some(owner)
+                && namespace_of(item.skill) != owner
                 && matches!(item.accepted, Ok(None))
             {
                 item.accepted = Ok(Some(Rejection {
@@ -280,6 +290,6 @@ fn created(skill: &Skill) -> i64 {
 
 /// Whether callers of other namespaces may see a skill at the cluster default.
 fn is_shared(runtime: &SkillRuntime, skill: &Skill) -> bool {
-    skill.namespace().as_deref() == Some(own_namespace(runtime).as_str())
+    namespace_of(skill) == own_namespace(runtime)
         || matches!(consent(skill).0, RuntimesFrom::All | RuntimesFrom::Selector)
 }

@@ -1,9 +1,10 @@
 //! How the list of skills comes out in requests: the same computation as the gateway's, over everything that the runtime serves.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use knack_api::SkillRuntime;
 use knack_api::runtime_status::ListingStatus;
+use knack_api::{Skill, SkillRuntime};
 use knack_skill::catalog::{ListingCounts, listing_counts};
 use knack_skill::model::ActivationMode;
 use kube::ResourceExt as _;
@@ -24,14 +25,14 @@ pub(super) fn listing(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Opti
     for item in served() {
         *namesakes.entry(name(item)).or_default() += 1;
     }
-    let lines: Vec<(String, String)> = served()
+    let lines: Vec<(Cow<'_, str>, Cow<'_, str>)> = served()
         .filter(|item| item.mode == ActivationMode::Listed)
         .map(|item| {
             let alone = namesakes.get(name(item)).is_none_or(|count| *count == 1);
             let handle = if alone {
-                name(item).to_owned()
+                name(item).into()
             } else {
-                format!("{}/{}", item.skill.namespace().unwrap_or_default(), name(item))
+                format!("{}/{}", item.skill.namespace().unwrap_or_default(), name(item)).into()
             };
             (handle, description(item))
         })
@@ -40,7 +41,7 @@ pub(super) fn listing(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Opti
         return None;
     }
     let budget = runtime.spec.gateway.injection.max_listing_tokens;
-    let lines = lines.iter().map(|(handle, text)| (handle.as_str(), text.as_str()));
+    let lines = lines.iter().map(|(handle, text)| (&**handle, &**text));
     let counts = listing_counts(lines, budget.unwrap_or(knack_vocabulary::defaults::MAX_LISTING_TOKENS));
     let ListingCounts {
         whole,
@@ -62,15 +63,14 @@ fn name<'a>(item: &'a Selected<'_>) -> &'a str {
 }
 
 /// The description that models read. The status holds at most as much as a line shows; a longer one is cut in both.
-fn description(item: &Selected<'_>) -> String {
-    let status = item.skill.status.as_ref();
-    let mut text = status
-        .and_then(|status| status.description.clone())
-        .unwrap_or_else(|| name(item).to_owned());
+fn description<'a>(item: &Selected<'a>) -> Cow<'a, str> {
+    let skill: &'a Skill = item.skill;
+    let told = skill.status.as_ref().and_then(|status| status.description.as_deref());
+    let text = told.or(skill.metadata.name.as_deref()).unwrap_or_default();
     if text.ends_with(CUT_MARK) && text.chars().count() == super::super::skill::DESCRIPTION_MAX {
-        text.push_str(CUT_MARK);
+        return format!("{text}{CUT_MARK}").into();
     }
-    text
+    text.into()
 }
 
 #[cfg(test)]
@@ -79,7 +79,6 @@ mod tests {
 
     use super::*;
     use crate::selection::{Caller, NamespaceLabels, Scope, select};
-    use knack_api::Skill;
 
     fn skill(namespace: &str, name: &str, mode: &str, description: &str) -> Skill {
         serde_json::from_value(json!({

@@ -1,6 +1,6 @@
 //! One runtime, once.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,6 +84,15 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     {
         return Ok(("superseded", Action::await_change()));
     }
+    if context
+        .memory
+        .is_as_written(&uid, runtime.metadata.resource_version.as_deref())
+        && let Some((_, next_look)) = context.memory.fence(runtime)
+    {
+        return Ok(("unchanged", Action::requeue(next_look)));
+    }
+    // Before the world is looked at: what changes meanwhile asks for another look.
+    let triggers = context.memory.triggers();
     let labels = context.world.namespace_labels();
     let environments = context.environments();
     let scope = context.scope(&labels, environments.as_deref(), &namespace, &name);
@@ -101,9 +110,11 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
         .unwrap_or_else(|| serving(runtime, &scope, &selected));
     let before = own_part(runtime);
     let after = status(runtime, &verdict, &selected, Timestamp::now());
-    let changed = write(context, runtime, &before, &after).await?;
-    if changed {
+    let written = write(context, runtime, &before, &after).await?;
+    let changed = written.is_some();
+    if let Some(version) = written {
         context.memory.remember_change(&uid, runtime.resource_version());
+        context.memory.remember_written(&uid, version, triggers);
     }
     if changed && transition(&before.conditions, &after.conditions) {
         info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "runtime");
@@ -137,7 +148,7 @@ async fn guarded(
 
 /// Skills whose status differs from this runtime's selection.
 fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<&'a Skill> {
-    let verdicts: BTreeMap<Option<&str>, (bool, &str)> = selected
+    let verdicts: HashMap<Option<&str>, (bool, &str)> = selected
         .iter()
         .map(|item| {
             let verdict = match &item.accepted {
@@ -168,15 +179,15 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
     skills.iter().filter(differs).copied().collect()
 }
 
-/// Writes a status if it differs. `Ok(true)`: the object is another one now, and its event comes.
+/// Writes a status if it differs. Returns the version of the object if it is another one now: its event comes.
 async fn write(
     context: &Context,
     runtime: &SkillRuntime,
     before: &SkillRuntimeStatus,
     after: &SkillRuntimeStatus,
-) -> Result<bool, ControllerError> {
+) -> Result<Option<String>, ControllerError> {
     if before == after {
-        return Ok(false);
+        return Ok(None);
     }
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     let target = Target {
@@ -185,8 +196,8 @@ async fn write(
         uid: runtime.metadata.uid.as_deref(),
     };
     let Some(version) = context.status().write::<SkillRuntime>(&target, &json!(after)).await? else {
-        return Ok(false);
+        return Ok(None);
     };
     context.metrics.wrote("SkillRuntimeStatus");
-    Ok(Some(version) != runtime.metadata.resource_version)
+    Ok(Some(version).filter(|version| Some(version) != runtime.metadata.resource_version.as_ref()))
 }

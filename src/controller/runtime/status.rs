@@ -1,5 +1,7 @@
 //! The status of a runtime from its selection. Pure.
 
+use std::fmt::Write as _;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use knack_api::runtime_status::{RejectedSkill, STATUS_REJECTED_MAX, SkillCounts};
@@ -127,17 +129,21 @@ pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
 
 /// Changes with what is served: 12 hex digits over skill, revision and mode of everything accepted.
 fn revision(selected: &[Selected<'_>]) -> String {
-    let mut hash = Sha256::new();
+    let (mut hash, mut line) = (Sha256::new(), String::new());
     for item in selected.iter().filter(|item| item.accepted.is_ok()) {
         let artifact = item.skill.status.as_ref().and_then(|status| status.artifact.as_ref());
-        hash.update(format!(
-            "{}/{} {} {} {:?}\n",
-            item.skill.namespace().unwrap_or_default(),
-            item.skill.name_any(),
+        line.clear();
+        // Text is always taken.
+        let _ = writeln!(
+            line,
+            "{}/{} {} {} {:?}",
+            item.skill.metadata.namespace.as_deref().unwrap_or_default(),
+            item.skill.metadata.name.as_deref().unwrap_or_default(),
             artifact.map_or("", |artifact| artifact.revision.as_str()),
             item.mode.as_str(),
             item.pin.map(|pin| &pin.inputs),
-        ));
+        );
+        hash.update(&line);
     }
     knack_skill::digest::hex(&hash.finalize()[..6])
 }

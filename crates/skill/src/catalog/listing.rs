@@ -33,6 +33,20 @@ pub(super) struct Line<'a> {
     pub(super) description: &'a str,
 }
 
+impl<'a> Line<'a> {
+    /// Bytes of the line without a description.
+    fn bare(&self) -> usize {
+        texts::listing_line(self.handle, "").len()
+    }
+
+    fn item(&self) -> Item<'a> {
+        Item {
+            handle: self.handle,
+            description: escape(&one_line(self.description)).into_owned(),
+        }
+    }
+}
+
 /// The lines of a block, sorted by handle; [`texts::listing_block`] goes around them.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
@@ -72,54 +86,48 @@ impl Item<'_> {
         let longest = self.description.len().min(LONGEST_BYTES);
         cut_at_word(&self.description, FLOOR_BYTES.max(longest * share / WHOLE_SHARE))
     }
-
-    fn bare(&self) -> usize {
-        texts::listing_line(self.handle, "").len()
-    }
 }
 
 /// Fits lines into `max_tokens` for the whole block. Linear in the bytes of all descriptions.
 pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
-    let items: Vec<Item<'_>> = lines
-        .iter()
-        .map(|line| Item {
-            handle: line.handle,
-            description: escape(&one_line(line.description)).into_owned(),
-        })
-        .collect();
     let frame = texts::listing_block("", texts::LOAD_SKILL).len();
     let room = max_tokens.saturating_mul(4).saturating_sub(frame);
-    let bare: usize = items.iter().map(Item::bare).sum();
+    let bare: usize = lines.iter().map(Line::bare).sum();
+    // Of thousands of skills the descriptions are not even looked at.
+    if bare > room {
+        return names(lines, room);
+    }
+    let items: Vec<Item<'_>> = lines.iter().map(Line::item).collect();
     let fits = |share: usize| bare + items.iter().map(|item| item.share(share).len()).sum::<usize>() <= room;
     if fits(0) {
         let share = largest(WHOLE_SHARE, fits);
         return written(&items, |_, item| item.share(share));
     }
-    if bare <= room {
-        let mut left = room - bare;
-        let described = items
-            .iter()
-            .take_while(|item| {
-                let bytes = item.share(0).len();
-                let fits = bytes <= left;
-                left = left.saturating_sub(bytes);
-                fits
-            })
-            .count();
-        return written(&items, |place, item| if place < described { item.share(0) } else { "" });
-    }
-    // Not even the names fit: the first ones, and room for the line that counts the others.
-    let mut left = room.saturating_sub(texts::listing_more(items.len(), texts::LOAD_SKILL).len());
-    let named = items
+    let mut left = room - bare;
+    let described = items
         .iter()
         .take_while(|item| {
-            let fits = item.bare() <= left;
-            left = left.saturating_sub(item.bare());
+            let bytes = item.share(0).len();
+            let fits = bytes <= left;
+            left = left.saturating_sub(bytes);
             fits
         })
         .count();
-    let mut listing = written(items.get(..named).unwrap_or_default(), |_, _| "");
-    listing.counts.left_out = items.len() - named;
+    written(&items, |place, item| if place < described { item.share(0) } else { "" })
+}
+
+/// The names that fit, the first ones, and room for the line that counts the others.
+fn names(lines: &[Line<'_>], room: usize) -> Listing {
+    let mut left = room.saturating_sub(texts::listing_more(lines.len(), texts::LOAD_SKILL).len());
+    let named = lines.iter().take_while(|line| {
+        let bytes = line.bare();
+        let fits = bytes <= left;
+        left = left.saturating_sub(bytes);
+        fits
+    });
+    let named: Vec<Item<'_>> = named.map(Line::item).collect();
+    let mut listing = written(&named, |_, _| "");
+    listing.counts.left_out = lines.len() - named.len();
     listing
 }
 
