@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +20,7 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::background::Background;
 use super::cgroup::{Group, resident_mib};
 use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
 
@@ -54,11 +54,6 @@ fn limit_of_chart() -> usize {
     usize::try_from(Quantity::parse(limit).unwrap().units()).unwrap()
 }
 
-/// The program of the release, if the tests were given one: what is measured is what is installed.
-fn program() -> PathBuf {
-    std::env::var_os("KNACK_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_knack").into(), PathBuf::from)
-}
-
 /// A hub in a control group.
 struct Limited {
     process: Process,
@@ -74,7 +69,7 @@ impl Limited {
         words.push(format!("--metrics-listen={metrics}"));
         let [shell, before @ ..] = group.words();
         let mut command = Command::new(shell);
-        command.args(before).arg(program()).args(words);
+        command.args(before).arg(super::released::knack()).args(words);
         command.env("KUBECONFIG", cluster.kubeconfig());
         command.env(Group::ENVIRONMENT.0, Group::ENVIRONMENT.1);
         let process = Process::spawn(world.folder.path(), "hub", &mut command);
@@ -257,7 +252,7 @@ impl Answers {
 
 /// Posts `count` executions at once, and counts the answers.
 fn at_once(
-    tasks: &mut JoinSet<()>,
+    (tasks, background): (&mut JoinSet<()>, &Background),
     sender: &Sender,
     post: &Posts,
     (count, file): (usize, &Bytes),
@@ -265,10 +260,11 @@ fn at_once(
 ) {
     for _ in 0..count {
         let (sender, post, file, told) = (sender.clone(), post.next(), file.clone(), Arc::clone(told));
-        tasks.spawn(async move {
+        let send = async move {
             told.count(&sender, &post, &file).await;
             progress("a large execution was answered");
-        });
+        };
+        tasks.spawn_on(send, &background.handle());
     }
 }
 
@@ -388,16 +384,30 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             let held_by = lease(&world).await;
             let streams = unread(&senders[2], &world).await;
 
+            let background = Background::new();
             let (stop, mut tasks, mut forgers) = (Arc::<AtomicBool>::default(), JoinSet::new(), JoinSet::new());
             let (bodies, queued) = (Arc::<Answers>::default(), Arc::<Answers>::default());
             for number in 0..FORGERS {
-                forgers.spawn(forge(senders[2].clone(), number, Arc::clone(&stop)));
+                let forge = forge(senders[2].clone(), number, Arc::clone(&stop));
+                forgers.spawn_on(forge, &background.handle());
             }
             let source = "import time; time.sleep(1)";
             let posts = [0, 1].map(|tenant| Posts::new(&world, &skills[tenant], source));
             let (large, less) = (base64(BODY_BYTES), base64(QUEUED_BYTES));
-            at_once(&mut tasks, &senders[0], &posts[0], (BODIES, &large), &bodies);
-            at_once(&mut tasks, &senders[1], &posts[1], (QUEUED, &less), &queued);
+            at_once(
+                (&mut tasks, &background),
+                &senders[0],
+                &posts[0],
+                (BODIES, &large),
+                &bodies,
+            );
+            at_once(
+                (&mut tasks, &background),
+                &senders[1],
+                &posts[1],
+                (QUEUED, &less),
+                &queued,
+            );
             let others = measured(&senders[3], &world, || bodies.both().iter().sum::<usize>() < BODIES).await;
             let begun = Instant::now();
             let words = ["python3", "skills/s3/scripts/run.py"];
@@ -429,7 +439,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             bodies.assert_all_answered("bodies");
             queued.assert_all_answered("waiting runs");
             assert!(bodies.both()[0] > 0, "some of the large ones find room");
-            assert!(p50 < Duration::from_secs(1), "{p50:?}");
+            assert!(p99 < Duration::from_secs(1), "{p99:?}");
             let holds = lease(&world).await;
             println!("the Lease of the runtime: {held_by:?} before, {holds:?} after");
             assert_eq!(holds.0, held_by.0, "the hub leads still");

@@ -8,6 +8,8 @@
     reason = "helpers of tests, outside of test functions, fail the test that calls them"
 )]
 
+#[path = "../support/background.rs"]
+mod background;
 #[path = "../support/cgroup.rs"]
 mod cgroup;
 mod chat;
@@ -25,6 +27,8 @@ mod limits;
 mod metrics;
 mod outage;
 mod propagation;
+#[path = "../support/released.rs"]
+mod released;
 mod requests;
 mod slow_reader;
 mod support;

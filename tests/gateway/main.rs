@@ -6,6 +6,8 @@
     reason = "a test that cannot go on ends by panicking"
 )]
 
+#[path = "../support/background.rs"]
+mod background;
 mod bounds;
 mod catalog;
 #[path = "../support/cgroup.rs"]
@@ -27,6 +29,8 @@ mod memory;
 mod observed;
 mod operator;
 mod refusals;
+#[path = "../support/released.rs"]
+mod released;
 mod rollout;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 
+use super::background::Background;
 use super::cgroup::{Group, resident_mib};
 use super::runner;
 use super::support::{client, write};
@@ -42,7 +43,8 @@ async fn limited(group: Group, upstream: &str) -> Limited {
     let [shell, words @ ..] = group.words();
     let child = Command::new(shell)
         .args(words)
-        .args([env!("CARGO_BIN_EXE_knack"), "dev", "skills", "--listen", "127.0.0.1:0"])
+        .arg(super::released::knack())
+        .args(["dev", "skills", "--listen", "127.0.0.1:0"])
         .args([
             "--no-local-executor",
             "--print-port-file",
@@ -106,10 +108,11 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
     };
     let knack = Arc::new(limited(group, &provider().await).await);
     let large = body(31 * MIB);
+    let background = Background::new();
     let sending: Vec<_> = (0..64)
         .map(|_| {
             let (knack, body) = (Arc::clone(&knack), large.clone());
-            tokio::spawn(async move {
+            background.spawn(async move {
                 let answer = knack.chat(body).await.unwrap();
                 let status = answer.status().as_u16();
                 let retry = answer.headers().contains_key("retry-after");
@@ -117,7 +120,7 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
             })
         })
         .collect();
-    // Others go on meanwhile.
+    // One more client meanwhile.
     let small = body(20 << 10);
     let mut took = Vec::new();
     while took.len() < 200 || (sending.iter().any(|sending| !sending.is_finished()) && took.len() < 5000) {
@@ -144,12 +147,11 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
     took.sort();
     let [p50, p99] = [50, 99].map(|percent| took[took.len() * percent / 100]);
     eprintln!(
-        "answered and refused: {counts:?}; others: {} with p50 {p50:?} and p99 {p99:?}; {} MiB",
+        "answered and refused: {counts:?}; small ones: {} with p50 {p50:?} and p99 {p99:?}; {} MiB",
         took.len(),
         knack.resident_mib()
     );
-    // 2 GiB go through this process and that one, without optimisation: the slowest wait for a processor, not for the gateway.
-    assert!(p50 < Duration::from_secs(1), "{p50:?}");
+    assert!(p99 < Duration::from_secs(1), "{p99:?}");
     assert_eq!(knack.group.killed(), 0);
     let begun = Instant::now();
     while knack.held().await > 0 {
