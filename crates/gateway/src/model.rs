@@ -77,14 +77,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let hidden = hidden(caller, (&gateway, &snapshot), &view, (&plan, &injection), format);
     let mut target = target(&parts, format);
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
-    let mut settings = settings(
-        &view,
-        (&plan, &injection),
-        &snapshot,
-        hidden.concerns(&gateway, &request),
-        (format, kind),
-        &log.request_id,
-    );
+    let mut settings = settings(&view, (&plan, &injection), &snapshot, (format, kind), &log.request_id);
     settings.array = array;
     settings.run_tool.clone_from(&hidden.run_tool);
     let tools = (!injection.tools().is_empty()).then(|| {
@@ -111,7 +104,8 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
             begun,
             held,
         },
-    );
+    )
+    .await;
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
@@ -178,6 +172,7 @@ fn hidden(
         injecting: !snapshot.runtime.suspend && expands(view, (plan, injection), format),
         run_tool: run_code.map(|tool| tool.name.clone()),
         runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
+        chain: None,
     }
 }
 
@@ -293,7 +288,6 @@ fn settings(
     view: &View,
     (plan, injection): (&Plan, &Injection),
     snapshot: &Snapshot,
-    lookup: bool,
     (format, kind): (Format, Kind),
     request_id: &str,
 ) -> Settings {
@@ -317,7 +311,6 @@ fn settings(
         run_tool: None,
         container: names_ours.then(|| container(view, plan, request_id)),
         litellm: plan.litellm,
-        lookup,
         array: false,
     }
 }

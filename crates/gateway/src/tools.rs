@@ -17,7 +17,7 @@ use knack_wire::{Call, CallOutcome};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Requests;
-use super::files::{FileEntry, file_id};
+use super::files::file_id;
 use super::grants::Grants;
 use super::note::{CallId, ExecutionNote};
 use super::records::Key;
@@ -495,20 +495,4 @@ pub fn encode_path(path: &str) -> String {
         }
     }
     out
-}
-
-/// The entries under which generated files are kept.
-pub fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, bytes::Bytes)> {
-    files
-        .iter()
-        .map(|file| {
-            let entry = FileEntry {
-                name: file.name.clone(),
-                mime_type: file.media_type.clone(),
-                size_bytes: file.bytes.len() as u64,
-                sha256: knack_skill::digest::sha256(&file.bytes),
-            };
-            (entry, file.bytes.clone())
-        })
-        .collect()
 }
