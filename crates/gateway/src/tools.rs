@@ -170,19 +170,16 @@ impl ToolRunner {
         let text = call::render(&spec, &outcome);
         let failed = call::is_error(&outcome);
         let ids = files.iter().map(|file| file_id(response_id, &file.name)).collect();
-        let code = match outcome.end {
-            End::Exit(code) => code,
-            End::Signal(signal) => 128 + signal,
-            End::Timeout { .. } => 124,
-            End::OutOfMemory => 137,
-            End::NotStarted(_) => 126,
-        };
-        let native = match &outcome.end {
-            End::NotStarted(reason) => native("", reason, code),
-            end => NativeRun {
-                timed_out: matches!(end, End::Timeout { .. }),
+        let native = match &result {
+            Err(error) => native("", &error.to_string(), NOT_STARTED),
+            Ok(result) => NativeRun {
+                timed_out: result.exit == Exit::Timeout,
                 file_ids: ids,
-                ..native(&outcome.stdout, &knack_skill::texts::shown_stderr(&outcome), code)
+                ..native(
+                    &outcome.stdout,
+                    &knack_skill::texts::shown_stderr(&outcome),
+                    result.exit.code(),
+                )
             },
         };
         CallOutcome {
@@ -381,6 +378,9 @@ impl ToolRunner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The code of a program that could not be started, as a shell reports it.
+const NOT_STARTED: i32 = 126;
 
 /// The trace of a call that ran nothing.
 fn told(is_error: bool) -> Ran {
