@@ -193,11 +193,6 @@ impl ToolRunner {
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
-        if self.snapshot.runtime.suspend {
-            return Err(ExecutionError::Invalid(
-                "skills are suspended by their runtime (spec.suspend)".to_owned(),
-            ));
-        }
         self.lock()
             .files
             .attach(self.room())
