@@ -106,7 +106,6 @@ def wire():
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01abcdefgh", "content": "r"}]}]}
     for choice in (0x01, 0x03, 0xF9):
         put("history_canon", f"shown-{choice:02x}", bytes([choice]) + text(shown).encode())
-    put("history_canon", "record", b"\x00KH\x01c" + (1).to_bytes(4, "little") * 3)
 
 
 def skills():

@@ -1,4 +1,4 @@
-//! Histories: the chain over any conversation, and expansions of it that are JSON again; records of any bytes.
+//! Histories: the chain over any conversation, and expansions of it that are JSON again.
 #![no_main]
 
 use knack_fuzz::request;
@@ -26,7 +26,6 @@ fuzz_target!(|data: &[u8]| {
         4 => Format::Responses,
         _ => Format::Gemini,
     };
-    let _ = Record::decode(body, format);
     let Some(request) = request(format, body) else { return };
     let scan = history::scan(&request);
     let caller = Caller::new(&HistorySecret::new([1; 32]), b"k");
@@ -38,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         .map(|lookup| {
             let message = vec![Segment::Raw("\"".to_owned()), Segment::Load("l".to_owned()), Segment::Raw("\"".to_owned())];
             let record = Record { messages: vec![message], open_results: vec![raw("{}")], ..Record::default() };
-            Hit { turn: lookup.turn, record }
+            Hit { turn: lookup.turn, record: record.into() }
         })
         .collect();
     let mode = if choice & 2 == 0 { Mode::Injecting { run_tool: Some("run_code") } } else { Mode::Off };

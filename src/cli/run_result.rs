@@ -57,7 +57,7 @@ pub(super) fn print_json(result: &ExecutionResult, saved: &BTreeMap<String, Path
         .map(|file| json!({"name": file.path, "mime_type": file.mime_type, "size_bytes": file.bytes.len(), "sha256": file.sha256, "saved": saved.get(&file.path)}))
         .collect();
     let document = json!({
-        "execution": result.id.to_string(), "status": result.status().as_str(), "end": ended(result.exit), "exit_code": code(result.exit),
+        "execution": result.id.to_string(), "status": result.status().as_str(), "end": ended(result.exit), "exit_code": result.exit.code(),
         "stdout": result.stdout.text(), "stderr": result.stderr.text(), "truncated": result.stdout.truncated || result.stderr.truncated, "files": files,
         "file_errors": result.file_errors.iter().map(|error| json!({"name": error.path, "reason": error.reason})).collect::<Vec<_>>(),
         "run_ms": u64::try_from(result.timings.run.as_millis()).unwrap_or(u64::MAX),
@@ -66,7 +66,7 @@ pub(super) fn print_json(result: &ExecutionResult, saved: &BTreeMap<String, Path
 }
 
 pub(super) fn exit_code(exit: Exit) -> ExitCode {
-    ExitCode::from(u8::try_from(code(exit)).unwrap_or(1))
+    ExitCode::from(u8::try_from(exit.code()).unwrap_or(1))
 }
 
 fn ended(exit: Exit) -> String {
@@ -78,15 +78,5 @@ fn ended(exit: Exit) -> String {
         Exit::OutputLimit => "ended by its output limit".to_owned(),
         Exit::DiskLimit => "ended by its disk limit".to_owned(),
         Exit::ProcessLimit => "ended by its process limit".to_owned(),
-    }
-}
-
-/// Exit codes as a shell reports them: 128 + signal, 124 for a timeout, 137 for a kill by a limit.
-const fn code(exit: Exit) -> i32 {
-    match exit {
-        Exit::Code(code) => code,
-        Exit::Signal(signal) => 128 + signal,
-        Exit::Timeout => 124,
-        Exit::OutOfMemory | Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => 137,
     }
 }

@@ -17,7 +17,7 @@ use knack_gateway::upstream::CREDENTIAL_HEADERS;
 use knack_registry::zipped_content;
 use knack_skill::catalog::{Entry, SKILL_MD};
 use knack_skill::digest::sha256;
-use knack_skill::model::{ActivationMode, Skill};
+use knack_skill::model::Skill;
 use knack_skill::names;
 use knack_vocabulary::HEADER_CLIENT;
 use serde_json::json;
@@ -189,11 +189,10 @@ fn asked(path: &str) -> Option<Asked<'_>> {
 fn offered(snapshot: &Snapshot) -> Vec<&Arc<Skill>> {
     let is_offered = |entry: &&Entry| {
         let name = &entry.skill.id.name;
-        entry.mode != ActivationMode::Never && *entry.handle == **name && names::check(name).is_ok()
+        *entry.handle == **name && names::check(name).is_ok()
     };
-    let entries = snapshot.catalog.entries().iter();
-    let served = entries.filter(|_| !snapshot.runtime.suspend);
-    served
+    snapshot
+        .served()
         .filter(is_offered)
         .map(|entry| &entry.skill)
         .take(ENTRIES_MAX)

@@ -78,6 +78,19 @@ pub enum Exit {
     ProcessLimit,
 }
 
+impl Exit {
+    /// The code as a shell reports it: 128 + signal, 124 for a timeout, 137 for a kill by a limit.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+            Self::Timeout => 124,
+            Self::OutOfMemory | Self::OutputLimit | Self::DiskLimit | Self::ProcessLimit => 137,
+        }
+    }
+}
+
 /// One captured output stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stream {

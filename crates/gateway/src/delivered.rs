@@ -1,16 +1,22 @@
 //! Files that runs made, put where clients and people read them.
 
+use bytes::Bytes;
 use knack_wire::drive::GeneratedFile;
 use knack_wire::history::Caller;
 
-use super::files::write_folder;
+use super::files::{FileEntry, write_folder};
 use super::log::RequestLog;
 use super::state::Gateway;
-use super::tools::entries;
 
 /// Keeps the files of a response under its id, for its caller: here, where the other replicas find them, and in the folder
-/// for people. What cannot be kept is told in the log; the answer goes out all the same.
-pub async fn keep(gateway: &Gateway, caller: &Caller, response_id: &str, made: &[GeneratedFile], log: &mut RequestLog) {
+/// for people. What cannot be kept is told in the log; the answer goes out all the same. Returns the entries of the files.
+pub async fn keep(
+    gateway: &Gateway,
+    caller: &Caller,
+    response_id: &str,
+    made: &[GeneratedFile],
+    log: &mut RequestLog,
+) -> Vec<FileEntry> {
     let files = entries(made);
     log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
     if let Err(error) = gateway.files.put(caller.bucket(), response_id, files.clone()).await {
@@ -28,4 +34,21 @@ pub async fn keep(gateway: &Gateway, caller: &Caller, response_id: &str, made: &
                 .push(format!("files could not be written to {}: {error}", folder.display())),
         }
     }
+    files.into_iter().map(|(entry, _)| entry).collect()
+}
+
+/// The entries under which generated files are kept.
+fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, Bytes)> {
+    files
+        .iter()
+        .map(|file| {
+            let entry = FileEntry {
+                name: file.name.clone(),
+                mime_type: file.media_type.clone(),
+                size_bytes: file.bytes.len() as u64,
+                sha256: knack_skill::digest::sha256(&file.bytes),
+            };
+            (entry, file.bytes.clone())
+        })
+        .collect()
 }

@@ -14,12 +14,14 @@ use futures::stream::FuturesUnordered;
 use http::HeaderMap;
 use knack_telemetry::genai;
 use knack_wire::drive::{BodyKind, ClientHead, EndKind, Failure, Head, Summary};
+use knack_wire::history::Expansion;
 use knack_wire::{CallOutcome, Drive, Fault, In, Out};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{HeldBody, Holding};
 use super::delivered;
+use super::files::FileEntry;
 use super::hidden::Hidden;
 use super::log::RequestLog;
 use super::provider::Api;
@@ -69,7 +71,8 @@ pub struct Exchange {
     cancel: CancellationToken,
     head_headers: Option<HeaderMap>,
     made: Vec<knack_wire::drive::GeneratedFile>,
-    stored: bool,
+    /// Files that were made, once they are kept.
+    kept: Vec<FileEntry>,
     recorded: BytesMut,
     body_kind: BodyKind,
     finished: bool,
@@ -125,10 +128,10 @@ pub struct Parts {
 }
 
 impl Exchange {
-    /// Starts the loop; nothing is sent before [`Exchange::next`] is polled.
-    pub fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
+    /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled.
+    pub async fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
         let Parts {
-            mut drive,
+            drive,
             target,
             tools,
             hidden,
@@ -138,9 +141,8 @@ impl Exchange {
             begun,
             held,
         } = parts;
-        let mut scratch = Vec::with_capacity(4);
-        drive.start(begun.elapsed(), &mut scratch);
-        Self {
+        // From here on a client that leaves is in the log.
+        let mut exchange = Self {
             gateway,
             drive,
             target,
@@ -150,21 +152,38 @@ impl Exchange {
             log,
             trace,
             begun,
-            wishes: scratch.drain(..).collect(),
-            scratch,
+            wishes: VecDeque::with_capacity(4),
+            scratch: Vec::with_capacity(4),
             upstream: Upstream::Idle,
             running: FuturesUnordered::new(),
             cancel: CancellationToken::new(),
             head_headers: None,
             made: Vec::new(),
-            stored: false,
+            kept: Vec::new(),
             recorded: BytesMut::new(),
             body_kind: BodyKind::Json,
             finished: false,
             late: false,
             holding: held.holding,
             sent_bytes: 0,
+        };
+        exchange.begin().await;
+        exchange
+    }
+
+    async fn begin(&mut self) {
+        let (expansion, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+        if let Some(tools) = &self.tools
+            && !tools.stage_files(files)
+        {
+            self.log
+                .notes
+                .push("files of earlier turns were left out: no memory".to_owned());
         }
+        let Expansion { edits, open_calls, .. } = expansion;
+        self.drive
+            .start(edits, open_calls, self.begun.elapsed(), &mut self.scratch);
+        self.wishes.extend(self.scratch.drain(..));
     }
 
     /// The headers of round 1's upstream answer, as they go to the client.
@@ -196,24 +215,13 @@ impl Exchange {
     /// Performs one action of the loop; returns a piece for the client.
     async fn grant(&mut self, wish: Out) -> Option<Piece> {
         match wish {
-            Out::Lookup => {
-                let (told, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
-                if let Some(tools) = &self.tools
-                    && !tools.stage_files(files)
-                {
-                    self.log
-                        .notes
-                        .push("files of earlier turns were left out: no memory".to_owned());
-                }
-                self.input(told);
-            }
             Out::Send { body, round, delay } => self.send(body, round, delay),
             Out::Run(call) => self.run(call),
             Out::Remember(mut record) => {
                 record.response_id = self.known_id(&record.response_id);
                 self.keep_files(&record.response_id).await;
                 self.hidden
-                    .remember(&self.gateway, self.drive.request(), &record, &self.made);
+                    .remember(&self.gateway, self.drive.request(), &record, &self.kept);
             }
             Out::ClientHead(head) => {
                 self.log.status = head.status;
@@ -405,11 +413,10 @@ impl Exchange {
 
     /// Keeps generated files under the response's id before the client can ask for them.
     async fn keep_files(&mut self, response_id: &str) {
-        if self.made.is_empty() || self.stored {
+        if self.made.is_empty() || !self.kept.is_empty() {
             return;
         }
-        self.stored = true;
-        delivered::keep(
+        self.kept = delivered::keep(
             &self.gateway,
             &self.hidden.caller,
             response_id,

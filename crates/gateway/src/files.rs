@@ -46,6 +46,8 @@ pub struct FileStore {
 #[derive(Debug, Default)]
 struct Inner {
     responses: BTreeMap<(Key, String), Response>,
+    /// The response of each file, by caller and id of the file.
+    by_id: HashMap<(Key, String), String>,
     bytes: u64,
     next: u64,
 }
@@ -59,6 +61,8 @@ struct Response {
 /// One file on disk, for as long as it is referenced: removing it does not disturb its readers.
 #[derive(Debug, Clone)]
 struct Kept {
+    /// In the Files API.
+    id: String,
     entry: FileEntry,
     on_disk: Arc<OnDisk>,
 }
@@ -128,7 +132,8 @@ impl FileStore {
             std::fs::write(&path, bytes)?;
             made.retain(|earlier| earlier.entry.name != entry.name);
             let on_disk = Arc::new(OnDisk(path));
-            made.push(Kept { entry, on_disk });
+            let id = file_id(&response, &entry.name);
+            made.push(Kept { id, entry, on_disk });
         }
         let mut inner = self.lock();
         // A later round of the same response: earlier files stay unless they were written again.
@@ -140,12 +145,11 @@ impl FileStore {
                     old.files.into_iter().partition(stays)
                 });
         entries.append(&mut made);
-        inner.bytes += size(&entries);
         let kept = Response {
             made: at,
             files: entries,
         };
-        inner.responses.insert((caller, response), kept);
+        inner.insert(caller, response, kept);
         let expired = inner.expire(self.quota_bytes);
         drop(inner);
         // The disk is touched without the lock, which async readers take.
@@ -168,7 +172,7 @@ impl FileStore {
 
     /// One file of a response with its entry; `None` as for [`FileStore::list`].
     pub async fn read(&self, caller: &Key, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
-        let Kept { entry, on_disk } = {
+        let Kept { entry, on_disk, .. } = {
             let inner = self.lock();
             let found = inner.visible(caller, response)?;
             found.files.iter().find(|kept| kept.entry.name == name)?.clone()
@@ -177,28 +181,13 @@ impl FileStore {
         Some((entry, Bytes::from(bytes)))
     }
 
-    /// The response id and name of a file of the Files API.
-    pub fn find(&self, caller: &Key, id: &str) -> Option<(String, String)> {
+    /// A file by its id in the Files API, with the id of its response; `None` as for [`FileStore::list`].
+    pub fn find(&self, caller: &Key, id: &str) -> Option<(String, FileEntry)> {
         let inner = self.lock();
-        let mine = inner.responses.range((*caller, String::new())..);
-        mine.take_while(|((owner, _), _)| owner == caller)
-            .filter(|(_, found)| found.made.elapsed() <= FILES_KEPT)
-            .find_map(|((_, response), found)| {
-                let mut names = found.files.iter().map(|kept| &kept.entry.name);
-                let name = names.find(|name| file_id(response, name) == id)?;
-                Some((response.clone(), name.clone()))
-            })
-    }
-
-    /// All files of a caller by their ids in the Files API, each with the id of its response.
-    pub fn by_id(&self, caller: &Key) -> HashMap<String, (String, FileEntry)> {
-        let inner = self.lock();
-        let mine = inner.responses.range((*caller, String::new())..);
-        mine.take_while(|((owner, _), _)| owner == caller)
-            .filter(|(_, found)| found.made.elapsed() <= FILES_KEPT)
-            .flat_map(|((_, response), found)| found.files.iter().map(move |kept| (response, &kept.entry)))
-            .map(|(response, entry)| (file_id(response, &entry.name), (response.clone(), entry.clone())))
-            .collect()
+        let response = inner.by_id.get(&(*caller, id.to_owned()))?;
+        let found = inner.visible(caller, response)?;
+        let kept = found.files.iter().find(|kept| kept.id == id)?;
+        Some((response.clone(), kept.entry.clone()))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -224,9 +213,22 @@ impl Inner {
             .filter(|found| found.made.elapsed() <= FILES_KEPT)
     }
 
+    fn insert(&mut self, caller: Key, response: String, new: Response) {
+        self.bytes += size(&new.files);
+        let ids = new
+            .files
+            .iter()
+            .map(|kept| ((caller, kept.id.clone()), response.clone()));
+        self.by_id.extend(ids);
+        self.responses.insert((caller, response), new);
+    }
+
     fn remove(&mut self, key: &(Key, String)) -> Option<Response> {
         let old = self.responses.remove(key)?;
         self.bytes -= size(&old.files);
+        for kept in &old.files {
+            self.by_id.remove(&(key.0, kept.id.clone()));
+        }
         Some(old)
     }
 
@@ -328,8 +330,8 @@ mod tests {
         store.put(B, "r", vec![file("a", "of B")]).await.unwrap();
         for (caller, expected) in [(A, "of A"), (B, "of B")] {
             assert_eq!(store.read(&caller, "r", "a").await.unwrap().1, expected);
-            let (response, name) = store.find(&caller, &file_id("r", "a")).unwrap();
-            assert_eq!((response.as_str(), name.as_str()), ("r", "a"));
+            let (response, entry) = store.find(&caller, &file_id("r", "a")).unwrap();
+            assert_eq!((response.as_str(), entry.name.as_str()), ("r", "a"));
         }
         assert!(store.find(&[3; 32], &file_id("r", "a")).is_none());
     }
@@ -353,6 +355,8 @@ mod tests {
             (store.list(&A, "r").unwrap().len(), on_disk(&store), store.lock().bytes),
             (4, 4, 4)
         );
+        let (_, entry) = store.find(&A, &file_id("r", "b")).unwrap();
+        assert_eq!(entry.sha256, knack_skill::digest::sha256("2"));
     }
 
     #[tokio::test]
@@ -363,6 +367,8 @@ mod tests {
         }
         assert!(store.list(&A, "1").is_none() && store.list(&A, "2").is_some() && store.list(&A, "3").is_some());
         assert_eq!(on_disk(&store), 2);
+        let known = ["1", "2", "3"].map(|id| store.find(&A, &file_id(id, "a")).is_some());
+        assert_eq!((known, store.lock().by_id.len()), ([false, true, true], 2));
     }
 
     #[tokio::test]
@@ -380,6 +386,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!((on_disk(&store), store.lock().bytes), (0, 0));
+        assert!(store.lock().by_id.is_empty());
     }
 
     #[tokio::test]

@@ -1,14 +1,15 @@
 //! Hidden turns of one request: looked up in the record store, put back, remembered.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use knack_skill::call::{LoadRecord, OutputFile, Seen, SeenEnd};
 use knack_skill::plan::Plan;
-use knack_wire::drive::GeneratedFile;
-use knack_wire::history::{self, Caller, FileNote, Hit, Keys, Lookup, Mode, Record, ResultTexts, RunText, SeenRun};
-use knack_wire::{Format, In, Request};
+use knack_wire::history::{
+    self, Caller, Chain, Expansion, FileNote, Hit, Keys, Lookup, Mode, ResultTexts, RunText, SeenRun,
+};
+use knack_wire::{Format, Request};
 use tokio::time::Instant;
 
 use super::files::FileEntry;
@@ -16,7 +17,7 @@ use super::records::Key;
 use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
-use super::tools::{entries, file_url};
+use super::tools::file_url;
 use crate::catalog::Snapshot;
 
 /// What the look-ups of one request need.
@@ -34,6 +35,8 @@ pub struct Hidden {
     pub run_tool: Option<String>,
     /// The upstream has no tool that runs programs: runs in the history are ours.
     pub runs_here: bool,
+    /// The chain of the history, if it was read.
+    pub chain: Option<Chain>,
 }
 
 /// A file of an earlier turn, staged again.
@@ -46,7 +49,7 @@ impl Hidden {
     }
 
     /// Whether this request may need any change: without a record, and with nothing of ours in the history, it does not.
-    pub fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
+    fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
         self.may_have_records(gateway, request)
             || memchr::memmem::find(request.raw(), b"knack_").is_some()
             || (self.injecting && history::may_need_repair(request))
@@ -74,12 +77,15 @@ impl Hidden {
     }
 
     /// The records of a conversation: those that are here, and those that other replicas wrote.
-    async fn hits(&self, gateway: &Gateway, format: Format, lookups: Vec<Lookup>) -> Vec<Hit> {
+    async fn hits(&self, gateway: &Gateway, lookups: Vec<Lookup>) -> Vec<Hit> {
         let bucket = self.bucket();
         let (mut hits, mut missing) = (Vec::new(), Vec::new());
         for lookup in lookups {
             match lookup.keys.iter().find_map(|key| gateway.records.get(&bucket, key)) {
-                Some(bytes) => hits.extend(hit(lookup.turn, &bytes, format)),
+                Some(record) => hits.push(Hit {
+                    turn: lookup.turn,
+                    record,
+                }),
                 None => missing.push(lookup),
             }
         }
@@ -87,7 +93,10 @@ impl Hidden {
             && !missing.is_empty()
         {
             for found in replicas.records(&self.caller, &missing).await {
-                hits.extend(hit(found.turn, &found.record, format));
+                hits.push(Hit {
+                    turn: found.turn,
+                    record: Arc::clone(&found.record),
+                });
                 gateway.records.put(bucket, found.opening, found.keys, found.record);
             }
             hits.sort_by_key(|hit| hit.turn);
@@ -96,10 +105,14 @@ impl Hidden {
     }
 
     /// The hidden turns for the loop, and the files that these turns made and that are still kept.
-    pub async fn expand(&self, gateway: &Gateway, request: &Request) -> (In, Vec<StagedFile>) {
+    pub async fn expand(&mut self, gateway: &Gateway, request: &Request) -> (Expansion, Vec<StagedFile>) {
+        if !self.concerns(gateway, request) {
+            return (Expansion::default(), Vec::new());
+        }
         let scan = history::scan(request);
+        self.chain = Some(scan.chain());
         let hits = if self.injecting && self.is_known(gateway) {
-            self.hits(gateway, request.format(), scan.lookups(&self.caller)).await
+            self.hits(gateway, scan.lookups(&self.caller)).await
         } else {
             Vec::new()
         };
@@ -110,21 +123,10 @@ impl Hidden {
         } else {
             Mode::Off
         };
-        let mut words = Texts {
-            hidden: self,
-            gateway,
-            files: None,
-        };
+        let mut words = Texts { hidden: self, gateway };
         let expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut words);
         let files = self.kept_files(gateway, &expansion.files).await;
-        let told = match expansion.open_calls {
-            calls if calls.is_empty() => In::Expanded(expansion.edits),
-            calls => In::Resumed {
-                edits: expansion.edits,
-                calls,
-            },
-        };
-        (told, files)
+        (expansion, files)
     }
 
     /// The newest file of each name, as long as there is room: the notes come oldest first.
@@ -159,20 +161,20 @@ impl Hidden {
         }
     }
 
-    /// Stores a finished loop under its keys.
-    pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, made: &[GeneratedFile]) {
-        let scan = history::scan(request);
-        let Keys { keys, opening } = history::keys(&self.caller, request.format(), &scan, answer);
-        let notes = entries(made).into_iter().map(|(entry, _)| FileNote {
-            name: entry.name,
-            sha256: entry.sha256,
+    /// Stores a finished loop under its keys. `files` are those that its runs made.
+    pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, files: &[FileEntry]) {
+        let chain = self.chain.unwrap_or_else(|| history::scan(request).chain());
+        let Keys { keys, opening } = history::keys(&self.caller, &chain, answer);
+        let notes = files.iter().map(|entry| FileNote {
+            name: entry.name.clone(),
+            sha256: entry.sha256.clone(),
             response_id: answer.response_id.clone(),
         });
         let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| {
             self.render(reference)
         });
         if let Some(record) = sealed {
-            let record = Bytes::from(record);
+            let record = Arc::new(record);
             if let Some(replicas) = &gateway.replicas {
                 replicas.keep_record(&self.caller, opening, &keys, &record);
             }
@@ -192,8 +194,6 @@ impl Hidden {
 struct Texts<'a> {
     hidden: &'a Hidden,
     gateway: &'a Gateway,
-    /// The caller's files by id, once a run names one.
-    files: Option<HashMap<String, (String, FileEntry)>>,
 }
 
 impl ResultTexts for Texts<'_> {
@@ -204,24 +204,21 @@ impl ResultTexts for Texts<'_> {
 
     fn run(&mut self, run: &SeenRun) -> RunText {
         let mut told = RunText::default();
-        let mut files = Vec::new();
+        let (bucket, mut files) = (self.hidden.bucket(), Vec::new());
         for id in &run.file_ids {
-            let known = self
-                .files
-                .get_or_insert_with(|| self.gateway.files.by_id(&self.hidden.bucket()));
-            let Some((response, entry)) = known.get(id) else {
+            let Some((response, entry)) = self.gateway.files.find(&bucket, id) else {
                 continue;
             };
             files.push(OutputFile {
                 path: entry.name.clone(),
                 mime: entry.mime_type.clone(),
                 size: entry.size_bytes,
-                url: file_url(self.gateway.public_url.as_deref(), response, &entry.name),
+                url: file_url(self.gateway.public_url.as_deref(), &response, &entry.name),
             });
             told.files.push(FileNote {
-                name: entry.name.clone(),
-                sha256: entry.sha256.clone(),
-                response_id: response.clone(),
+                name: entry.name,
+                sha256: entry.sha256,
+                response_id: response,
             });
         }
         told.text = knack_skill::texts::seen_result(&Seen {
@@ -238,9 +235,4 @@ impl ResultTexts for Texts<'_> {
         });
         told
     }
-}
-
-/// The content of a turn's record; `None`: it cannot be decoded.
-fn hit(turn: usize, bytes: &[u8], format: Format) -> Option<Hit> {
-    Record::decode(bytes, format).map(|record| Hit { turn, record })
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_execution::Executor;
 use knack_serving::aside;
 use knack_serving::bodies::{ARRIVE_TIMEOUT, SILENCE_TIMEOUT};
-use knack_skill::plan::{Action, Active, Plan, Why};
+use knack_skill::plan::{Action, Active, Note, Plan, Why};
 use knack_vocabulary::{HEADER_KNACK, HEADER_SKILLS};
 use knack_wire::drive::{BodyKind, ClientHead};
 use knack_wire::history::Caller;
@@ -69,22 +69,16 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         view,
         plan,
         injection,
+        injecting,
     } = match read_request(&gateway, &snapshot, route, held.bytes.clone(), header).await {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let log = describe(log, &view, &plan, &snapshot);
-    let hidden = hidden(caller, (&gateway, &snapshot), &view, (&plan, &injection), format);
+    let hidden = hidden(caller, (&gateway, &snapshot), (&plan, injecting), format);
     let mut target = target(&parts, format);
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
-    let mut settings = settings(
-        &view,
-        (&plan, &injection),
-        &snapshot,
-        hidden.concerns(&gateway, &request),
-        (format, kind),
-        &log.request_id,
-    );
+    let mut settings = settings(&view, (&plan, &injection), &snapshot, (format, kind), &log.request_id);
     settings.array = array;
     settings.run_tool.clone_from(&hidden.run_tool);
     let tools = (!injection.tools().is_empty()).then(|| {
@@ -111,7 +105,8 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
             begun,
             held,
         },
-    );
+    )
+    .await;
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
@@ -166,8 +161,7 @@ const CALLS_PER_TURN: usize = 32;
 fn hidden(
     caller: Caller,
     (gateway, snapshot): (&Gateway, &Arc<Snapshot>),
-    view: &View,
-    (plan, injection): (&Arc<Plan>, &Injection),
+    (plan, injecting): (&Arc<Plan>, bool),
     format: Format,
 ) -> Hidden {
     let run_code = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode));
@@ -175,9 +169,10 @@ fn hidden(
         caller,
         snapshot: Arc::clone(snapshot),
         plan: Arc::clone(plan),
-        injecting: !snapshot.runtime.suspend && expands(view, (plan, injection), format),
+        injecting,
         run_tool: run_code.map(|tool| tool.name.clone()),
         runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
+        chain: None,
     }
 }
 
@@ -196,6 +191,8 @@ struct Prepared {
     view: View,
     plan: Arc<Plan>,
     injection: Injection,
+    /// Whether hidden turns come back.
+    injecting: bool,
 }
 
 fn prepare(
@@ -210,21 +207,25 @@ fn prepare(
     code_tools::opens(&mut view, lacks);
     let run_code = code_tools::asks(&view, format, lacks);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
-    let code_tool = if snapshot.runtime.suspend {
-        None
-    } else {
-        code_tools::stands_in(&view, &plan, snapshot.absent.is_none(), (format, lacks))?
-    };
-    let mut injection = inject::injection(&plan, &view, &gateway.materials, code_tool);
-    if snapshot.runtime.suspend {
-        injection = Injection::default();
+    let (injection, injecting) = if snapshot.runtime.suspend {
         plan.off = true;
-    }
+        plan.notes.push(Note {
+            skill: None,
+            text: "suspended by the runtime".to_owned(),
+        });
+        (Injection::default(), false)
+    } else {
+        let code_tool = code_tools::stands_in(&view, &plan, snapshot.absent.is_none(), (format, lacks))?;
+        let injection = inject::injection(&plan, &view, &gateway.materials, code_tool);
+        let injecting = expands(&view, (&plan, &injection), format);
+        (injection, injecting)
+    };
     Ok(Prepared {
         request,
         view,
         plan: Arc::new(plan),
         injection,
+        injecting,
     })
 }
 
@@ -264,9 +265,6 @@ fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) 
             )
         })
         .collect();
-    if snapshot.runtime.suspend {
-        log.notes.push("suspended by the runtime".to_owned());
-    }
     log
 }
 
@@ -293,7 +291,6 @@ fn settings(
     view: &View,
     (plan, injection): (&Plan, &Injection),
     snapshot: &Snapshot,
-    lookup: bool,
     (format, kind): (Format, Kind),
     request_id: &str,
 ) -> Settings {
@@ -317,7 +314,6 @@ fn settings(
         run_tool: None,
         container: names_ours.then(|| container(view, plan, request_id)),
         litellm: plan.litellm,
-        lookup,
         array: false,
     }
 }

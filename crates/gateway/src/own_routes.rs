@@ -137,8 +137,8 @@ pub async fn files_api(gateway: Arc<Gateway>, request: Request) -> Response {
 /// A file made here, or by another replica of this gateway.
 async fn file_by_id(gateway: &Gateway, caller: &Caller, id: &str) -> Option<(FileEntry, Bytes)> {
     let bucket = caller.bucket();
-    if let Some((response, name)) = gateway.files.find(&bucket, id) {
-        return gateway.files.read(&bucket, &response, &name).await;
+    if let Some((response, entry)) = gateway.files.find(&bucket, id) {
+        return gateway.files.read(&bucket, &response, &entry.name).await;
     }
     let replicas = gateway.replicas.as_ref()?;
     replicas.file(caller, id).await

@@ -1,14 +1,14 @@
-//! The soft cache of hidden turns: opaque records under opaque keys, bounded in bytes and time.
+//! The soft cache of hidden turns: records under opaque keys, bounded in bytes and time.
 //!
 //! knack-wire defines the content of a record (`knack_wire::history`). Losing one is never an error: the next request
 //! goes upstream as the client sent it.
 
 use std::collections::{BTreeMap, HashMap, hash_map};
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use knack_wire::history::{MAX_RECORD_BYTES, Record};
 use tokio::time::Instant;
 
 /// A key or a caller's identity: an HMAC, so that the store never holds a credential.
@@ -18,8 +18,6 @@ pub type Key = [u8; 32];
 pub const RECORD_IDLE: Duration = Duration::from_hours(1);
 /// Bytes of all records in `knack dev`.
 pub const RECORDS_DEV_BYTES: usize = 64 << 20;
-/// One record's cap: larger turns are not remembered.
-pub const RECORD_MAX_BYTES: usize = 256 << 10;
 
 /// Records of all callers.
 #[derive(Debug)]
@@ -47,15 +45,15 @@ struct Entry {
     caller: Key,
     opening: Key,
     keys: Vec<Key>,
-    record: Bytes,
+    record: Arc<Record>,
     used: u64,
     last_used: Instant,
 }
 
 impl Entry {
-    /// What an entry costs: its bytes, its keys and the maps' overhead, rounded up.
+    /// What an entry costs: its record, its keys and the maps' overhead, rounded up.
     fn cost(&self) -> usize {
-        self.record.len() + 96 * self.keys.len() + 256
+        self.record.size() + 96 * self.keys.len() + 256
     }
 }
 
@@ -79,7 +77,7 @@ impl RecordStore {
     }
 
     /// The record under a key of this caller, if it is still there; counts as a use.
-    pub fn get(&self, caller: &Key, key: &Key) -> Option<Bytes> {
+    pub fn get(&self, caller: &Key, key: &Key) -> Option<Arc<Record>> {
         let mut inner = self.lock();
         let id = *inner.by_key.get(&(*caller, *key))?;
         let now = Instant::now();
@@ -95,16 +93,16 @@ impl RecordStore {
         let entry = inner.entries.get_mut(&id)?;
         let before = std::mem::replace(&mut entry.used, used);
         entry.last_used = now;
-        let record = entry.record.clone();
+        let record = Arc::clone(&entry.record);
         inner.order.remove(&before);
         inner.order.insert(used, id);
         Some(record)
     }
 
     /// Remembers one record under several keys; an older record under one of them is replaced.
-    /// A record over [`RECORD_MAX_BYTES`] is not kept, which is answered with false.
-    pub fn put(&self, caller: Key, opening: Key, keys: Vec<Key>, record: Bytes) -> bool {
-        if record.len() > RECORD_MAX_BYTES || keys.is_empty() {
+    /// A record over [`MAX_RECORD_BYTES`] is not kept, which is answered with false.
+    pub fn put(&self, caller: Key, opening: Key, keys: Vec<Key>, record: Arc<Record>) -> bool {
+        if record.size() > MAX_RECORD_BYTES || keys.is_empty() {
             return false;
         }
         let now = Instant::now();
@@ -207,12 +205,21 @@ mod tests {
         [n; 32]
     }
 
+    /// A record of this size.
+    fn record(text: &str) -> Arc<Record> {
+        let state = text.to_owned();
+        Arc::new(Record {
+            state,
+            ..Record::default()
+        })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_record_is_found_under_each_key_by_its_caller_only() {
         let store = RecordStore::new(1 << 20);
         assert!(!store.has_caller(&A));
-        assert!(store.put(A, OPENING, vec![key(1), key(2)], Bytes::from_static(b"x")));
-        assert_eq!(store.get(&A, &key(2)).as_deref(), Some(&b"x"[..]));
+        assert!(store.put(A, OPENING, vec![key(1), key(2)], record("x")));
+        assert_eq!(store.get(&A, &key(2)), Some(record("x")));
         assert_eq!(store.get(&B, &key(2)), None);
         assert!(store.has_caller(&A) && !store.has_caller(&B));
     }
@@ -221,10 +228,10 @@ mod tests {
     async fn the_least_recently_used_goes_first_and_the_bound_holds() {
         let store = RecordStore::new(3 * 1400);
         for n in 1..=3 {
-            store.put(A, OPENING, vec![key(n)], Bytes::from(vec![0; 1000]));
+            store.put(A, OPENING, vec![key(n)], record(&"x".repeat(1000)));
         }
         store.get(&A, &key(1));
-        store.put(A, OPENING, vec![key(4)], Bytes::from(vec![0; 1000]));
+        store.put(A, OPENING, vec![key(4)], record(&"x".repeat(1000)));
         let left: Vec<bool> = (1..=4).map(|n| store.get(&A, &key(n)).is_some()).collect();
         assert_eq!(left, [true, false, true, true]);
         assert!(store.usage().1 <= 3 * 1400);
@@ -233,20 +240,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn idle_records_and_records_over_the_cap_are_not_kept() {
         let store = RecordStore::new(1 << 20);
-        store.put(A, OPENING, vec![key(1)], Bytes::from_static(b"x"));
+        store.put(A, OPENING, vec![key(1)], record("x"));
         tokio::time::advance(RECORD_IDLE + Duration::from_secs(1)).await;
         assert_eq!(store.get(&A, &key(1)), None);
         assert!(!store.has_caller(&A));
-        assert!(!store.put(A, OPENING, vec![key(1)], Bytes::from(vec![0; RECORD_MAX_BYTES + 1])));
+        let large = record(&"x".repeat(MAX_RECORD_BYTES + 1));
+        assert!(!store.put(A, OPENING, vec![key(1)], large));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_replaced_record_leaves_nothing_behind() {
         let store = RecordStore::new(1 << 20);
-        store.put(A, OPENING, vec![key(1), key(2)], Bytes::from_static(b"x"));
-        store.put(A, OPENING, vec![key(2)], Bytes::from_static(b"y"));
+        store.put(A, OPENING, vec![key(1), key(2)], record("x"));
+        store.put(A, OPENING, vec![key(2)], record("y"));
         assert_eq!(store.get(&A, &key(1)), None);
-        assert_eq!(store.get(&A, &key(2)).as_deref(), Some(&b"y"[..]));
+        assert_eq!(store.get(&A, &key(2)), Some(record("y")));
         assert_eq!(store.usage().0, 1);
     }
 
@@ -255,13 +263,13 @@ mod tests {
         let store = RecordStore::new(1 << 20);
         let other: Key = [8; 32];
         for n in 1..=2 {
-            store.put(A, OPENING, vec![key(n)], Bytes::from_static(b"x"));
+            store.put(A, OPENING, vec![key(n)], record("x"));
         }
         assert!(store.has_opening(&A, &OPENING));
         assert!(!store.has_opening(&B, &OPENING) && !store.has_opening(&A, &other));
-        store.put(A, other, vec![key(1)], Bytes::from_static(b"y"));
+        store.put(A, other, vec![key(1)], record("y"));
         assert!(store.has_opening(&A, &OPENING) && store.has_opening(&A, &other));
-        store.put(A, other, vec![key(2)], Bytes::from_static(b"y"));
+        store.put(A, other, vec![key(2)], record("y"));
         assert!(!store.has_opening(&A, &OPENING));
     }
 }

@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::Uri;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use knack_wire::history::{Lookup, Record};
+use knack_wire::history::Lookup;
 use knack_wire::json::{self, Edits};
 use knack_wire::{Fault, Format};
 
@@ -37,8 +37,8 @@ pub async fn point(gateway: &Gateway, api: Api, request: &mut Request) -> Option
     let (before, id, behind) = named(request.uri().path())?;
     let caller = caller::identify(&gateway.secret.current(), request.headers(), request.uri());
     let key = caller.response_key(id);
-    let bytes = match (gateway.records.get(&caller.bucket(), &key), &gateway.replicas) {
-        (Some(bytes), _) => bytes,
+    let record = match (gateway.records.get(&caller.bucket(), &key), &gateway.replicas) {
+        (Some(record), _) => record,
         (None, Some(replicas)) => {
             let lookup = Lookup {
                 turn: 0,
@@ -48,7 +48,7 @@ pub async fn point(gateway: &Gateway, api: Api, request: &mut Request) -> Option
         }
         (None, None) => return None,
     };
-    let state = Record::decode(&bytes, Format::Responses)?.state;
+    let state = &record.state;
     if state.is_empty() || state == id {
         return None;
     }

@@ -17,7 +17,7 @@ use knack_wire::{Call, CallOutcome};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Requests;
-use super::files::{FileEntry, file_id};
+use super::files::file_id;
 use super::grants::Grants;
 use super::note::{CallId, ExecutionNote};
 use super::records::Key;
@@ -170,19 +170,16 @@ impl ToolRunner {
         let text = call::render(&spec, &outcome);
         let failed = call::is_error(&outcome);
         let ids = files.iter().map(|file| file_id(response_id, &file.name)).collect();
-        let code = match outcome.end {
-            End::Exit(code) => code,
-            End::Signal(signal) => 128 + signal,
-            End::Timeout { .. } => 124,
-            End::OutOfMemory => 137,
-            End::NotStarted(_) => 126,
-        };
-        let native = match &outcome.end {
-            End::NotStarted(reason) => native("", reason, code),
-            end => NativeRun {
-                timed_out: matches!(end, End::Timeout { .. }),
+        let native = match &result {
+            Err(error) => native("", &error.to_string(), NOT_STARTED),
+            Ok(result) => NativeRun {
+                timed_out: result.exit == Exit::Timeout,
                 file_ids: ids,
-                ..native(&outcome.stdout, &knack_skill::texts::shown_stderr(&outcome), code)
+                ..native(
+                    &outcome.stdout,
+                    &knack_skill::texts::shown_stderr(&outcome),
+                    result.exit.code(),
+                )
             },
         };
         CallOutcome {
@@ -196,11 +193,6 @@ impl ToolRunner {
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
-        if self.snapshot.runtime.suspend {
-            return Err(ExecutionError::Invalid(
-                "skills are suspended by their runtime (spec.suspend)".to_owned(),
-            ));
-        }
         self.lock()
             .files
             .attach(self.room())
@@ -382,6 +374,9 @@ impl ToolRunner {
     }
 }
 
+/// The code of a program that could not be started, as a shell reports it.
+const NOT_STARTED: i32 = 126;
+
 /// The trace of a call that ran nothing.
 fn told(is_error: bool) -> Ran {
     Ran {
@@ -495,20 +490,4 @@ pub fn encode_path(path: &str) -> String {
         }
     }
     out
-}
-
-/// The entries under which generated files are kept.
-pub fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, bytes::Bytes)> {
-    files
-        .iter()
-        .map(|file| {
-            let entry = FileEntry {
-                name: file.name.clone(),
-                mime_type: file.media_type.clone(),
-                size_bytes: file.bytes.len() as u64,
-                sha256: knack_skill::digest::sha256(&file.bytes),
-            };
-            (entry, file.bytes.clone())
-        })
-        .collect()
 }

@@ -11,7 +11,7 @@ use knack_gateway::tools::encode_path;
 use knack_skill::catalog::{Entry, SKILL_MD};
 use knack_skill::digest;
 use knack_skill::frontmatter::{Delimiters, Split, split};
-use knack_skill::model::{ActivationMode, Skill as Loaded};
+use knack_skill::model::Skill as Loaded;
 use knack_skill::plan::{Action, Plan, PlannedTool, plan_of_all};
 use knack_skill::yaml;
 use knack_vocabulary::GROUP;
@@ -79,7 +79,7 @@ impl Offer {
         } else {
             plan_of_all(&snapshot.catalog)
         };
-        let entries = || served(&snapshot);
+        let entries = || snapshot.served();
         let mut resources: Vec<Resource> = entries().flat_map(resources).collect();
         resources.sort_unstable_by(|a, b| a.uri.cmp(&b.uri));
         let mut skills: Vec<Skill> = entries().filter_map(skill).collect();
@@ -105,15 +105,8 @@ impl Offer {
             };
             Some(contents.with_mime_type(mime_type(path)).with_meta(meta))
         };
-        served(&self.snapshot).find_map(entry)
+        self.snapshot.served().find_map(entry)
     }
-}
-
-/// The skills that are served; none while they are suspended.
-fn served(snapshot: &Snapshot) -> impl Iterator<Item = &Entry> {
-    let suspended = snapshot.runtime.suspend;
-    let entries = snapshot.catalog.entries().iter();
-    entries.filter(move |entry| !suspended && entry.mode != ActivationMode::Never)
 }
 
 /// The files of a skill, SKILL.md as it came first.

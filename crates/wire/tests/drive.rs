@@ -31,7 +31,7 @@ fn at(seconds: u64) -> Duration {
 
 fn started(body: &str, settings: Settings) -> Drive {
     let mut drive = Drive::new(request(Format::Chat, body), injection(), settings).unwrap();
-    drive.start(at(0), &mut Vec::new());
+    drive.start(Edits::new(), Vec::new(), at(0), &mut Vec::new());
     drive
 }
 
@@ -85,7 +85,7 @@ fn signs_of_life_have_the_formats_form() {
         (Format::Gemini, gemini, "\r\n"),
     ] {
         let mut drive = Drive::new(request(format, "{}"), injection(), settings()).unwrap();
-        drive.start(at(0), &mut Vec::new());
+        drive.start(Edits::new(), Vec::new(), at(0), &mut Vec::new());
         fed(&mut drive, In::Head(GOOD), at(1));
         let mut out = fed(&mut drive, In::Body(Bytes::from_static(stream.as_bytes())), at(1));
         if format == Format::Gemini {
@@ -227,24 +227,14 @@ fn a_turn_is_bounded() {
 }
 
 #[test]
-fn the_lookup_comes_first_and_its_edits_are_applied() {
+fn changes_of_the_conversation_are_applied_before_anything_is_sent() {
     let request = request(Format::Chat, r#"{"messages":[{"role":"user","content":"x"}]}"#);
     let place = request.conversation()[0].end;
-    let mut drive = Drive::new(
-        request,
-        injection(),
-        Settings {
-            lookup: true,
-            ..settings()
-        },
-    )
-    .unwrap();
-    let mut out = Vec::new();
-    drive.start(at(0), &mut out);
-    assert!(matches!(out[..], [Out::Lookup]));
+    let mut drive = Drive::new(request, injection(), settings()).unwrap();
     let mut edits = Edits::new();
     edits.insert(place, ",{\"role\":\"user\",\"content\":\"y\"}");
-    let out = fed(&mut drive, In::Expanded(edits), at(0));
+    let mut out = Vec::new();
+    drive.start(edits, Vec::new(), at(0), &mut out);
     assert!(
         matches!(&out[..], [Out::Send { body, .. }] if body.windows(12).any(|window| window == b"\"content\":\"y"))
     );
@@ -409,7 +399,7 @@ proptest! {
     fn no_bytes_of_an_upstream_make_the_loop_panic(format in formats(), bytes in soup(), stream in any::<bool>(), piece in 1..50usize, native in any::<bool>()) {
         let mut drive = Drive::new(request(format, CHAT), injection(), Settings { native, ..settings() }).unwrap();
         let mut out = Vec::new();
-        drive.start(at(0), &mut out);
+        drive.start(Edits::new(), Vec::new(), at(0), &mut out);
         for _ in 0..3 {
             drive.feed(In::Head(Head { stream, ..GOOD }), at(1), &mut out);
             for piece in bytes.chunks(piece) {

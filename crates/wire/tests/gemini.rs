@@ -402,7 +402,12 @@ fn a_token_count_counts_what_the_real_request_would_send() {
         let mut out = Vec::new();
         Drive::new(request, knack_wire::Injection::default(), settings())
             .unwrap()
-            .start(std::time::Duration::ZERO, &mut out);
+            .start(
+                knack_wire::json::Edits::new(),
+                Vec::new(),
+                std::time::Duration::ZERO,
+                &mut out,
+            );
         assert!(matches!(&out[..], [knack_wire::Out::Send { body: sent, .. }] if sent == body));
     }
 }

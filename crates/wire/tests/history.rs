@@ -212,7 +212,7 @@ fn a_skill_that_changed_says_so_in_place_of_its_text() {
             gateway
                 .store
                 .values()
-                .all(|record| !String::from_utf8_lossy(record).contains("is loaded")),
+                .all(|record| !serde_json::to_string(&**record).unwrap().contains("is loaded")),
             "no skill text at rest"
         );
         gateway.skill_changed = true;
@@ -419,7 +419,8 @@ fn shown_runs(
         answers.push(answer);
         sent.extend(upstream.received);
     }
-    let mut records: Vec<Vec<u8>> = gateway.store.into_values().collect();
+    let stored = gateway.store.into_values();
+    let mut records: Vec<Vec<u8>> = stored.map(|record| serde_json::to_vec(&*record).unwrap()).collect();
     records.sort();
     (answers, sent, records)
 }

@@ -4,10 +4,12 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use knack_wire::drive::EndKind;
 use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode};
-use knack_wire::{Drive, Format, In, Kind, ModelRoute, Out, Request, Settings};
+use knack_wire::{Drive, Format, Kind, ModelRoute, Out, Request, Settings};
 use proptest::prelude::*;
 use serde_json::{Value, json as value};
 use support::*;
@@ -390,7 +392,7 @@ impl history::ResultTexts for Silent {
     }
 }
 
-fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Vec<u8>)]) -> String {
+fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::Record>)]) -> String {
     let request = request(Format::Responses, body);
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
     let scan = history::scan(&request);
@@ -404,10 +406,10 @@ fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Vec<u8>)]) -> String {
         .lookups(&caller)
         .into_iter()
         .filter_map(|lookup| {
-            let bytes = lookup.keys.iter().find_map(find)?;
+            let record = Arc::clone(lookup.keys.iter().find_map(find)?);
             Some(Hit {
                 turn: lookup.turn,
-                record: history::Record::decode(bytes, Format::Responses)?,
+                record,
             })
         })
         .collect();
@@ -420,32 +422,22 @@ fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Vec<u8>)]) -> String {
         &mut Silent,
     )
     .edits;
-    let mut drive = Drive::new(
-        request,
-        injection(),
-        Settings {
-            lookup: true,
-            ..settings()
-        },
-    )
-    .unwrap();
+    let mut drive = Drive::new(request, injection(), settings()).unwrap();
     let mut out = Vec::new();
-    drive.start(std::time::Duration::ZERO, &mut out);
-    out.clear();
-    drive.feed(In::Expanded(edits), std::time::Duration::ZERO, &mut out);
+    drive.start(edits, Vec::new(), std::time::Duration::ZERO, &mut out);
     match &out[..] {
         [Out::Send { body, .. }] => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Vec<u8>)> {
+fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Arc<history::Record>)> {
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
     let scan = history::scan(&request(Format::Responses, body));
     let record = played.record.as_ref().unwrap();
-    let keys = history::keys(&caller, Format::Responses, &scan, record);
-    let bytes = history::seal(Format::Responses, record, Vec::new(), &mut |_| None).unwrap();
-    vec![(keys.keys, bytes)]
+    let keys = history::keys(&caller, &scan.chain(), record);
+    let sealed = history::seal(Format::Responses, record, Vec::new(), &mut |_| None).unwrap();
+    vec![(keys.keys, Arc::new(sealed))]
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use knack_skill::catalog::{Catalog, CatalogSettings, Node};
+use knack_skill::catalog::{Catalog, CatalogSettings, Entry, Node};
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::problem::{Profile, Severity};
 use sha2::{Digest, Sha256};
@@ -46,6 +46,13 @@ impl Snapshot {
             absent: Some(reason.into()),
             ..snapshot
         }
+    }
+
+    /// The skills that are served: none of mode Never, and none at all while the runtime is suspended.
+    pub fn served(&self) -> impl Iterator<Item = &Entry> {
+        let suspended = self.runtime.suspend;
+        let entries = self.catalog.entries().iter();
+        entries.filter(move |entry| !suspended && entry.mode != ActivationMode::Never)
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue, ProblemCode, kept_path};
-use knack_wire::history::{Caller, FileNote, Lookup};
+use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, Record};
 use tokio::time::{Instant, timeout_at};
 
 use super::Replicas;
@@ -42,7 +42,7 @@ pub struct FoundRecord {
     /// All of its keys.
     pub keys: Vec<Key>,
     /// The record.
-    pub record: Bytes,
+    pub record: Arc<Record>,
 }
 
 impl Replicas {
@@ -85,11 +85,15 @@ impl Replicas {
         let (name, opening) = (value.keys.first()?.0, value.opening?.0);
         let max_bytes = usize::try_from(value.bytes).unwrap_or(usize::MAX).min(KEPT_MAX_BYTES);
         let plain = self.read(caller, ReadWhat::Record, &name, max_bytes).await?;
+        let record: Record = serde_json::from_slice(&plain).ok()?;
+        if record.size() > MAX_RECORD_BYTES {
+            return None;
+        }
         Some(FoundRecord {
             turn,
             opening,
             keys: value.keys.iter().map(|key| key.0).collect(),
-            record: plain.into(),
+            record: Arc::new(record),
         })
     }
 

@@ -10,7 +10,8 @@ use bytes::{Bytes, BytesMut};
 use super::array::Array;
 use super::sorter::Sorter;
 use super::values::{
-    BodyKind, Call, CallOutcome, ClientHead, EndKind, Entry, Failure, GeneratedFile, In, Out, Settings, Summary,
+    BodyKind, Call, CallOutcome, ClientHead, EndKind, Entry, Failure, GeneratedFile, In, OpenCall, Out, Settings,
+    Summary,
 };
 use crate::fault::Fault;
 use crate::format::{Codec, CodecOptions, dialect};
@@ -39,9 +40,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// The state of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing has happened, or the answer to `Lookup` is awaited.
-    Start,
-    /// A request is out.
+    /// A request is out, or about to go out ([`Drive::start`]).
     Waiting,
     /// A good answer is being read and understood.
     Reading,
@@ -140,7 +139,7 @@ impl Drive {
             codec,
             sorter,
             transparent,
-            state: State::Start,
+            state: State::Waiting,
             body: Bytes::new(),
             round: 0,
             retries: 0,
@@ -181,13 +180,19 @@ impl Drive {
         !self.transparent
     }
 
-    /// The first actions: [`Out::Lookup`] or the first [`Out::Send`].
-    pub fn start(&mut self, now: Duration, out: &mut Vec<Out>) {
-        if self.settings.lookup {
-            out.push(Out::Lookup);
+    /// The first actions. `edits` are changes inside the conversation: hidden turns put back, ours of the native form
+    /// expanded. A conversation may end in calls of ours that have not run (Messages: an answer that ended as `pause_turn`
+    /// at the limit of rounds and came back): `calls` are run before anything is sent.
+    pub fn start(&mut self, edits: Edits, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
+        let from = out.len();
+        self.may_answer_lost = calls.is_empty() && edits.is_empty() && !self.transparent && self.goes_on();
+        self.body = self.request.apply(&self.injection, edits);
+        if calls.is_empty() {
+            self.send(Duration::ZERO, now, out);
         } else {
-            self.feed(In::Expanded(Edits::new()), now, out);
+            self.resume(calls, now, out);
         }
+        self.rewrite(out, from);
     }
 
     /// Takes in what happened at `now` (since the request began) and appends what is to be done. What does not fit the
@@ -195,6 +200,11 @@ impl Drive {
     pub fn feed(&mut self, input: In, now: Duration, out: &mut Vec<Out>) {
         let from = out.len();
         self.take(input, now, out);
+        self.rewrite(out, from);
+    }
+
+    /// Makes elements of one array of what was appended from `from` on, for a client that reads one.
+    fn rewrite(&mut self, out: &mut Vec<Out>, from: usize) {
         if self.settings.array {
             self.array.rewrite(out, from);
         }
@@ -202,15 +212,6 @@ impl Drive {
 
     fn take(&mut self, input: In, now: Duration, out: &mut Vec<Out>) {
         match (self.state, input) {
-            (State::Start, In::Expanded(edits)) => {
-                self.may_answer_lost = edits.is_empty() && !self.transparent && self.goes_on();
-                self.body = self.request.apply(&self.injection, edits);
-                self.send(Duration::ZERO, now, out);
-            }
-            (State::Start, In::Resumed { edits, calls }) => {
-                self.body = self.request.apply(&self.injection, edits);
-                self.resume(calls, now, out);
-            }
             (State::Waiting, In::Head(head)) => self.head(head, now, out),
             (State::Waiting, In::Failed(_)) => self.no_answer(now, out),
             (State::Reading, In::Body(bytes)) => {

@@ -3,24 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::json::Edits;
 
 /// Inputs of the loop.
 #[derive(Debug)]
 pub enum In {
-    /// The answer to [`Out::Lookup`]: changes inside the conversation (hidden turns put back, ours of the native form
-    /// expanded). No changes: `Edits::new()`.
-    Expanded(Edits),
-    /// As [`In::Expanded`], for a conversation that ends in calls of ours that have not run (Messages: an answer that
-    /// ended as `pause_turn` at the limit of rounds and came back). They run before anything is sent.
-    Resumed {
-        /// Changes inside the conversation.
-        edits: Edits,
-        /// The calls, in order.
-        calls: Vec<OpenCall>,
-    },
     /// The head of the upstream's answer to the last [`Out::Send`].
     Head(Head),
     /// Bytes of the upstream's body, decompressed, in any pieces.
@@ -60,9 +49,6 @@ pub enum Failure {
 /// What the loop wants done, in order.
 #[derive(Debug)]
 pub enum Out {
-    /// Look for hidden turns of this request and answer with [`In::Expanded`] or [`In::Resumed`]. Comes
-    /// first, once.
-    Lookup,
     /// Send this body upstream (same URL, same credentials), after waiting `delay`.
     Send {
         /// The body.
@@ -102,7 +88,8 @@ pub struct Call {
 }
 
 /// A call of ours that was asked for and has not run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OpenCall {
     /// The provider's id of the call.
     pub id: String,
@@ -286,8 +273,6 @@ pub struct Settings {
     pub container: Option<String>,
     /// Give generated files as `_litellm_generated_files`.
     pub litellm: bool,
-    /// Ask for hidden turns ([`Out::Lookup`]); if false the loop starts at once.
-    pub lookup: bool,
     /// The client reads a stream as one JSON array (Gemini without `alt=sse`), while the upstream is asked for events.
     pub array: bool,
 }
@@ -306,7 +291,6 @@ impl Default for Settings {
             run_tool: None,
             container: None,
             litellm: false,
-            lookup: false,
             array: false,
         }
     }

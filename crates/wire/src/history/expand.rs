@@ -27,12 +27,12 @@ fn run_tool(mode: Mode<'_>) -> &str {
 /// What an expansion comes to.
 #[derive(Debug, Clone, Default)]
 pub struct Expansion {
-    /// Changes inside the conversation, for [`crate::In::Expanded`]. None: the request goes as it came.
+    /// Changes inside the conversation, for [`crate::Drive::start`]. None: the request goes as it came.
     pub edits: Edits,
     /// Files that the found turns made, oldest first: they are staged again while they are kept.
     pub files: Vec<FileNote>,
     /// Calls of ours at the end of the conversation that have not run: the client resumes an answer that was paused at
-    /// the limit of rounds. Not empty: answer with [`crate::In::Resumed`]. Only in requests that generate.
+    /// the limit of rounds. Only in requests that generate.
     pub open_calls: Vec<OpenCall>,
 }
 

@@ -1,5 +1,7 @@
 //! What the store had for turns of a scan, and whether skills take part.
 
+use std::sync::Arc;
+
 use super::record::Record;
 
 /// A record that the store had for a turn of the scan.
@@ -8,7 +10,7 @@ pub struct Hit {
     /// [`super::Lookup::turn`].
     pub turn: usize,
     /// What was remembered.
-    pub record: Record,
+    pub record: Arc<Record>,
 }
 
 /// Whether skills take part in this request.

@@ -10,6 +10,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::turn::Link;
+use crate::route::Format;
 
 /// Shortest random part of a call id that may serve as a key, in bytes.
 ///
@@ -71,13 +72,16 @@ impl Caller {
     }
 
     /// The key of a turn that ended in client calls, or `None` where the ids are too guessable to identify a
-    /// conversation. The order of the ids does not matter.
-    pub fn calls_key(&self, call_ids: &[String]) -> Option<RecordKey> {
+    /// conversation. The order of the ids does not matter. The format is part of the key, as it is of every link: a
+    /// record is found by requests of its own format only.
+    pub fn calls_key(&self, format: Format, call_ids: &[String]) -> Option<RecordKey> {
         if call_ids.is_empty() || !call_ids.iter().all(|id| is_random(id)) {
             return None;
         }
         let mut sorted: Vec<&[u8]> = call_ids.iter().map(String::as_bytes).collect();
         sorted.sort_unstable();
+        let tag = [super::tag(format)];
+        sorted.insert(0, &tag);
         Some(self.finish(b"calls", &sorted))
     }
 
@@ -138,17 +142,25 @@ mod tests {
     #[test]
     fn keys_differ_by_secret_and_by_credential() {
         let calls = ids(&["toolu_01Abcdefghijk"]);
-        let key = caller(1, "a").calls_key(&calls);
+        let key = caller(1, "a").calls_key(Format::Chat, &calls);
         assert!(key.is_some());
-        assert_eq!(key, caller(1, "a").calls_key(&calls));
-        assert_ne!(key, caller(2, "a").calls_key(&calls));
-        assert_ne!(key, caller(1, "b").calls_key(&calls));
+        assert_eq!(key, caller(1, "a").calls_key(Format::Chat, &calls));
+        assert_ne!(key, caller(2, "a").calls_key(Format::Chat, &calls));
+        assert_ne!(key, caller(1, "b").calls_key(Format::Chat, &calls));
+    }
+
+    #[test]
+    fn the_same_call_ids_lead_to_a_record_of_the_same_format_only() {
+        let (caller, calls) = (caller(1, "a"), ids(&["toolu_01Abcdefghijk"]));
+        let formats = [Format::Chat, Format::Messages, Format::Responses, Format::Gemini];
+        let keys: std::collections::HashSet<_> = formats.map(|format| caller.calls_key(format, &calls)).into();
+        assert_eq!(keys.len(), formats.len());
     }
 
     #[test]
     fn the_order_of_call_ids_does_not_matter_and_their_borders_do() {
         let caller = caller(1, "a");
-        let key = |list: &[&str]| caller.calls_key(&ids(list));
+        let key = |list: &[&str]| caller.calls_key(Format::Chat, &ids(list));
         assert_eq!(
             key(&["call_abcdefghi", "call_jklmnopqr"]),
             key(&["call_jklmnopqr", "call_abcdefghi"])
@@ -162,9 +174,9 @@ mod tests {
     #[test]
     fn counted_call_ids_are_no_key() {
         for id in ["call_0", "call_12345678901", "1", "", "call_abc"] {
-            assert_eq!(caller(1, "a").calls_key(&ids(&[id])), None, "{id}");
+            assert_eq!(caller(1, "a").calls_key(Format::Chat, &ids(&[id])), None, "{id}");
         }
-        assert_eq!(caller(1, "a").calls_key(&[]), None);
+        assert_eq!(caller(1, "a").calls_key(Format::Chat, &[]), None);
     }
 
     #[test]

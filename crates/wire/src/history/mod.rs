@@ -9,7 +9,7 @@
 //! drive::Record ──▶ keys + seal ──▶ (the gateway's store)
 //! ```
 //!
-//! The store is a soft cache of opaque bytes under 32-byte keys. It holds, for each caller (`Caller::bucket`), records
+//! The store is a soft cache of records under 32-byte keys. It holds, for each caller (`Caller::bucket`), records
 //! under one or two keys (`keys`), evicts the least recently used, and answers whether the caller has any record of a
 //! conversation with this beginning (`opening`): without one, and without calls in the history, no scan is needed.
 //! Losing a record is never an error, since what the client sent is a valid conversation by itself; `expand` without
@@ -43,7 +43,7 @@ pub use record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
 pub use repair::may_need_repair;
 pub use result_texts::{ResultTexts, RunText};
 pub use runs::may_hold_runs;
-pub use scan::{Lookup, Scan, may_hold_calls, opening, scan};
+pub use scan::{Chain, Lookup, Scan, may_hold_calls, opening, scan};
 pub use seal::{Keys, keys, seal};
 pub use shown::is_our_use;
 pub use turn::Turn;
@@ -52,7 +52,7 @@ pub use turn::{Link, Speaker};
 use crate::route::Format;
 pub use crate::seen::{SeenEnd, SeenRun};
 
-/// The byte that identifies a format in records and chains.
+/// The byte that identifies a format in keys and chains.
 pub(crate) const fn tag(format: Format) -> u8 {
     match format {
         Format::Chat => b'c',

@@ -1,28 +1,22 @@
 //! What is remembered of one answer: the upstream messages that the client did not see.
 //!
-//! A record is a value with its own byte form (`encode`, `decode`), so that any store can hold it:
-//!
-//! ```text
-//! "KH" version | format | messages | open results | client call ids | open calls | resumes | files | state
-//! ```
-//!
-//! Numbers are little-endian `u32`, every field and list has its length before it. Skill texts are not
-//! in a record: a load result keeps its place and the reference `Load`, and the text is rendered
-//! again when the record is used, so a store holds no skill content and a record stays small.
+//! A record is a value in memory. Where it leaves the process it is JSON, by serde: a reader whose record has other members
+//! takes it for a miss, which is always valid. Skill texts are not in a record: a load result keeps its place and the
+//! reference `Load`, and the text is rendered again when the record is used, so a store holds no skill content and a
+//! record stays small.
+
+use serde::{Deserialize, Serialize};
 
 use crate::drive::OpenCall;
 use crate::json;
-use crate::route::Format;
 
-/// Largest encoded record, in bytes. Ten rounds of results of 24 KiB fit; a bigger loop is not
-/// remembered, which is a miss and never an error.
-pub const MAX_RECORD_BYTES: usize = 256 * 1024;
-
-/// First bytes of every encoded record; the last one is the version.
-const MAGIC: [u8; 3] = *b"KH\x03";
+/// Largest record, in bytes ([`Record::size`]). Ten rounds of results of 24 KiB fit; a bigger loop is not remembered, which
+/// is a miss and never an error.
+pub const MAX_RECORD_BYTES: usize = 256 << 10;
 
 /// A part of an upstream message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Segment {
     /// Bytes of the message as they went upstream.
     Raw(String),
@@ -35,7 +29,8 @@ pub enum Segment {
 pub type Piece = Vec<Segment>;
 
 /// A file that a run of this answer made. The bytes are with the gateway's files, under the response id.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FileNote {
     /// Path relative to the work directory.
     pub name: String,
@@ -46,7 +41,8 @@ pub struct FileNote {
 }
 
 /// Everything that is restored when the client sends the visible part of an answer again.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
     /// Upstream messages of the whole loop in order, including our results. They replace the visible assistant message.
     pub messages: Vec<Piece>,
@@ -68,6 +64,11 @@ pub struct Record {
 }
 
 impl Segment {
+    fn size(&self) -> usize {
+        let (Self::Raw(text) | Self::Load(text)) = self;
+        size_of::<Self>() + text.len()
+    }
+
     /// Cuts the text of a load result out of the message that carried it, leaving the reference.
     ///
     /// `message` is JSON as it went upstream and `text` the rendered load before escaping. A message in which the text
@@ -88,132 +89,22 @@ impl Segment {
 }
 
 impl Record {
-    /// The byte form, or `None` over `MAX_RECORD_BYTES`.
-    pub fn encode(&self, format: Format) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(1024);
-        out.extend_from_slice(&MAGIC);
-        out.push(super::tag(format));
-        for pieces in [&self.messages, &self.open_results] {
-            put_list(&mut out, pieces, put_piece);
-        }
-        put_list(&mut out, &self.client_calls, |out, id| put(out, id));
-        put_list(&mut out, &self.open_calls, |out, call| {
-            put(out, &call.id);
-            put(out, &call.name);
-            put(out, &call.arguments);
-        });
-        out.push(u8::from(self.resumes));
-        put_list(&mut out, &self.files, |out, file| {
-            put(out, &file.name);
-            put(out, &file.sha256);
-            put(out, &file.response_id);
-        });
-        put(&mut out, &self.state);
-        (out.len() <= MAX_RECORD_BYTES).then_some(out)
-    }
-
-    /// Reads a byte form back. `None` for another version, another format or damaged bytes: a store
-    /// shared with other versions of the gateway may hold any of them, and a miss is always valid.
-    pub fn decode(bytes: &[u8], format: Format) -> Option<Self> {
-        if bytes.len() > MAX_RECORD_BYTES {
-            return None;
-        }
-        let rest = bytes.strip_prefix(&MAGIC)?.strip_prefix(&[super::tag(format)])?;
-        let mut reader = Reader { rest };
-        let record = Self {
-            messages: reader.list(Reader::piece)?,
-            open_results: reader.list(Reader::piece)?,
-            client_calls: reader.list(Reader::text)?,
-            open_calls: reader.list(|reader| {
-                Some(OpenCall {
-                    id: reader.text()?,
-                    name: reader.text()?,
-                    arguments: reader.text()?,
-                })
-            })?,
-            resumes: reader.flag()?,
-            files: reader.list(|reader| {
-                Some(FileNote {
-                    name: reader.text()?,
-                    sha256: reader.text()?,
-                    response_id: reader.text()?,
-                })
-            })?,
-            state: reader.text()?,
-        };
-        reader.rest.is_empty().then_some(record)
-    }
-}
-
-fn put(out: &mut Vec<u8>, text: &str) {
-    put_length(out, text.len());
-    out.extend_from_slice(text.as_bytes());
-}
-
-/// Lengths over `u32::MAX` cannot be read back; such a record is over the limit and never leaves `encode`.
-fn put_length(out: &mut Vec<u8>, length: usize) {
-    out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
-}
-
-fn put_list<T>(out: &mut Vec<u8>, list: &[T], put_one: impl Fn(&mut Vec<u8>, &T)) {
-    put_length(out, list.len());
-    for one in list {
-        put_one(out, one);
-    }
-}
-
-fn put_piece(out: &mut Vec<u8>, piece: &Piece) {
-    put_list(out, piece, |out, segment| match segment {
-        Segment::Raw(raw) => {
-            out.push(0);
-            put(out, raw);
-        }
-        Segment::Load(load) => {
-            out.push(1);
-            put(out, load);
-        }
-    });
-}
-
-/// Reads the byte form. Every step checks what is left, so no length in the bytes is trusted.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl Reader<'_> {
-    fn length(&mut self) -> Option<usize> {
-        let (bytes, rest) = self.rest.split_first_chunk::<4>()?;
-        self.rest = rest;
-        usize::try_from(u32::from_le_bytes(*bytes)).ok()
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let length = self.length()?;
-        let (bytes, rest) = self.rest.split_at_checked(length)?;
-        self.rest = rest;
-        String::from_utf8(bytes.to_vec()).ok()
-    }
-
-    fn list<T>(&mut self, mut read_one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        // The count is not used to reserve: each element takes bytes, so the loop ends with them.
-        (0..self.length()?).map(|_| read_one(self)).collect()
-    }
-
-    fn flag(&mut self) -> Option<bool> {
-        let (byte, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        (*byte < 2).then_some(*byte == 1)
-    }
-
-    fn piece(&mut self) -> Option<Piece> {
-        self.list(|reader| {
-            let (kind, rest) = reader.rest.split_first()?;
-            reader.rest = rest;
-            match kind {
-                0 => Some(Segment::Raw(reader.text()?)),
-                1 => Some(Segment::Load(reader.text()?)),
-                _ => None,
-            }
-        })
+    /// Bytes that it takes: those of its texts, and of the values around them.
+    pub fn size(&self) -> usize {
+        let pieces = self.messages.iter().chain(&self.open_results);
+        let pieces = pieces.map(|piece| size_of::<Piece>() + piece.iter().map(Segment::size).sum::<usize>());
+        let ids = self.client_calls.iter().map(|id| size_of::<String>() + id.len());
+        let calls = self
+            .open_calls
+            .iter()
+            .map(|OpenCall { id, name, arguments }| size_of::<OpenCall>() + id.len() + name.len() + arguments.len());
+        let files = self.files.iter().map(
+            |FileNote {
+                 name,
+                 sha256,
+                 response_id,
+             }| { size_of::<FileNote>() + name.len() + sha256.len() + response_id.len() },
+        );
+        pieces.chain(ids).chain(calls).chain(files).sum::<usize>() + self.state.len()
     }
 }

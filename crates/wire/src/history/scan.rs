@@ -12,10 +12,19 @@ use crate::route::Format;
 pub struct Scan {
     pub(crate) elements: Vec<Span>,
     pub(crate) turns: Vec<Turn>,
-    opening: Option<Link>,
-    end: Link,
     /// The link after each turn.
     links: Vec<Link>,
+    chain: Chain,
+}
+
+/// The ends of a history's chain: what the keys of its answer are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    pub(crate) format: Format,
+    /// The first link, as [`opening`] has it for a later request; `None`: there is no turn in the chain.
+    pub(crate) opening: Option<Link>,
+    /// The link after the last visible turn.
+    pub(crate) end: Link,
 }
 
 /// Keys that may lead to the record of one turn, in the order in which they are to be tried.
@@ -45,9 +54,12 @@ pub fn scan(request: &Request) -> Scan {
     Scan {
         elements,
         turns,
-        opening: opening(request),
         links,
-        end: link,
+        chain: Chain {
+            format,
+            opening: opening(request),
+            end: link,
+        },
     }
 }
 
@@ -113,19 +125,17 @@ impl Scan {
                 };
                 Lookup {
                     turn: index,
-                    keys: first.into_iter().chain(caller.calls_key(&turn.calls)).collect(),
+                    keys: first
+                        .into_iter()
+                        .chain(caller.calls_key(self.chain.format, &turn.calls))
+                        .collect(),
                 }
             })
             .collect()
     }
 
-    /// The first link, as [`opening`] has it for a later request; `None`: there is no turn in the chain.
-    pub(crate) const fn opening(&self) -> Option<Link> {
-        self.opening
-    }
-
-    /// The link after the last visible turn.
-    pub fn end(&self) -> Link {
-        self.end
+    /// The ends of the chain, for [`super::keys`]: small, where a scan is as long as the history.
+    pub const fn chain(&self) -> Chain {
+        self.chain
     }
 }

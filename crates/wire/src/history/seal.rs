@@ -1,8 +1,8 @@
 //! From a finished loop to the record that is stored, and the keys it is stored under.
 
 use super::keys::{Caller, RecordKey};
-use super::record::{FileNote, Piece, Record, Segment};
-use super::scan::{self, Scan};
+use super::record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
+use super::scan::{self, Chain};
 use super::turn::Link;
 use super::{merge_key, read};
 use crate::drive::{self, CallResult, Entry, OpenCall};
@@ -20,9 +20,9 @@ pub struct Keys {
 }
 
 /// The keys of an answer: the request's chain with the visible answer at its end, and the ids of the client's calls.
-/// The record is put under all of them before the end marker is sent. `request` is the scan of the body as the client
+/// The record is put under all of them before the end marker is sent. `request` is the chain of the body as the client
 /// sent it.
-pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Record) -> Keys {
+pub fn keys(caller: &Caller, request: &Chain, answer: &drive::Record) -> Keys {
     let mut visible = vec![b'['];
     for (index, element) in answer.visible.iter().enumerate() {
         if index > 0 {
@@ -32,22 +32,24 @@ pub fn keys(caller: &Caller, format: Format, request: &Scan, answer: &drive::Rec
     }
     visible.push(b']');
     let elements = json::elements(&visible, Span::new(0, visible.len())).unwrap_or_default();
-    let turns = scan::turns(format, &visible, &elements);
-    let link = turns.iter().fold(request.end(), Link::then);
+    let turns = scan::turns(request.format, &visible, &elements);
+    let link = turns.iter().fold(request.end, Link::then);
     // Where the client said nothing, the answer is the first turn of the next request.
-    let first = || turns.first().map(|turn| Link::origin(format).then(turn));
-    let opening = request.opening().or_else(first).unwrap_or(link);
+    let first = || turns.first().map(|turn| Link::origin(request.format).then(turn));
+    let opening = request.opening.or_else(first).unwrap_or(link);
     // An answer that reads as several turns cannot be put back in place of one (Responses, outputs of hosted tools).
     let chain = (turns.len() <= 1).then(|| caller.chain_key(&link));
     let response = (!answer.state.is_empty()).then(|| caller.response_key(&answer.response_id));
-    let keys = chain.into_iter().chain(caller.calls_key(&answer.client_calls));
+    let keys = chain
+        .into_iter()
+        .chain(caller.calls_key(request.format, &answer.client_calls));
     Keys {
         keys: keys.chain(response).collect(),
         opening: caller.opening_key(&opening),
     }
 }
 
-/// The record of a loop in its byte form, or `None` if it is too large to be remembered.
+/// The record of a loop, or `None` if it is too large to be remembered ([`MAX_RECORD_BYTES`]).
 ///
 /// `render` gives the text of a load result from its reference, as it will do when the record is used; a result whose
 /// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
@@ -56,7 +58,7 @@ pub fn seal(
     answer: &drive::Record,
     files: Vec<FileNote>,
     render: &mut dyn FnMut(&str) -> Option<String>,
-) -> Option<Vec<u8>> {
+) -> Option<Record> {
     let mut record = Record {
         client_calls: answer.client_calls.clone(),
         resumes: matches!(answer.entries.first(), Some(Entry::Results(_))),
@@ -92,7 +94,7 @@ pub fn seal(
             }
         }
     }
-    record.encode(format)
+    (record.size() <= MAX_RECORD_BYTES).then_some(record)
 }
 
 fn open_call(refused: &CallResult) -> OpenCall {
@@ -133,9 +135,10 @@ fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -
             continue;
         };
         let mut cut = Segment::cut(&rest, &text, reference);
-        if let (3, Some(Segment::Raw(tail))) = (cut.len(), cut.last()) {
-            rest.clone_from(tail);
-            cut.truncate(2);
+        if cut.len() == 3
+            && let Some(Segment::Raw(tail)) = cut.pop()
+        {
+            rest = tail;
             piece.append(&mut cut);
         }
     }

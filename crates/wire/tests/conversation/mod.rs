@@ -1,11 +1,14 @@
 //! Both ends of a conversation: a client that sends back what it saw, a gateway with a store, and a strict upstream.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use knack_wire::drive::{CallOutcome, Drive, Head, Out};
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, RecordKey, ResultTexts, RunText, SeenRun};
+use knack_wire::history::{
+    self, Caller, Expansion, HistorySecret, Hit, Mode, Record, RecordKey, ResultTexts, RunText, SeenRun,
+};
 use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
 use serde_json::Value;
 
@@ -48,7 +51,7 @@ pub(crate) struct Gateway {
     pub(crate) format: Format,
     pub(crate) secret: u8,
     pub(crate) credential: String,
-    pub(crate) store: HashMap<RecordKey, Vec<u8>>,
+    pub(crate) store: HashMap<RecordKey, Arc<Record>>,
     pub(crate) openings: HashSet<RecordKey>,
     pub(crate) skill_changed: bool,
     pub(crate) max_rounds: u32,
@@ -86,7 +89,6 @@ impl Gateway {
         };
         let request = Request::parse(route, Bytes::from(body.to_owned())).unwrap();
         let settings = Settings {
-            lookup: true,
             max_rounds: self.max_rounds,
             native: self.native,
             run_tool: self.native.then(|| "run_code".to_owned()),
@@ -95,14 +97,11 @@ impl Gateway {
         let mut drive = Drive::new(request, injection(), settings).unwrap();
         let now = Duration::ZERO;
         let (mut out, mut client) = (Vec::new(), Vec::new());
-        drive.start(now, &mut out);
+        let Expansion { edits, open_calls, .. } = self.look_up(drive.request());
+        drive.start(edits, open_calls, now, &mut out);
         while !out.is_empty() {
             for wish in std::mem::take(&mut out) {
                 match wish {
-                    Out::Lookup => {
-                        let told = self.look_up(drive.request());
-                        drive.feed(told, now, &mut out);
-                    }
                     Out::Send { body, .. } => {
                         let (stream, answer) = upstream.answer(&body);
                         drive.feed(
@@ -147,16 +146,16 @@ impl Gateway {
         Caller::new(&HistorySecret::new([self.secret; 32]), self.credential.as_bytes())
     }
 
-    fn look_up(&self, request: &Request) -> In {
+    fn look_up(&self, request: &Request) -> Expansion {
         let scan = history::scan(request);
         let hits: Vec<Hit> = scan
             .lookups(&self.caller())
             .into_iter()
             .filter_map(|lookup| {
-                let bytes = lookup.keys.iter().find_map(|key| self.store.get(key))?;
+                let record = Arc::clone(lookup.keys.iter().find_map(|key| self.store.get(key))?);
                 Some(Hit {
                     turn: lookup.turn,
-                    record: Record::decode(bytes, self.format)?,
+                    record,
                 })
             })
             .collect();
@@ -173,22 +172,16 @@ impl Gateway {
         let mut words = Said {
             skill_changed: self.skill_changed,
         };
-        let expansion = history::expand(request, &scan, &hits, (mode, self.native), &mut words);
-        match expansion.open_calls {
-            calls if calls.is_empty() => In::Expanded(expansion.edits),
-            calls => In::Resumed {
-                edits: expansion.edits,
-                calls,
-            },
-        }
+        history::expand(request, &scan, &hits, (mode, self.native), &mut words)
     }
 
     fn remember(&mut self, request: &Request, record: &knack_wire::Record) {
-        let keys = history::keys(&self.caller(), self.format, &history::scan(request), record);
+        let keys = history::keys(&self.caller(), &history::scan(request).chain(), record);
         let mut render = |_: &str| Some(LOADED.to_owned());
-        let bytes = history::seal(self.format, record, Vec::new(), &mut render).unwrap();
+        let record = Arc::new(history::seal(self.format, record, Vec::new(), &mut render).unwrap());
         self.openings.insert(keys.opening);
-        self.store.extend(keys.keys.into_iter().map(|key| (key, bytes.clone())));
+        self.store
+            .extend(keys.keys.into_iter().map(|key| (key, Arc::clone(&record))));
     }
 
     fn run(&mut self, call: &Call) -> CallOutcome {

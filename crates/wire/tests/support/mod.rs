@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_wire::drive::{CallOutcome, ClientHead, Drive, EndKind, GeneratedFile, Head, Out, Record, Settings, Summary};
+use knack_wire::json::Edits;
 use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
 
 /// One upstream answer.
@@ -155,7 +156,7 @@ pub(crate) fn play_pieces(
     let mut played = Played::default();
     let mut out = Vec::new();
     let now = Duration::from_millis(5);
-    drive.start(now, &mut out);
+    drive.start(Edits::new(), Vec::new(), now, &mut out);
     let mut upstream: Option<Answer> = None;
     let mut calls = Vec::new();
     loop {
@@ -181,7 +182,6 @@ pub(crate) fn play_pieces(
                     played.client.extend_from_slice(&bytes);
                 }
                 Out::Finish(summary) => played.summary = Some(summary),
-                Out::Lookup => {}
             }
         }
         if drive.finished() {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use knack_wire::drive::{CallOutcome, Drive, GeneratedFile, Head, Out, Settings, Summary};
+use knack_wire::json::Edits;
 use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Tool};
 use serde_json::Value;
 
@@ -62,7 +63,7 @@ pub(crate) fn play(
     let mut played = Played::default();
     let mut answers: VecDeque<&(u16, Value)> = answers.iter().collect();
     let (now, mut out) = (Duration::ZERO, Vec::new());
-    drive.start(now, &mut out);
+    drive.start(Edits::new(), Vec::new(), now, &mut out);
     while !drive.finished() {
         for one in std::mem::take(&mut out) {
             match one {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use knack_wire::drive::{Drive, Head, Out, Settings};
 use knack_wire::frame::{SseDecoder, push_event};
+use knack_wire::json::Edits;
 use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
 use serde_json::Value;
 
@@ -70,7 +71,7 @@ fn heartbeat(input: &Value) -> Outcome {
     let injection = Injection::new(String::new(), vec![tool]);
     let mut drive = Drive::new(request, injection, Settings::default()).map_err(fault)?;
     let (now, mut out) = (Duration::ZERO, Vec::new());
-    drive.start(now, &mut out);
+    drive.start(Edits::new(), Vec::new(), now, &mut out);
     drive.feed(
         In::Head(Head {
             status: 200,
