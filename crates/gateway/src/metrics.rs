@@ -179,6 +179,8 @@ pub struct Metrics {
     starts: Histograms<StartLabel>,
     /// Seconds since the hub said something about the catalog; 0 where the catalog is not a hub's.
     pub catalog_age: Gauge,
+    /// 1 while the catalog was read from the disk.
+    pub catalog_saved: Gauge,
     /// Skills in the current snapshot.
     pub skills: Gauge,
     /// Sources that are broken in the current snapshot.
@@ -241,6 +243,12 @@ impl Default for Metrics {
             "Time since the last message of the hub about the catalog",
             catalog_age.clone(),
         );
+        let catalog_saved = Gauge::default();
+        registry.register(
+            "gateway_catalog_saved",
+            "1 while the catalog is the saved one of the process before, since no hub has sent one to this process",
+            catalog_saved.clone(),
+        );
         let skills = Gauge::default();
         registry.register("catalog_skills", "Skills in service", skills.clone());
         let broken_sources = Gauge::default();
@@ -277,6 +285,7 @@ impl Default for Metrics {
             run_duration,
             starts,
             catalog_age,
+            catalog_saved,
             skills,
             broken_sources,
             record_bytes,
