@@ -106,9 +106,13 @@ async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<Found>>> {
     Ok(Some(found.collect()))
 }
 
-/// Whether a skill holds to a profile; says what is wrong with it.
+/// Whether a skill holds to a profile where it goes: there nobody reads Python. Says what is wrong with it.
 pub(super) fn is_valid(source: &SkillSource, profile: Profile) -> bool {
-    let loaded = source.load(profile);
+    let there = SkillSource {
+        functions: None,
+        ..source.clone()
+    };
+    let loaded = there.load(profile);
     for problem in &loaded.problems {
         terminal::note(&format!("{}: {problem}", source.origin));
     }

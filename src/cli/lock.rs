@@ -1,4 +1,5 @@
-//! `knack skill lock`: versions of what a skill declares, chosen once, with hashes.
+//! `knack skill lock`: what a skill has by its declarations, written down beside them: versions of packages with their
+//! hashes, and the functions of Python files that are tools.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,8 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use knack_execution::interpreter::Reach;
+use knack_gateway::catalog::SkillSource;
 use knack_packages::lock::LOCK_FILE;
 use knack_packages::{Declaration, Finding, Source, declare};
+use knack_skill::functions;
+use knack_skill::problem::{Problem, Profile};
 
 use super::discovered::discovered;
 use super::terminal;
@@ -21,13 +25,51 @@ pub struct LockArgs {
     path: PathBuf,
 }
 
-/// Writes the lock beside the skill. Every platform finds its files in it; a package without wheels is an error.
+/// Writes the locks beside the skill: of its functions, if it has any, and of its packages, if it declares any. Every
+/// platform finds its files in the latter; a package without wheels is an error.
 pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
-    let declared = read(&args).await?;
+    let source = read(&args).await?;
+    let has_functions = lock_functions(&args, &source).await?;
+    if let Some(declared) = packages(&args, &source, has_functions)? {
+        lock_packages(&args, &declared).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what the functions of the skill's Python files declare; `false`: it has none.
+async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool> {
+    let mut unlocked = source.clone();
+    unlocked.files.remove(functions::LOCK_FILE);
+    let loaded = unlocked.load(Profile::Load);
+    let told: Vec<&Problem> = loaded
+        .problems
+        .iter()
+        .filter(|problem| problem.field.contains(".python"))
+        .collect();
+    for problem in &told {
+        terminal::note(&problem.to_string());
+    }
+    if told.iter().any(|problem| problem.is_error()) {
+        bail!("{}: nothing was written; correct the errors above", args.path.display());
+    }
+    if loaded.functions.is_empty() {
+        return Ok(false);
+    }
+    let lock = functions::FunctionLock::of(&loaded.functions, &source.files);
+    let file = args.path.join(functions::LOCK_FILE);
+    tokio::fs::write(&file, lock.text())
+        .await
+        .with_context(|| file.display().to_string())?;
+    let count: usize = loaded.functions.values().map(Vec::len).sum();
+    terminal::line(&format!("{}: {count} functions", file.display()));
+    Ok(true)
+}
+
+async fn lock_packages(args: &LockArgs, declared: &Declaration) -> anyhow::Result<()> {
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
     let uv = Uv::find()?;
     let base = Base::of_host(Reach::SameUser).await?;
-    let lock = lock_for_all_platforms(&uv, &base, &declared, &BuildLimits::default()).await?;
+    let lock = lock_for_all_platforms(&uv, &base, declared, &BuildLimits::default()).await?;
     let file = args.path.join(LOCK_FILE);
     let text = format!(
         "# Written by knack skill lock from {}. Do not edit.\n{}",
@@ -38,11 +80,11 @@ pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
         .await
         .with_context(|| file.display().to_string())?;
     terminal::line(&format!("{}: {} packages", file.display(), lock.packages().len()));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// What the skill declares without its old lock.
-async fn read(args: &LockArgs) -> anyhow::Result<Declaration> {
+/// The one skill of the folder.
+async fn read(args: &LockArgs) -> anyhow::Result<SkillSource> {
     if !args.path.is_dir() {
         bail!(
             "{}: not a folder; name the one that holds the SKILL.md",
@@ -50,12 +92,17 @@ async fn read(args: &LockArgs) -> anyhow::Result<Declaration> {
         );
     }
     let found = discovered(vec![args.path.clone()], discover).await?;
-    let [source] = found.skills.as_slice() else {
+    let Ok([source]) = <[SkillSource; 1]>::try_from(found.skills) else {
         bail!(
             "{}: not the folder of one skill; name the one that holds the SKILL.md",
             args.path.display()
         );
     };
+    Ok(source)
+}
+
+/// What the skill declares of packages without its old lock; `None`: nothing, but its functions were locked.
+fn packages(args: &LockArgs, source: &SkillSource, has_functions: bool) -> anyhow::Result<Option<Declaration>> {
     let mut files = source.files.clone();
     files.remove(LOCK_FILE);
     let declared = declare(&files, source.overrides.packages.as_deref());
@@ -68,6 +115,10 @@ async fn read(args: &LockArgs) -> anyhow::Result<Declaration> {
     if !refused.is_empty() {
         bail!("{}", refused.join("\n"));
     }
+    let nothing = declared.source == Source::Inferred || declared.python.is_empty();
+    if nothing && has_functions {
+        return Ok(None);
+    }
     match declared.source {
         Source::Inferred => bail!(
             "{}: nothing is declared, and the standard environment that its imports ask for has a lock of its own; \
@@ -75,6 +126,6 @@ async fn read(args: &LockArgs) -> anyhow::Result<Declaration> {
             args.path.display()
         ),
         _ if declared.python.is_empty() => bail!("{}: no Python packages are declared", args.path.display()),
-        _ => Ok(declared),
+        _ => Ok(Some(declared)),
     }
 }

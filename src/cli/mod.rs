@@ -84,11 +84,12 @@ enum SkillCommand {
     Validate(validate::ValidateArgs),
     /// Run a skill's tool, or a command with its files, once: in the local sandbox, or with --runtime in a cluster
     Run(Box<run_args::RunArgs>),
-    /// Choose versions of the packages that a skill declares, and write them to its requirements.lock
+    /// Choose versions of the packages that a skill declares, for its requirements.lock, and write what its Python functions
+    /// declare as tools to its python-tools.lock
     Lock(lock::LockArgs),
     /// Show which packages skills declare, and how their environments on this machine stand
     Packages(packages::PackagesArgs),
-    /// Print the tool declarations of decorated Python functions, as JSON
+    /// Print the tool declarations of decorated or typed Python functions, as JSON
     Schema(schema::SchemaArgs),
     /// Print the skills of a folder, an archive or an address as manifests for a cluster
     Import(import::ImportArgs),

@@ -13,7 +13,7 @@ use crate::cli::terminal;
 /// Arguments of `knack skill schema`.
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
-    /// Python file with functions under @skill or @tool; it is read, never run
+    /// Python file with functions under @skill or @tool, or with types; it is read, never run
     file: PathBuf,
     /// The form of each declaration
     #[arg(long, value_enum, default_value_t)]
@@ -52,7 +52,8 @@ pub fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     }
     if report.tools.is_empty() && report.problems.is_empty() {
         terminal::note(&format!(
-            "{shown}: no function under @skill or @tool; put one of them over each function that a model may call"
+            "{shown}: no function is declared; put @skill or @tool over each one that a model may call, or give a type to each \
+             of its parameters"
         ));
     }
     let tools: Vec<Value> = report.tools.iter().map(|tool| form(tool, args.format)).collect();

@@ -11,6 +11,7 @@ use knack_vocabulary::DEFAULT_NAMESPACE;
 
 use super::config_maps::ConfigMaps;
 use super::folder::read_folder;
+use super::functions::read_functions;
 use super::search::Search;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};
@@ -308,6 +309,7 @@ fn bare(name: String, origin: String, files: Files) -> SkillSource {
         files,
         overrides: SpecOverrides::default(),
         packages: no_packages,
+        functions: Some(read_functions),
     }
 }
 
@@ -359,5 +361,6 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         files: files.map_err(|error| error.message)?,
         overrides: spec.overrides().to_load(),
         packages: no_packages,
+        functions: Some(read_functions),
     })
 }

@@ -149,3 +149,97 @@ async fn schema_prints_declarations_and_reports_what_it_could_not_read() {
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("broken.py"), "{}", err(&output));
 }
+
+/// A folder with a skill whose tools are functions.
+fn python() -> tempfile::TempDir {
+    folder(&[
+        (
+            "py/SKILL.md",
+            "---\nname: py\ndescription: d\ntools:\n  - python: tools.py\n---\nBody\n",
+        ),
+        (
+            "py/tools.py",
+            "def add(a: int, b: int = 2) -> int:\n    '''Adds.'''\n    print('adding')\n    return a + b\n",
+        ),
+    ])
+}
+
+#[tokio::test]
+async fn functions_of_a_python_file_are_validated_listed_and_run() {
+    let folder = python();
+    let output = knack(folder.path(), &["skill", "validate", "py", "--output", "json"], &[]).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", out(&output), err(&output));
+    assert_eq!(json_of(&output)["skills"][0]["summary"]["tools"], json!(["add"]));
+    for (arguments, code, said) in [
+        (r#"{"a": 1}"#, 0, "3"),
+        (r#"{"a": "one"}"#, 1, "do not match its schema"),
+        ("{}", 1, "is required"),
+    ] {
+        let command = ["skill", "run", "py", "--tool", "add", "--arguments", arguments];
+        let output = knack(folder.path(), &command, &[]).await;
+        assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+        let told = if code == 0 { out(&output) } else { err(&output) };
+        assert!(told.contains(said), "{told}");
+        assert!(!out(&output).contains("adding"), "{}", out(&output));
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_needs_the_lock_of_the_functions_and_carries_it() {
+    let folder = python();
+    let import = ["skill", "import", "py", "-o", "py.yaml"];
+    let lock = ["skill", "lock", "py"];
+    let validate = ["skill", "validate", "py"];
+    let refused = knack(folder.path(), &import, &[]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let said = err(&refused);
+    assert!(
+        said.contains("no python-tools.lock") && said.contains("knack skill lock"),
+        "{said}"
+    );
+
+    let locked = knack(folder.path(), &lock, &[]).await;
+    assert_eq!(locked.status.code(), Some(0), "{}", err(&locked));
+    assert!(
+        out(&locked).contains("python-tools.lock: 1 functions"),
+        "{}",
+        out(&locked)
+    );
+    let first = std::fs::read(folder.path().join("py/python-tools.lock")).unwrap();
+    let imported = knack(folder.path(), &import, &[]).await;
+    assert_eq!(imported.status.code(), Some(0), "{}", err(&imported));
+    let exported = knack(folder.path(), &["skill", "export", "py.yaml", "again"], &[]).await;
+    assert_eq!(exported.status.code(), Some(0), "{}", err(&exported));
+    assert_eq!(
+        std::fs::read(folder.path().join("again/py/python-tools.lock")).unwrap(),
+        first
+    );
+    assert!(!out(&knack(folder.path(), &validate, &[]).await).contains("python-tools.lock"));
+
+    let path = folder.path().join("py/tools.py");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("b: int", "c: int")).unwrap();
+    let stale = knack(folder.path(), &import, &[]).await;
+    assert_eq!(stale.status.code(), Some(1));
+    let said = err(&stale);
+    assert!(
+        said.contains("tools.py is not the file that it was written from"),
+        "{said}"
+    );
+    let warned = knack(folder.path(), &validate, &[]).await;
+    assert_eq!(warned.status.code(), Some(0));
+    assert!(out(&warned).contains("a cluster refuses the skill"), "{}", out(&warned));
+    knack(folder.path(), &lock, &[]).await;
+    let imported = knack(folder.path(), &import, &[]).await;
+    assert_eq!(imported.status.code(), Some(0), "{}", err(&imported));
+}
+
+#[tokio::test]
+async fn functions_with_errors_are_not_locked() {
+    let folder = python();
+    std::fs::write(folder.path().join("py/tools.py"), "def add(a: int:\n").unwrap();
+    let output = knack(folder.path(), &["skill", "lock", "py"], &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("py: nothing was written"), "{}", err(&output));
+    assert!(!folder.path().join("py/python-tools.lock").exists());
+}

@@ -13,9 +13,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SKILLS = os.path.join(ROOT, "examples", "skills")
 
 
-def run(*command, cwd):
+def run(*command, cwd, env=None):
     """Runs a script as the sandbox does: isolated interpreter, empty environment."""
-    return subprocess.run([sys.executable, "-IB", *command], cwd=cwd, env={"PATH": "/usr/bin:/bin"},
+    return subprocess.run([sys.executable, "-IB", *command], cwd=cwd, env={"PATH": "/usr/bin:/bin", **(env or {})},
                           capture_output=True, text=True, timeout=60)
 
 

@@ -9,11 +9,26 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from check import ROOT, SKILLS, equal, fails, holds, main, run
 
 STATS = os.path.join(SKILLS, "text-stats", "stats.py")
+DATES = os.path.join(SKILLS, "date-math")
+HARNESS = os.path.join(ROOT, "crates", "skill", "src", "functions", "harness.py")
 MANIFESTS = os.path.join(ROOT, "examples", "manifests")
 
 
 def stats(folder, *arguments):
     result = run(STATS, *arguments, cwd=folder)
+    equal((result.returncode, result.stderr), (0, ""))
+    return json.loads(result.stdout)
+
+
+def dates(folder, function, **arguments):
+    """Calls a function as the gateway does, with the folder as working directory."""
+    with open(HARNESS, encoding="utf-8") as file:
+        command = ["-c", file.read(), "dates.py", function, json.dumps(arguments)]
+    return run(*command, cwd=DATES, env={"KNACK_WORK_DIR": folder})
+
+
+def dated(folder, function, **arguments):
+    result = dates(folder, function, **arguments)
     equal((result.returncode, result.stderr), (0, ""))
     return json.loads(result.stdout)
 
@@ -83,6 +98,50 @@ def test_convert_refuses_nonsense_with_a_list_of_units(folder):
     fails(convert(folder, "minus 300", "--from", "C", "--to", "K"), "below absolute zero")
 
 
+def test_dates_count_days_and_working_days(folder):
+    seen = dated(folder, "days_between", start="2026-11-25", end="2026-12-24", holidays=["2026-12-08"])
+    equal((seen["days"], seen["weeks"], seen["days_over"], seen["working_days"]), (29, 4, 1, 20))
+    equal((seen["start"], seen["end"]), ("Wednesday, 2026-11-25", "Thursday, 2026-12-24"))
+    back = dated(folder, "days_between", start="2026-12-24", end="2026-11-25")
+    equal((back["days"], back["weeks"], back["working_days"]), (-29, -4, -21))
+    equal(dated(folder, "days_between", start="2028-02-28", end="2028-03-01")["days"], 2)
+
+
+def test_dates_after_a_span(folder):
+    for arguments, expected in (
+        ({"start": "2026-01-31", "months": 1}, "2026-02-28"),
+        ({"start": "2028-01-31", "months": 1}, "2028-02-29"),
+        ({"start": "2026-11-27", "working_days": 1}, "2026-11-30"),
+        ({"start": "2026-11-30", "working_days": -1}, "2026-11-27"),
+        ({"start": "2026-11-27", "working_days": 1, "holidays": ["2026-11-30"]}, "2026-12-01"),
+        ({"start": "2026-12-31", "months": -13, "weeks": 1, "days": -7}, "2025-11-30"),
+    ):
+        equal(dated(folder, "date_after", **arguments)["date"], expected)
+
+
+def test_dates_make_a_calendar(folder):
+    result = dates(folder, "month_calendar", year=2026, month=11, marked=[25])
+    equal((result.returncode, result.stdout), (0, '[Artifact: November 2026]\n{"type": "markdown"}\n'))
+    with open(os.path.join(folder, "November-2026.md"), encoding="utf-8") as file:
+        text = file.read()
+    holds("| 48 | 23 | 24 | **25** | 26 | 27 | 28 | 29 |" in text, text)
+    for year, month in ((1, 1), (9999, 12)):
+        equal(dates(folder, "month_calendar", year=year, month=month).returncode, 0)
+
+
+def test_dates_refuse_nonsense(folder):
+    for function, arguments, expected in (
+        ("days_between", {"start": "soon", "end": "2026-01-01"}, "start: 'soon' is no date; write YYYY-MM-DD"),
+        ("days_between", {"start": "0001-01-01", "end": "9999-01-01"}, "the dates are 3651694 days apart; at most 150000 are counted"),
+        ("date_after", {"start": "9999-12-31", "days": 1}, "the result is not between the years 1 and 9999"),
+        ("date_after", {"start": "0001-01-01", "months": -1}, "the result is not between the years 1 and 9999"),
+        ("date_after", {"start": "2026-01-01", "working_days": 10 ** 9}, "working_days must be from -150000 to 150000"),
+        ("month_calendar", {"year": 2026, "month": 2, "marked": [30]}, "marked: 30 is no day of this month, which has 28"),
+    ):
+        result = dates(folder, function, **arguments)
+        equal((result.returncode, result.stdout), (1, expected + "\n"))
+
+
 def test_every_example_skill_has_its_files_and_no_other_dependency(folder):
     for name in sorted(os.listdir(SKILLS)):
         with open(os.path.join(SKILLS, name, "SKILL.md"), encoding="utf-8") as file:
@@ -96,7 +155,7 @@ def test_every_example_skill_has_its_files_and_no_other_dependency(folder):
 
 def check_imports(path, folder):
     import ast
-    allowed = {"argparse", "array", "collections", "csv", "io", "json", "math", "os", "re", "struct", "sys",
+    allowed = {"argparse", "array", "calendar", "collections", "csv", "datetime", "io", "json", "math", "os", "re", "struct", "sys",
                "unicodedata", "xml", "zlib"}
     beside = {entry[:-3] for entry in os.listdir(folder) if entry.endswith(".py")}
     with open(path, encoding="utf-8") as file:

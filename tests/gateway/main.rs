@@ -19,6 +19,7 @@ mod code_tools;
 mod files;
 mod floods;
 mod formats;
+mod functions;
 mod garbled;
 mod gemini_code;
 mod injection;

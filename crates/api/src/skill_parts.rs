@@ -115,6 +115,7 @@ impl From<&ToolSpec> for ToolDeclaration {
             input_schema: tool.input_schema.clone(),
             env: tool.env.clone(),
             hidden: tool.hidden,
+            ..Self::default()
         }
     }
 }

@@ -115,6 +115,7 @@ fn tool_from_line(line: &ToolLine) -> ToolDeclaration {
         input_schema: line.input_schema.clone(),
         env: line.env.clone(),
         hidden: line.hidden,
+        ..ToolDeclaration::default()
     }
 }
 
@@ -170,6 +171,7 @@ mod tests {
                 input_schema: Some(serde_json::json!({"type": "object"})),
                 env: vec!["E".to_owned()],
                 hidden: true,
+                ..ToolDeclaration::default()
             }]),
             inputs: Some(vec![Input {
                 name: "i".to_owned(),

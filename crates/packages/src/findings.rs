@@ -12,6 +12,9 @@ use crate::imports::Import;
 /// Most missing imports that are told of one skill.
 const MAX_TOLD: usize = 30;
 
+/// The module of the decorators of functions that are tools: calls of these have a stand-in where the package is not there.
+const DECORATORS: &str = "tukuy";
+
 /// Commands that would install something.
 const INSTALLERS: [&str; 9] = [
     "pip install",
@@ -46,8 +49,10 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
         let is_declared = declared.python.iter().any(|requirement| requirement.name == package);
         is_declared || declared.lock.as_ref().is_some_and(|lock| lock.has(&package))
     };
-    let is_missing =
-        |import: &&Import| !import.optional && !import.is_standard() && !own.contains(import.top()) && !given(import);
+    let is_missing = |import: &&Import| {
+        let has_other = import.optional || import.is_standard() || import.top() == DECORATORS;
+        !has_other && !own.contains(import.top()) && !given(import)
+    };
     let mut told: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
     for (file, imports) in &declared.imports {
@@ -170,6 +175,7 @@ mod tests {
             ["a.py:1: mcp is imported and no declared package gives it (make requirements.txt with the line mcp)"]
         );
         assert_eq!(with(&[("requirements.txt", "pillow\nmcp")]), [""; 0]);
+        assert_eq!(told(&[("a.py", "from tukuy.skills import skill")]), [""; 0]);
         // One line for one package.
         assert_eq!(
             told(&[("a.py", "import mcp\nimport mcp.x"), ("b.py", "import mcp")]).len(),

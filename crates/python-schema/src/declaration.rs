@@ -44,6 +44,12 @@ pub struct ToolDeclaration {
     pub hidden: bool,
     /// Settings for the user.
     pub config_params: Vec<ConfigParam>,
+    /// Name of the function.
+    pub function: String,
+    /// Whether it stands at the top of the file, where it can be called from outside.
+    pub top_level: bool,
+    /// Whether it cannot be called without a context that the model does not give.
+    pub needs_context: bool,
     /// Line of the function, counted from 1.
     pub line: usize,
 }
@@ -105,7 +111,8 @@ impl ToolDeclaration {
         json!({"name": self.name, "description": self.told(), "input_schema": self.parameters()})
     }
 
-    fn told(&self) -> &str {
+    /// The description; of a tool without one, a text that providers accept.
+    pub fn told(&self) -> &str {
         if self.description.is_empty() {
             NO_DESCRIPTION
         } else {

@@ -10,9 +10,10 @@ use super::config::ConfigParam;
 use super::declaration::ToolDeclaration;
 use super::docstring::{dedent, parameter_descriptions};
 use super::literal::{Static, evaluate, string};
+use super::parameter::{Parameter, named_parameters};
 use super::problem::{SchemaProblem, Severity};
 use super::risk::{RiskLevel, SafetyFlags, display_name};
-use super::source::{Decorated, MAX_SOURCE_BYTES, Module, parse, parts, syntax_problems, text_of};
+use super::source::{Decorated, MAX_SOURCE_BYTES, Module, is_at_the_top, parse, parts, syntax_problems, text_of};
 use super::types::{Types, hoist_definitions};
 
 /// Keywords that are copied as they are, if set.
@@ -36,7 +37,8 @@ pub struct SchemaReport {
     pub problems: Vec<SchemaProblem>,
 }
 
-/// Declares every decorated function of a Python file; the text is never run.
+/// Declares every decorated function of a Python file, or, where none is decorated, every public function at its top whose
+/// parameters all have types; the text is never run.
 pub fn generate(text: &str) -> SchemaReport {
     let text = text.trim_start_matches('\u{feff}');
     let Some(tree) = parse(text) else {
@@ -56,7 +58,13 @@ pub fn generate(text: &str) -> SchemaReport {
     let module = Module::collect(&tree, text);
     let types = Types::of(&module);
     let (mut tools, mut names) = (Vec::new(), BTreeSet::new());
-    for decorated in &module.functions {
+    let typed = module.typed_functions();
+    let declaring = if module.functions.is_empty() {
+        &typed
+    } else {
+        &module.functions
+    };
+    for decorated in declaring {
         let mut reader = Reader {
             module: &module,
             types: &types,
@@ -78,13 +86,6 @@ pub fn generate(text: &str) -> SchemaReport {
         problems.extend(reader.problems.into_iter().map(|problem| problem.in_function(&name)));
     }
     SchemaReport { tools, problems }
-}
-
-/// One parameter of a function.
-struct Parameter {
-    name: String,
-    annotation: Option<Annotation>,
-    has_default: bool,
 }
 
 /// Reads one function.
@@ -114,7 +115,7 @@ impl Reader<'_> {
         }
         let keywords = self.keywords(decorated.arguments)?;
         let docstring = self.docstring();
-        let parameters = self.parameters();
+        let parameters: Vec<Parameter> = self.named_parameters().filter(Parameter::is_given).collect();
         let descriptions = parameter_descriptions(&docstring.as_deref().map(dedent).unwrap_or_default());
         let text = |name: &str| keywords.texts.get(name).cloned();
         let flags = SafetyFlags {
@@ -135,6 +136,9 @@ impl Reader<'_> {
                 .input_schema
                 .or_else(|| self.input_schema(&parameters, &descriptions)),
             output_schema: keywords.output_schema.or_else(|| self.output_schema()),
+            function: self.function_name().to_owned(),
+            top_level: is_at_the_top(self.function),
+            needs_context: self.needs_context(),
             first_parameter: parameters.into_iter().next().map(|parameter| parameter.name),
             is_async: keywords
                 .flags
@@ -168,41 +172,14 @@ impl Reader<'_> {
         string(expression, self.module.text)
     }
 
-    /// Parameters that a model fills in: not `self`, `cls`, the context, `*args` and `**kwargs`.
-    fn parameters(&self) -> Vec<Parameter> {
-        let nodes = self
-            .function
-            .child_by_field_name("parameters")
-            .map(parts)
-            .unwrap_or_default();
-        nodes
-            .into_iter()
-            .filter_map(|node| self.parameter(node))
-            .filter(|parameter| !matches!(parameter.name.as_str(), "self" | "cls"))
-            .filter(|parameter| {
-                !parameter
-                    .annotation
-                    .as_ref()
-                    .is_some_and(|annotation| annotation.is_named("SkillContext"))
-            })
-            .collect()
+    /// Every parameter that has a name, but for `*args` and `**kwargs`.
+    fn named_parameters(&self) -> impl Iterator<Item = Parameter> {
+        named_parameters(self.function, self.module.text)
     }
 
-    fn parameter(&self, node: Node<'_>) -> Option<Parameter> {
-        let name = match node.kind() {
-            "identifier" => node,
-            // A parameter with a type and without a default has no field for its name.
-            "typed_parameter" => parts(node).into_iter().find(|part| part.kind() == "identifier")?,
-            "default_parameter" | "typed_default_parameter" => node.child_by_field_name("name")?,
-            _ => return None,
-        };
-        Some(Parameter {
-            name: text_of(name, self.module.text).to_owned(),
-            annotation: node
-                .child_by_field_name("type")
-                .map(|kind| Annotation::parse(text_of(kind, self.module.text))),
-            has_default: node.child_by_field_name("value").is_some(),
-        })
+    fn needs_context(&self) -> bool {
+        self.named_parameters()
+            .any(|parameter| parameter.is_context() && !parameter.has_default)
     }
 
     fn input_schema(&self, parameters: &[Parameter], descriptions: &BTreeMap<String, String>) -> Option<Value> {

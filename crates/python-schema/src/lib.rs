@@ -1,7 +1,7 @@
-//! `knack skill schema FILE.py`: tool declarations from decorated Python functions.
+//! Tool declarations from Python functions, decorated or typed: `knack skill schema FILE.py`, and tools of `python: FILE.py`.
 //!
 //! ```text
-//! text ─▶ source (tree-sitter) ─▶ decorated functions ─▶ types + docstring + flags ─▶ ToolDeclaration ─▶ JSON
+//! text ─▶ source (tree-sitter) ─▶ functions ─▶ types + docstring + flags ─▶ ToolDeclaration ─▶ JSON
 //!                            └──▶ classes, constants ──┘
 //! ```
 //!
@@ -18,10 +18,12 @@ mod docstring;
 mod generate;
 mod literal;
 mod model;
+mod parameter;
 mod problem;
 mod result;
 mod risk;
 mod source;
+mod typed;
 mod types;
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(super) struct Decorated<'t> {
 pub(super) struct Module<'t> {
     /// The whole text.
     pub(super) text: &'t str,
+    /// The whole file.
+    pub(super) root: Node<'t>,
     /// In the order of the file.
     pub(super) functions: Vec<Decorated<'t>>,
     /// Every class by name, nested ones too; the last definition of a name wins, as in Python.
@@ -65,6 +67,7 @@ impl<'t> Module<'t> {
     pub(super) fn collect(tree: &'t Tree, text: &'t str) -> Self {
         let mut module = Self {
             text,
+            root: tree.root_node(),
             functions: Vec::new(),
             classes: BTreeMap::new(),
             constants: BTreeMap::new(),
@@ -161,6 +164,15 @@ fn decorator_names<'t>(root: Node<'t>, text: &'t str) -> BTreeSet<&'t str> {
         }
     }
     names
+}
+
+/// Whether a function, decorated or not, is a statement of the file itself.
+pub(super) fn is_at_the_top(function: Node<'_>) -> bool {
+    let statement = function
+        .parent()
+        .filter(|parent| parent.kind() == "decorated_definition")
+        .unwrap_or(function);
+    statement.parent().is_some_and(|parent| parent.kind() == "module")
 }
 
 fn is_top_level(assignment: Node<'_>) -> bool {

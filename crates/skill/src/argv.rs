@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::model::{Parameter, Tool};
+use crate::model::{CallForm, Parameter, Tool};
 
 /// Bytes of one argument, at most: Linux's `MAX_ARG_STRLEN`, 32 pages of 4 KiB, with the NUL that ends it (execve(2)).
 pub const ARGUMENT_MAX: usize = 32 * 4096 - 1;
@@ -52,6 +52,16 @@ pub enum ArgvError {
         /// Bytes of the value as text.
         bytes: usize,
     },
+    /// The arguments of a function are longer than one argument of a program may be.
+    #[error(
+        "the arguments of tool \"{tool}\" have {bytes} bytes as JSON, at most {ARGUMENT_MAX} fit; pass less at a time"
+    )]
+    ObjectTooLong {
+        /// Tool name.
+        tool: String,
+        /// Bytes of all arguments as JSON.
+        bytes: usize,
+    },
     /// The values together are longer than a program's arguments may be.
     #[error(
         "the arguments of tool \"{tool}\" have {bytes} bytes in all, at most {ARGUMENTS_MAX} fit; pass less at a time"
@@ -71,6 +81,10 @@ pub enum ArgvError {
 /// A value that is missing, that could be taken for a flag, or that no command line can carry.
 pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
     let mut argv = tool.command.clone();
+    if matches!(tool.call, CallForm::Function { .. }) {
+        argv.push(object(tool, arguments)?);
+        return Ok(argv);
+    }
     for (index, parameter) in parameters(tool).iter().enumerate() {
         match arguments.get(&parameter.name) {
             None | Some(Value::Null) if parameter.required => return Err(missing(tool, parameter)),
@@ -90,6 +104,20 @@ pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
         return Err(ArgvError::TooLongInAll { tool, bytes });
     }
     Ok(argv)
+}
+
+/// The arguments of a function, as one argument of the program that calls it.
+fn object(tool: &Tool, arguments: &Value) -> Result<String, ArgvError> {
+    let text = if arguments.is_object() {
+        arguments.to_string()
+    } else {
+        "{}".to_owned()
+    };
+    if text.len() > ARGUMENT_MAX {
+        let (tool, bytes) = (tool.name.clone(), text.len());
+        return Err(ArgvError::ObjectTooLong { tool, bytes });
+    }
+    Ok(text)
 }
 
 /// The declared parameters; of a tool that has a schema only, the schema's properties in their order.
@@ -181,6 +209,7 @@ mod tests {
             input_schema: schema,
             env: Vec::new(),
             hidden: false,
+            call: CallForm::Words,
         }
     }
 
@@ -257,6 +286,27 @@ mod tests {
             .collect();
         assert!(
             matches!(build(&many, &values.into()), Err(ArgvError::TooLongInAll { bytes, .. }) if bytes > ARGUMENTS_MAX)
+        );
+    }
+
+    #[test]
+    fn a_function_gets_one_object() {
+        let function = Tool {
+            call: CallForm::Function { retryable: false },
+            ..tool(
+                &[],
+                json!({"type": "object", "properties": {"a": {}}, "required": ["a"]}),
+            )
+        };
+        let mapped = |arguments: Value| build(&function, &arguments).map(|argv| argv[2..].join(" "));
+        let object = json!({"a": "-rf\0", "b": [1.5, null]});
+        assert_eq!(mapped(object).unwrap(), r#"{"a":"-rf\u0000","b":[1.5,null]}"#);
+        assert_eq!(mapped(json!([1])).unwrap(), "{}");
+        let fits = "x".repeat(ARGUMENT_MAX - r#"{"a":""}"#.len());
+        assert_eq!(mapped(json!({"a": fits})).unwrap().len(), ARGUMENT_MAX);
+        assert_eq!(
+            mapped(json!({"a": format!("{fits}x")})).unwrap_err().to_string(),
+            "the arguments of tool \"t\" have 131072 bytes as JSON, at most 131071 fit; pass less at a time"
         );
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::{Map, json};
 
 use crate::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use crate::model::{ActivationMode, Dialect, Input, InputKind, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
+use crate::model::{
+    ActivationMode, CallForm, Dialect, Input, InputKind, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
+};
 
 /// A skill `default/<name>` with a body and SKILL.md only.
 pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
@@ -73,6 +75,7 @@ pub(crate) fn mk_tool(name: &str) -> Tool {
         input_schema: json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}),
         env: Vec::new(),
         hidden: false,
+        call: CallForm::Words,
     }
 }
 

@@ -12,6 +12,7 @@ pub mod finding;
 #[cfg(test)]
 mod fixture;
 pub mod frontmatter;
+pub mod functions;
 pub mod husk;
 pub mod ids;
 pub mod inputs;
@@ -35,4 +36,4 @@ pub mod tree;
 pub mod wire_name;
 pub mod yaml;
 
-pub use load::{LoadInput, Loaded, SpecOverrides, load};
+pub use load::{LoadInput, Loaded, SpecOverrides, load, load_with};

@@ -185,6 +185,22 @@ pub struct Tool {
     pub env: Vec<String>,
     /// Callable through `run_skill_tool` only, never injected by itself.
     pub hidden: bool,
+    /// How its program is called.
+    pub call: CallForm,
+}
+
+/// How the program of a declared tool gets its arguments, and what its output is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CallForm {
+    /// Words of the command line, by the rules of `argv`; standard output is the result.
+    #[default]
+    Words,
+    /// A function of a Python file: one JSON object; standard output is the result or the text of an error, and what the
+    /// function printed is on standard error.
+    Function {
+        /// Whether a call that failed may be repeated.
+        retryable: bool,
+    },
 }
 
 /// A HUSK parameter.

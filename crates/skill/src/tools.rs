@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use crate::finding::{Finding, MAX_ENTRIES, bounded};
+use crate::functions::entry;
 use crate::inputs::{boolean, scalar_text, shortened};
-use crate::model::{Parameter, Tool};
+use crate::model::{CallForm, Parameter, Tool};
 use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
 use crate::schema;
 use crate::tool_env::{grantable, is_env_name, is_operational};
@@ -28,6 +29,11 @@ pub struct ToolDeclaration {
     pub env: Vec<String>,
     /// Callable through `run_skill_tool` only.
     pub hidden: bool,
+    /// How its program is called.
+    pub call: CallForm,
+    /// A Python file of the skill: the declaration stands for a tool of each of its functions, and of the other members
+    /// only `env` and `hidden` are set. A load puts the functions in its place.
+    pub python: Option<String>,
 }
 
 impl From<ToolDeclaration> for Tool {
@@ -45,6 +51,7 @@ impl From<ToolDeclaration> for Tool {
             input_schema,
             env: declared.env,
             hidden: declared.hidden,
+            call: declared.call,
         }
     }
 }
@@ -101,6 +108,12 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
         let mut refuse = |kind, member: &str, message: String, help: &str| {
             findings.push(Finding::refused(kind, format!("tools[{index}]{member}"), message, help));
         };
+        if let Some(path) = &tool.python {
+            if let Some((message, help)) = entry::problem(index, path) {
+                refuse(ToolInvalid, ".python", message, help);
+            }
+            continue;
+        }
         let name = shortened(&tool.name);
         if tool.name.trim().is_empty() {
             refuse(
@@ -205,6 +218,19 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
             .map(clean)
             .filter(|text| !text.is_empty())
     };
+    let env = env_names(members);
+    let hidden = members.get("hidden").and_then(boolean).unwrap_or_default();
+    if let Some(python) = text("python") {
+        for (member, message, help) in entry::ignored(index, members) {
+            refuse(&member, message, help);
+        }
+        return Some(ToolDeclaration {
+            python: Some(entry::path(&python)),
+            env,
+            hidden,
+            ..ToolDeclaration::default()
+        });
+    }
     let Some(name) = text("name") else {
         refuse(".name", format!("{path} needs a `name`"), "give it a name");
         return None;
@@ -228,11 +254,6 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         members.get("parameters").unwrap_or(&Value::Null),
         findings,
     );
-    let env = members
-        .get("env")
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default();
     Some(ToolDeclaration {
         name,
         description,
@@ -242,14 +263,17 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
             .get("inputSchema")
             .or_else(|| members.get("input_schema"))
             .cloned(),
-        env: env
-            .iter()
-            .take(MAX_ENTRIES)
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
-        hidden: members.get("hidden").and_then(boolean).unwrap_or_default(),
+        env,
+        hidden,
+        call: CallForm::Words,
+        python: None,
     })
+}
+
+fn env_names(members: &Map<String, Value>) -> Vec<String> {
+    let names = members.get("env").and_then(Value::as_array).map(Vec::as_slice);
+    let names = names.unwrap_or_default().iter().take(MAX_ENTRIES);
+    names.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Finding>) -> Vec<Parameter> {

@@ -7,7 +7,7 @@ use knack_skill::at_skill;
 use knack_skill::autoscore::{AutoContext, AutoMessage, MAX_SELECTED, ScoreIndex, ScoredSkill};
 use knack_skill::call::{CallContext, Decision, resolve};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
+use knack_skill::model::{ActivationMode, CallForm, Dialect, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
 use knack_skill::plan::{ContainerSkill, PlanRequest, ToolChoice, plan};
 use knack_skill::{schema, texts};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ prop_compose! {
     ) -> Skill {
         let tool = |(name, hidden): (String, bool)| Tool {
             name, description: String::new(), command: vec!["python3".to_owned()], parameters: Vec::new(),
-            input_schema: json!({"type": "object", "properties": {"x": {"type": "string"}}}), env: Vec::new(), hidden,
+            input_schema: json!({"type": "object", "properties": {"x": {"type": "string"}}}), env: Vec::new(), hidden, call: CallForm::Words,
         };
         let file = SkillFile { bytes: Arc::from(&b"x"[..]), executable: false };
         Skill {

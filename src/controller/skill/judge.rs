@@ -74,15 +74,54 @@ mod tests {
     use knack_skill::model::SkillFile;
 
     fn judged(text: &str) -> Result<Judged, Verdict> {
+        judged_files(&[("SKILL.md", text)])
+    }
+
+    fn judged_files(files: &[(&str, &str)]) -> Result<Judged, Verdict> {
         let id = SkillRef {
             namespace: "n".to_owned(),
             name: "demo".to_owned(),
         };
-        let file = SkillFile {
-            bytes: text.as_bytes().into(),
-            executable: false,
+        let files = files.iter().map(|(path, text)| {
+            let file = SkillFile {
+                bytes: text.as_bytes().into(),
+                executable: false,
+            };
+            ((*path).to_owned(), file)
+        });
+        judge(&id, files.collect(), &SkillOverrides::default())
+    }
+
+    /// Nothing here reads Python: the lock that `knack skill lock` wrote says what the functions of a file are.
+    #[test]
+    fn functions_come_from_their_lock_and_a_skill_without_a_fresh_one_stalls() {
+        let document = "---\nname: demo\ndescription: d\ntools: [{python: tools.py}]\n---\nbody";
+        let python = "def f(a: int): pass\n";
+        let lock = serde_json::json!({
+            "about": "", "format": 1,
+            "files": {"tools.py": {"sha256": knack_skill::digest::sha256(python), "functions": [
+                {"function": "f", "name": "f", "description": "d", "inputSchema": {"type": "object", "properties": {}}}]}},
+        });
+        let lock = lock.to_string();
+        let lock_file = knack_skill::functions::LOCK_FILE;
+        let with = |python: &str, lock: Option<&str>| {
+            let mut files = vec![("SKILL.md", document), ("tools.py", python)];
+            files.extend(lock.map(|lock| (lock_file, lock)));
+            judged_files(&files)
         };
-        judge(&id, [("SKILL.md".to_owned(), file)].into(), &SkillOverrides::default())
+        let judged = with(python, Some(&lock)).unwrap();
+        assert_eq!(judged.warnings, [""; 0]);
+        assert_eq!(judged.skill.tools[0].name, "f");
+        for (python, lock, said) in [
+            (python, None, "no python-tools.lock"),
+            ("def f(): pass\n", Some(lock.as_str()), "tools.py is not the file"),
+        ] {
+            let verdict = with(python, lock).unwrap_err();
+            assert_eq!((verdict.state, verdict.reason), (State::Stalled, Reason::InvalidSkill));
+            for part in [said, "run `knack skill lock`"] {
+                assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
+            }
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use knack_skill::functions::ReadFunctions;
 use knack_skill::model::{Skill, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
-use knack_skill::{LoadInput, Loaded, SpecOverrides};
+use knack_skill::{LoadInput, Loaded, SpecOverrides, load_with};
 
 /// A skill's files and what its manifest sets over them.
 #[derive(Debug, Clone)]
@@ -24,17 +25,20 @@ pub struct SkillSource {
     pub overrides: SpecOverrides,
     /// Tells which packages its runs have; asked once for each revision.
     pub packages: PackageNames,
+    /// Reads its Python files for functions that are declared tools; `None`: its lock has them.
+    pub functions: Option<ReadFunctions>,
 }
 
 impl SkillSource {
     /// Reads and judges the files.
     pub fn load(&self, profile: Profile) -> Loaded {
-        knack_skill::load(LoadInput {
+        let input = LoadInput {
             id: self.id.clone(),
             files: self.files.clone(),
             overrides: self.overrides.clone(),
             profile,
-        })
+        };
+        load_with(input, self.functions)
     }
 }
 

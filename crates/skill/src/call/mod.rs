@@ -36,6 +36,7 @@ pub fn render(spec: &RunSpec, outcome: &Outcome) -> String {
     let text = match spec.render {
         Render::Code => texts::code_result(outcome),
         Render::Declared => texts::declared_result(outcome),
+        Render::Function { retryable } => texts::function_result(outcome, retryable),
         Render::Litellm => texts::litellm_result(outcome),
     };
     match missing_module(spec, outcome) {

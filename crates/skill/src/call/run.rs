@@ -11,7 +11,7 @@ use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpe
 use super::visible::visible;
 use super::{command, mounts};
 use crate::catalog::{Entry, ModelCode, Node};
-use crate::model::{SandboxRequest, SkillRef, Tool};
+use crate::model::{CallForm, SandboxRequest, SkillRef, Tool};
 use crate::plan::Why;
 use crate::texts;
 
@@ -56,6 +56,10 @@ pub(super) fn declared(
 }
 
 fn run_tool(context: &CallContext<'_>, entry: &Entry, tool: &Tool, arguments: Map<String, Value>) -> Decision {
+    let render = match tool.call {
+        CallForm::Words => Render::Declared,
+        CallForm::Function { retryable } => Render::Function { retryable },
+    };
     let tool = match ToolRun::new(&entry.skill, tool, arguments) {
         Ok(tool) => tool,
         Err(refused) => return error(refused),
@@ -71,7 +75,7 @@ fn run_tool(context: &CallContext<'_>, entry: &Entry, tool: &Tool, arguments: Ma
         mounts: vec![mount],
         staged: Vec::new(),
         sandbox: entry.skill.sandbox.clone(),
-        render: Render::Declared,
+        render,
     })
 }
 

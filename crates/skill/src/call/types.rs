@@ -107,6 +107,11 @@ pub enum Render {
     Code,
     /// A declared tool: HUSK's texts.
     Declared,
+    /// A declared tool that is a function of a Python file.
+    Function {
+        /// Whether a call that failed may be repeated.
+        retryable: bool,
+    },
     /// `litellm_code_execution`.
     Litellm,
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::functions::{FunctionSource, Functions};
 use super::reader::list_of;
 use super::reading::Fields;
 use super::types::{LoadInput, SpecOverrides};
@@ -70,7 +71,7 @@ impl Fields<'_> {
         }
     }
 
-    pub(super) fn tools(&mut self, input: &LoadInput) -> Vec<Tool> {
+    pub(super) fn tools(&mut self, input: &LoadInput, source: &FunctionSource<'_>) -> (Vec<Tool>, Functions) {
         let declared = match &input.overrides.tools {
             Some(tools) => tools.clone(),
             None => self.own_tools(),
@@ -95,11 +96,11 @@ impl Fields<'_> {
             let path = format!("tools[{index}].");
             !broken.iter().any(|field| field.starts_with(&path))
         });
-        let usable: Vec<ToolDeclaration> = usable.map(|(_, tool)| tool).collect();
+        let (usable, functions) = self.expand(usable.collect(), source);
         self.check_programs(&usable, input);
         let usable: Vec<Tool> = usable.into_iter().map(Tool::from).collect();
         self.check_open(&usable, input);
-        usable
+        (usable, functions)
     }
 
     /// The frontmatter's declarations. A `tools` of plain words (other products' allow-lists) declares nothing.

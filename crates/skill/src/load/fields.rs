@@ -3,16 +3,25 @@
 use serde_json::{Map, Value};
 
 use super::document::Document;
+use super::functions::{FunctionSource, Functions};
 use super::inert::PACKAGES_KEY;
 use super::reader::USED_KEYS;
 use super::reading::Fields;
 use super::types::LoadInput;
+use crate::functions::ReadFunctions;
 use crate::model::Skill;
 use crate::problem::Problem;
 use crate::tree;
 
+/// All fields of a frontmatter, as they were read.
+pub(super) struct Read {
+    pub(super) skill: Skill,
+    pub(super) problems: Vec<Problem>,
+    pub(super) functions: Functions,
+}
+
 /// Reads all fields; those that cannot be used are left out and reported.
-pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Problem>) {
+pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<ReadFunctions>) -> Read {
     let mut reader = Fields {
         document: &document,
         profile: input.profile,
@@ -26,7 +35,11 @@ pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Prob
     let (mode, own_tags) = reader.activation();
     let version = reader.version(input.overrides.version.as_deref());
     let inputs = reader.inputs(&input.overrides);
-    let tools = reader.tools(&input);
+    let source = FunctionSource {
+        files: &input.files,
+        read: functions,
+    };
+    let (tools, functions) = reader.tools(&input, &source);
     let env = reader.env();
     let ids = reader.ids(input.overrides.ids.take());
     let sandbox = reader.sandbox(input.overrides.sandbox.unwrap_or_default());
@@ -62,7 +75,11 @@ pub(super) fn read(document: Document, mut input: LoadInput) -> (Skill, Vec<Prob
         body: document.body,
         document: document.text,
     };
-    (skill, problems)
+    Read {
+        skill,
+        problems,
+        functions,
+    }
 }
 
 /// Members that no field of the skill takes.

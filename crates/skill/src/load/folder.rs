@@ -1,29 +1,38 @@
 //! The load itself: folder, document, fields, verdict.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::document;
 use super::fields;
 use super::strict;
 use super::types::{LoadInput, Loaded};
+use crate::functions::ReadFunctions;
 use crate::names;
 use crate::problem::{Problem, ProblemKind, Severity};
 use crate::tree;
 
-/// Loads one skill. All work is bounded by the folder's limits; no input panics.
+/// Loads one skill, with the functions of its Python files from its lock: [`load_with`] without a reader.
+pub fn load(input: LoadInput) -> Loaded {
+    load_with(input, None)
+}
+
+/// Loads one skill, with the functions of its Python files from their text if there is a reader, else from its lock.
+/// All work is bounded by the folder's limits; no input panics.
 ///
 /// A skill comes out exactly if no problem is an error.
-pub fn load(input: LoadInput) -> Loaded {
+pub fn load_with(input: LoadInput, read: Option<ReadFunctions>) -> Loaded {
     let mut problems = check_name(&input.id.name);
+    let mut functions = BTreeMap::new();
     problems.extend(tree::check(&input.files));
     let skill = match document::read(&input.files, input.profile) {
         Ok((document, told)) => {
             problems.extend(told);
             problems.extend(strict::check(&document, &input));
-            let (skill, told) = fields::read(document, input);
-            problems.extend(told);
-            Some(skill)
+            let fields = fields::read(document, input, read);
+            problems.extend(fields.problems);
+            functions = fields.functions;
+            Some(fields.skill)
         }
         Err(told) => {
             problems.extend(told);
@@ -35,6 +44,7 @@ pub fn load(input: LoadInput) -> Loaded {
     Loaded {
         skill: skill.filter(|_| !refused),
         problems,
+        functions,
     }
 }
 

@@ -12,6 +12,9 @@ mod class_tests;
 mod document;
 mod fields;
 mod folder;
+#[cfg(test)]
+mod function_tests;
+mod functions;
 mod inert;
 mod reader;
 mod reading;
@@ -21,5 +24,5 @@ mod strict;
 mod tests;
 mod types;
 
-pub use folder::load;
+pub use folder::{load, load_with};
 pub use types::{LoadInput, Loaded, SpecOverrides};

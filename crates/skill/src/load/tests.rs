@@ -9,7 +9,7 @@ use crate::model::{ActivationMode, Dialect, SandboxRequest, SkillFile, SkillRef}
 use crate::problem::{ProblemKind, Profile, Severity};
 use crate::tools::ToolDeclaration;
 
-fn files(entries: &[(&str, &[u8])]) -> BTreeMap<String, SkillFile> {
+pub(super) fn files(entries: &[(&str, &[u8])]) -> BTreeMap<String, SkillFile> {
     let file = |bytes: &[u8]| SkillFile {
         bytes: bytes.into(),
         executable: false,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::functions::Function;
 use crate::model::{ActivationMode, Input, SandboxRequest, Skill, SkillFile, SkillRef};
 use crate::problem::{Problem, Profile};
 use crate::tools::ToolDeclaration;
@@ -47,4 +48,6 @@ pub struct Loaded {
     pub skill: Option<Skill>,
     /// Errors first, then warnings, each in order of the file.
     pub problems: Vec<Problem>,
+    /// The functions of each Python file whose functions are declared tools.
+    pub functions: BTreeMap<String, Vec<Function>>,
 }

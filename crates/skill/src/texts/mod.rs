@@ -1,9 +1,10 @@
 //! Every text of Knack's that a model reads, and nothing else (docs/design/conversation.md#system-text).
 //!
 //! A change here voids users' prompt caches, so each text has a golden in `texts/tests.rs` and a changed one gets a CHANGELOG line.
-//! `declared` holds what stands in requests, `results` what answers calls.
+//! `declared` holds what stands in requests, `results` and `functions` what answers calls.
 
 mod declared;
+mod functions;
 mod results;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ pub use declared::{
     litellm_code_schema, litellm_section, load_skill_description, load_skill_schema, load_with_inputs, more_files,
     run_code_description, run_code_schema, run_skill_tool_description, run_skill_tool_schema,
 };
+pub use functions::function_result;
 pub use results::{
     CALL_UNRESOLVED, LAST_CALL, MAX_RESULT_BYTES, MODEL_CODE_DENIED, NO_LONGER_AVAILABLE, SKILL_CHANGED,
     argument_refused, arguments_mismatch, arguments_not_json, code_result, cut, declared_result, file_binary,

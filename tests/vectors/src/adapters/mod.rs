@@ -12,6 +12,8 @@ mod autoscore;
 mod exchange;
 mod husk;
 mod injection;
+#[cfg(feature = "pyschema")]
+mod invoke;
 mod omniroute;
 #[cfg(feature = "pyschema")]
 mod pyschema;
@@ -31,6 +33,8 @@ pub(crate) const TABLES: &[&[Op]] = &[
     autoscore::OPS,
     husk::OPS,
     injection::OPS,
+    #[cfg(feature = "pyschema")]
+    invoke::OPS,
     #[cfg(feature = "pyschema")]
     pyschema::OPS,
     semver::OPS,

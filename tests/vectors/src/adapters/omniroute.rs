@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, Dialect, Input, InputKind, SandboxRequest, Skill, SkillRef, Tool};
+use knack_skill::model::{ActivationMode, CallForm, Dialect, Input, InputKind, SandboxRequest, Skill, SkillRef, Tool};
 use knack_skill::schema;
 use serde_json::{Map, Value};
 
@@ -71,6 +71,7 @@ pub(crate) fn skill(case: &Value) -> Skill {
         input_schema: schema::normalize(&case["schema"]["input"]),
         env: Vec::new(),
         hidden: false,
+        call: CallForm::Words,
     };
     let tags = items(case, "tags").iter().filter_map(Value::as_str);
     Skill {

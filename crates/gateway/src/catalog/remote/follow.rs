@@ -375,6 +375,7 @@ fn source(id: &SkillRef, skill: &SkillLine, files: BTreeMap<String, knack_skill:
         files,
         overrides: overrides_from_line(&skill.overrides),
         packages: no_packages,
+        functions: None,
     }
 }
 

@@ -1,0 +1,284 @@
+"""Calls one function of a skill's Python file: python3 -c <this text> FILE FUNCTION ARGUMENTS
+
+ARGUMENTS is a JSON object. What the function returns goes to standard output, text as text and the rest as JSON, with
+exit code 0; the text of an error goes there with exit code 1. What the file prints is kept apart, on standard error.
+The file is imported from the skill's folder; then the function starts in the working directory, so that files which
+it writes by a relative path are delivered. Python 3.9 and later, nothing but the standard library.
+"""
+
+import asyncio
+import base64
+import dataclasses
+import datetime
+import decimal
+import enum
+import importlib.util
+import inspect
+import json
+import os
+import pathlib
+import sys
+import traceback
+import types
+import typing
+import uuid
+
+# Longest name of an artifact's file, in characters: with four bytes each it is below the 255 of a file system.
+NAME_MAX = 50
+# Ends of the names of an artifact's file, by language and then by type; everything else is text.
+ENDS = {
+    "bash": ".sh", "c": ".c", "cpp": ".cpp", "css": ".css", "csv": ".csv", "go": ".go", "html": ".html",
+    "java": ".java", "javascript": ".js", "json": ".json", "jsx": ".jsx", "markdown": ".md", "mermaid": ".mmd",
+    "python": ".py", "react": ".jsx", "ruby": ".rb", "rust": ".rs", "shell": ".sh", "sql": ".sql", "svg": ".svg",
+    "tsx": ".tsx", "typescript": ".ts", "xml": ".xml", "yaml": ".yaml",
+}
+# Types that are written as their text.
+AS_TEXT = (decimal.Decimal, uuid.UUID, pathlib.PurePath)
+
+
+class Failure(Exception):
+    """An error whose text is complete."""
+
+
+def main():
+    result = keep_standard_output()
+    path, name, arguments = sys.argv[1:4]
+    try:
+        text, code = call(path, name, json.loads(arguments)), 0
+    except BaseException as error:
+        tell(error)
+        text, code = message(error), 1
+    sys.stdout.flush()
+    with open(result, "wb") as file:
+        file.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    sys.exit(code)
+
+
+def keep_standard_output():
+    """Standard output for the result alone; what is printed from now on, by child processes too, is standard error."""
+    result = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)
+    return result
+
+
+def call(path, name, arguments):
+    module = imported(path)
+    function = inner(getattr(module, name, None))
+    if not callable(function):
+        raise Failure(f"{path} has no function {name}")
+    positional, named = bound(function, arguments)
+    value = function(*positional, **named)
+    if inspect.isawaitable(value):
+        value = asyncio.run(finished(value))
+    return shown(value)
+
+
+async def finished(value):
+    return await value
+
+
+def imported(path):
+    full = os.path.abspath(path)
+    folder, file = os.path.split(full)
+    # As for a script: its own folder, not the current one.
+    sys.path[:1] = [folder] if sys.path[:1] == [""] else [folder, *sys.path[:1]]
+    sys.argv = [full]
+    stand_in_for_decorators()
+    os.chdir(os.environ.get("KNACK_WORK_DIR", "."))
+    stem = file[:-len(".py")]
+    # A file may have the name of a module that is loaded already.
+    name = "skill_" + stem if stem in sys.modules else stem
+    spec = importlib.util.spec_from_file_location(name, full)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise Failure(f"{path} cannot be imported: {message(error)}") from error
+    return module
+
+
+class Names(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+class Declared(metaclass=Names):
+    """Anything but a decorator: it is read from the text of the file, and means nothing when the function runs."""
+
+    def __init__(self, *values, **members):
+        self.__dict__.update(members)
+
+
+def skill(*functions, **keywords):
+    """The decorator: the declaration is made without running it, so that the function stays as it is."""
+    def keep(function):
+        function.__skill__ = Declared(**keywords)
+        return function
+    return keep(functions[0]) if functions else keep
+
+
+def stand_in_for_decorators():
+    """The modules of `from tukuy.skills import skill`, where that package is not installed."""
+    if importlib.util.find_spec("tukuy"):
+        return
+    for name in ("tukuy", "tukuy.skill", "tukuy.skills"):
+        module = types.ModuleType(name)
+        module.skill = module.tool = skill
+        module.__path__ = []
+        module.__getattr__ = lambda wanted: getattr(Names, wanted) if wanted.startswith("__") else Declared
+        sys.modules[name] = module
+
+
+def inner(found):
+    """The function in the object that a decorator of a package made."""
+    if not inspect.isroutine(found):
+        for attribute in ("func", "coroutine", "fn"):
+            wrapped = getattr(found, attribute, None)
+            if inspect.isroutine(wrapped):
+                return wrapped
+    return found
+
+
+def bound(function, arguments):
+    """The arguments as the function takes them: positional ones, and the others by name."""
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:
+        # A type that only a checker knows.
+        hints = {}
+    parameters = list(inspect.signature(function).parameters.values())
+    fillable = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if len(fillable) == 1 and is_model(hints.get(fillable[0].name)):
+        # The schema of the tool is that of the model.
+        arguments = {fillable[0].name: arguments}
+    named = {name: converted(value, hints.get(name)) for name, value in arguments.items()}
+    only = [one.name for one in fillable if one.kind == one.POSITIONAL_ONLY and one.name in named]
+    return [named.pop(name) for name in only], named
+
+
+def is_model(kind):
+    return isinstance(kind, type) and (hasattr(kind, "model_validate") or hasattr(kind, "parse_obj"))
+
+
+def converted(value, kind):
+    """A JSON value as the type that the function declares, where JSON has no such type."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list and inside and isinstance(value, list):
+        return [converted(one, inside[0]) for one in value]
+    if inside and value is not None and type(None) in inside:
+        rest = [one for one in inside if one is not type(None)]
+        return converted(value, rest[0]) if len(rest) == 1 else value
+    if is_model(kind):
+        return kind.model_validate(value) if hasattr(kind, "model_validate") else kind.parse_obj(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is bytes and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    return value
+
+
+def shown(value):
+    """The text of a result; an artifact is written to a file."""
+    text = value if type(value) is str else as_json(value)
+    members = None
+    if "__artifact" in text:
+        try:
+            members = json.loads(text)
+        except ValueError:
+            pass
+    if isinstance(members, dict):
+        if members.get("__artifact__"):
+            return artifact(members, "Artifact", "title")
+        if members.get("__artifact_update__"):
+            return artifact(members, "Updated artifact", "id")
+    return text
+
+
+def artifact(members, what, title):
+    """Writes the content of an artifact to a file, and tells what it is."""
+    named = members.pop(title, None)
+    rest = {name: value for name, value in members.items() if not name.startswith("__artifact")}
+    content = rest.pop("content", None)
+    if content is not None:
+        write(named if isinstance(named, str) else "", rest, content)
+    text = f"[{what}: {named if isinstance(named, str) else ''}]"
+    return text + ("\n" + as_json(rest) if rest else "")
+
+
+def write(title, members, content):
+    kinds = [str(members.get(member, "")).lower() for member in ("language", "type")]
+    end = next((ENDS[kind] for kind in kinds if kind in ENDS), ".txt")
+    if not isinstance(content, str):
+        content, end = as_json(content), ".json"
+    legal = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in title)
+    stem = legal[:-len(end)] if legal.endswith(end) else legal
+    stem = stem.strip("-.")[:NAME_MAX] or "artifact"
+    for number in range(1, 1000):
+        try:
+            with open(f"{stem}{end}" if number == 1 else f"{stem}-{number}{end}", "x", encoding="utf-8") as file:
+                file.write(content)
+            return
+        except FileExistsError:
+            # A file of that name that the function wrote stays as it is.
+            continue
+
+
+def as_json(value):
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Failure(f"the result has no form as JSON: {message(error)}") from None
+
+
+def plain(value):
+    """A value that JSON has, for one that it does not have."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if is_model(type(value)):
+        return value.dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (set, frozenset, range, types.GeneratorType)):
+        return list(value)
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, AS_TEXT):
+        return str(value)
+    if hasattr(value, "tolist"):
+        # Arrays and numbers of numpy.
+        return value.tolist()
+    raise TypeError(f"a value of the type {type(value).__name__} is no text, number, list or dict")
+
+
+def message(error):
+    """The text of an error; its kind too where the text alone says nothing."""
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, SystemExit):
+        return f"the function ended the program with exit code {error.code or 0}, and returned nothing"
+    if not text:
+        return kind
+    return f"{kind}: {text}" if isinstance(error, (KeyError, StopIteration)) else text
+
+
+def tell(error):
+    """The traceback for the author, without the calls of this text."""
+    if isinstance(error, Failure):
+        error = error.__cause__
+    if error is None or isinstance(error, SystemExit):
+        return
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
+        trace = trace.tb_next
+    sys.stdout.flush()
+    traceback.print_exception(type(error), error, trace)
+
+
+main()

@@ -1,0 +1,70 @@
+//! What answers a call of a Python function.
+
+use super::results::declared_result;
+use crate::call::{End, Outcome};
+
+/// Follows the error of a function that says of itself that it is idempotent.
+const REPEATABLE: &str = "Calling it again with the same arguments is safe.";
+
+/// Reports the outcome of a function of a Python file: what it returned, or the text of its error. What it printed is
+/// for its author, and is told only where something else than an error of the function ended the program.
+pub fn function_result(outcome: &Outcome, retryable: bool) -> String {
+    let error = outcome.stdout.trim();
+    let raised = matches!(outcome.end, End::Exit(code) if code != 0) && !error.is_empty();
+    if raised {
+        let repeat = if retryable {
+            format!("\n{REPEATABLE}")
+        } else {
+            String::new()
+        };
+        // Files that were written before the error are told as for every tool.
+        declared_result(&Outcome {
+            end: End::Exit(0),
+            stdout: format!("Error: {error}{repeat}"),
+            ..outcome.clone()
+        })
+    } else {
+        declared_result(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_an_error_and_an_end_from_outside_have_their_texts() {
+        let outcome = |end, stdout: &str, stderr: &str| Outcome {
+            end,
+            duration_ms: 1,
+            stdout: stdout.to_owned(),
+            stderr: stderr.to_owned(),
+            truncated: false,
+            files: Vec::new(),
+            file_errors: Vec::new(),
+        };
+        for (ended, retryable, expected) in [
+            (outcome(End::Exit(0), "{\"a\": 1}", "progress"), false, "{\"a\": 1}"),
+            (outcome(End::Exit(0), "", ""), true, ""),
+            (
+                outcome(End::Exit(1), "boom", "progress\nTraceback"),
+                false,
+                "Error: boom",
+            ),
+            (
+                outcome(End::Exit(1), "boom\n", ""),
+                true,
+                "Error: boom\nCalling it again with the same arguments is safe.",
+            ),
+            (outcome(End::Exit(7), "", "gone"), true, "Error (exit 7): gone"),
+            (outcome(End::Signal(9), "", "gone"), true, "Error (signal 9): gone"),
+            (
+                outcome(End::Timeout { seconds: 1 }, "", ""),
+                true,
+                "Error: the tool timed out",
+            ),
+        ] {
+            assert_eq!(function_result(&ended, retryable), expected);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Functions of Python files as tools, read from their text: where skills are files on this machine.
+
+use knack_python_schema::{SchemaProblem, Severity as Bad, ToolDeclaration, generate};
+use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
+use knack_skill::problem::Severity;
+
+/// What the functions of a Python file declare; the text is never run.
+pub(super) fn read_functions(text: &str) -> FunctionsRead {
+    let report = generate(text);
+    let mut problems: Vec<FunctionProblem> = report.problems.iter().map(problem).collect();
+    problems.extend(report.tools.iter().filter_map(uncallable));
+    FunctionsRead {
+        functions: report.tools.iter().map(function).collect(),
+        problems,
+    }
+}
+
+fn function(tool: &ToolDeclaration) -> Function {
+    Function {
+        function: tool.function.clone(),
+        name: tool.name.clone(),
+        description: tool.told().to_owned(),
+        input_schema: tool.parameters(),
+        retryable: tool.flags.idempotent,
+        hidden: tool.hidden,
+    }
+}
+
+fn problem(problem: &SchemaProblem) -> FunctionProblem {
+    let severity = match problem.severity {
+        Bad::Error => Severity::Error,
+        Bad::Warning => Severity::Warning,
+    };
+    let message = match &problem.function {
+        Some(function) => format!("{function}: {}", problem.message),
+        None => problem.message.clone(),
+    };
+    told(severity, problem.line, message, &problem.help)
+}
+
+/// Why a function that is declared cannot be called by itself.
+fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
+    let name = &tool.function;
+    if !tool.top_level {
+        let message = format!("{name} is inside of another function or a class, so nothing can call it");
+        let help = "move it to the top of the file";
+        return Some(told(Severity::Error, tool.line, message, help));
+    }
+    tool.needs_context.then(|| {
+        let message = format!("{name} takes a SkillContext, which a run does not have");
+        let help = "give that parameter a default, or remove it";
+        told(Severity::Error, tool.line, message, help)
+    })
+}
+
+fn told(severity: Severity, line: usize, message: String, help: &str) -> FunctionProblem {
+    FunctionProblem {
+        severity,
+        line: u32::try_from(line).unwrap_or(u32::MAX),
+        message,
+        help: help.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_what_the_schema_command_declares() {
+        let text = "@skill(idempotent=True)\ndef add(a: int, b: int = 1) -> int:\n    '''Adds two numbers.'''\n\
+            @skill(name='say', hidden=True)\ndef f(): pass\n";
+        let read = read_functions(text);
+        assert_eq!(read.problems, []);
+        let tools = generate(text).tools;
+        for (function, tool) in read.functions.iter().zip(&tools) {
+            let declared = tool.anthropic_tool();
+            assert_eq!(declared["name"], *function.name);
+            assert_eq!(declared["description"], *function.description);
+            assert_eq!(declared["input_schema"], function.input_schema);
+        }
+        let seen: Vec<_> = read
+            .functions
+            .iter()
+            .map(|one| (one.function.as_str(), one.name.as_str(), one.retryable, one.hidden))
+            .collect();
+        assert_eq!(seen, [("add", "add", true, false), ("f", "say", false, true)]);
+    }
+
+    #[test]
+    fn what_no_call_can_reach_is_an_error_with_its_line() {
+        for (text, line, said) in [
+            (
+                "def f():\n  @skill\n  def g(x): pass\n",
+                3,
+                "inside of another function",
+            ),
+            ("@skill\ndef g(x, c: SkillContext): pass\n", 2, "SkillContext"),
+            ("@skill\ndef g(x: int:\n  pass\n", 2, "Python cannot read"),
+        ] {
+            let read = read_functions(text);
+            let problem = &read.problems[0];
+            assert_eq!(problem.severity, Severity::Error, "{text}");
+            assert!(problem.message.contains(said), "{}", problem.message);
+            assert!(problem.line.abs_diff(line) <= 1, "{text}: {}", problem.line);
+        }
+    }
+}

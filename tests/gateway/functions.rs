@@ -1,0 +1,291 @@
+//! Functions of a Python file as tools: a scripted model calls them, the real sandbox runs them.
+
+use serde_json::{Value, json};
+
+use super::support::{Running, Start, start};
+
+const DOCUMENT: &str =
+    "---\nname: py\ndescription: d\nactivation: Always\ntools:\n  - python: tools.py\n---\nUse the tools.\n";
+
+const TOOLS: &str = r#"
+import asyncio, dataclasses, enum, json, os, subprocess, sys
+from tukuy.skills import skill
+
+print("imported")
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+class Color(enum.Enum):
+    RED = "red"
+
+@skill
+def text(name: str, times: int = 2) -> str:
+    """Greets.
+
+    Args:
+        name: Who is greeted.
+    """
+    print("progress")
+    subprocess.run([sys.executable, "-c", "print('child')"], check=True)
+    return f"hello {name} " * times
+
+@skill
+async def later(values: list[int], scale: float = 1) -> dict:
+    """Adds after a while."""
+    await asyncio.sleep(0.001)
+    return {"sum": sum(values) * scale, "é": None}
+
+@skill
+def plain():
+    """Values that JSON has other forms for."""
+    return [Point(1), Color.RED, {2}, True, None]
+
+@skill
+def nothing():
+    """Returns nothing."""
+
+@skill(name="by_another_name")
+def other(**more):
+    """Is called by the name that its decorator gives."""
+    return sorted(more)
+
+@skill
+def fails(why: str):
+    """Fails."""
+    print("before")
+    raise ValueError(why)
+
+@skill(idempotent=True)
+def fails_safely():
+    """Fails, and may be repeated."""
+    return {}["key"]
+
+@skill
+def leaves(code: int):
+    """Ends the program."""
+    sys.exit(code)
+
+@skill
+def dies():
+    """Ends the process."""
+    sys.stderr.write("gone\n")
+    sys.stderr.flush()
+    os._exit(7)
+
+@skill
+def strange():
+    """Returns what JSON does not have."""
+    return object()
+
+@skill
+def infinite():
+    """Returns a number that JSON does not have."""
+    return float("inf")
+
+@skill
+def huge(bytes: int):
+    """Returns a long text."""
+    return "x" * bytes
+
+@skill
+def lacks():
+    """Imports what is not there."""
+    import no_such_module
+
+@skill
+def page(title: str):
+    """Makes an artifact, and a file of its own."""
+    with open("data.csv", "w") as file:
+        file.write("a,b\n")
+    return {"__artifact__": True, "type": "html", "title": title, "content": "<p>é</p>"}
+
+@skill
+def again(id: str):
+    """Changes an artifact."""
+    return json.dumps({"__artifact_update__": True, "id": id, "content": "new"})
+
+@skill
+def places():
+    """Tells where it runs and what it sees."""
+    return [os.getcwd() == os.environ["KNACK_WORK_DIR"], os.path.basename(sys.argv[0]), __name__, sys.stdin.read()]
+"#;
+
+async fn called(tool: &str, arguments: &Value) -> (Running, String) {
+    let call = json!({"tool": tool, "arguments": arguments});
+    let knack = start(Start {
+        skills: vec![("py/SKILL.md", DOCUMENT), ("py/tools.py", TOOLS)],
+        script: format!("turns:\n  - rounds:\n      - reply: {{calls: [{call}]}}\n      - reply: {{text: Done.}}\n"),
+        executor: std::sync::Arc::new(super::runner::executor(0).await),
+        ..Start::default()
+    })
+    .await;
+    let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "go"}]});
+    let answer = knack.send(knack.messages(&body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let sent = knack.upstream();
+    let messages = sent["messages"].as_array().unwrap().iter();
+    let blocks = messages.filter_map(|message| message["content"].as_array()).flatten();
+    let result = blocks
+        .into_iter()
+        .find(|block| block["type"] == "tool_result")
+        .unwrap_or_else(|| panic!("{sent:#}"));
+    let said = result["content"].as_str().unwrap().to_owned();
+    let is_error = result["is_error"] == true;
+    let begins = said.starts_with("Error");
+    assert_eq!(is_error, begins, "{tool}: {result}");
+    (knack, said)
+}
+
+#[tokio::test]
+async fn a_model_reads_the_value_and_not_what_was_printed() {
+    for (tool, arguments, expected) in [
+        ("text", json!({"name": "Ada"}), "hello Ada hello Ada"),
+        (
+            "later",
+            json!({"values": [1, 2], "scale": 2}),
+            r#"{"sum": 6.0, "é": null}"#,
+        ),
+        ("plain", json!({}), r#"[{"x": 1}, "red", [2], true, null]"#),
+        ("nothing", json!({}), "null"),
+        ("by_another_name", json!({"b": 1, "a": 2}), r#"["a", "b"]"#),
+        ("places", json!({}), r#"[true, "tools.py", "tools", ""]"#),
+    ] {
+        assert_eq!(called(&format!("py__{tool}"), &arguments).await.1, expected, "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_reads_the_text_of_an_error_and_whether_it_may_call_again() {
+    for (tool, arguments, expected) in [
+        ("fails", json!({"why": "boom"}), "Error: boom"),
+        (
+            "fails_safely",
+            json!({}),
+            "Error: KeyError: 'key'\nCalling it again with the same arguments is safe.",
+        ),
+        (
+            "leaves",
+            json!({"code": 0}),
+            "Error: the function ended the program with exit code 0, and returned nothing",
+        ),
+        ("dies", json!({}), "Error (exit 7): imported\ngone"),
+        (
+            "strange",
+            json!({}),
+            "Error: the result has no form as JSON: a value of the type object is no text, number, list or dict",
+        ),
+        (
+            "infinite",
+            json!({}),
+            "Error: the result has no form as JSON: Out of range float values are not JSON compliant",
+        ),
+        (
+            "later",
+            json!({"values": [1], "sclae": 2}),
+            "Error: later() got an unexpected keyword argument 'sclae'",
+        ),
+    ] {
+        assert_eq!(called(&format!("py__{tool}"), &arguments).await.1, expected, "{tool}");
+    }
+    let (_, said) = called("py__lacks", &json!({})).await;
+    assert!(said.starts_with("Error: No module named 'no_such_module'"), "{said}");
+    assert!(said.contains("nothing can be installed at run time"), "{said}");
+}
+
+#[tokio::test]
+async fn arguments_that_the_schema_refuses_run_nothing() {
+    for (arguments, said) in [
+        (json!({}), "\"name\" is required"),
+        (json!({"name": 1}), "do not match its schema"),
+        (json!({"name": "x", "times": "many"}), "do not match its schema"),
+    ] {
+        let text = called("py__text", &arguments).await.1;
+        assert!(
+            text.contains(said) && text.contains("nothing ran"),
+            "{arguments}: {text}"
+        );
+    }
+    let text = called("py__text", &json!({"name": "x".repeat(140_000)})).await.1;
+    assert!(text.contains("at most 131071 fit"), "{text:.200}");
+}
+
+#[tokio::test]
+async fn a_huge_value_is_cut_or_ended_as_every_result_is() {
+    let text = called("py__huge", &json!({"bytes": 200_000})).await.1;
+    assert!(text.len() <= knack_skill::texts::MAX_RESULT_BYTES, "{}", text.len());
+    assert!(text.contains("bytes cut here]"), "{text:.100}");
+    let text = called("py__huge", &json!({"bytes": 2 << 20})).await.1;
+    assert!(text.contains("ended by the sandbox: too much output"), "{text:.200}");
+}
+
+#[tokio::test]
+async fn artifacts_are_files_with_their_title_and_type() {
+    let (knack, said) = called("py__page", &json!({"title": "My page / 1"})).await;
+    let expected = "[Artifact: My page / 1]\n{\"type\": \"html\"}\nFiles for the user: My-page---1.html (text/html";
+    assert!(said.starts_with(expected) && said.contains("data.csv"), "{said}");
+    let made = knack.folder.path().join("knack-files");
+    assert!(made.exists(), "{said}");
+    let (_, said) = called("py__again", &json!({"id": "a1"})).await;
+    assert!(
+        said.starts_with("[Updated artifact: a1]\nFiles for the user: a1.txt"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_granted_value_reaches_a_function_that_asks_for_it() {
+    let document = DOCUMENT.replace("- python: tools.py", "- python: tools.py\n    env: [TOKEN]");
+    let python = "import os\ndef show() -> str:\n    '''Shows.'''\n    open('made.txt', 'w').write('x')\n    return os.environ.get('TOKEN', 'none')\n";
+    for (granted, expected) in [(false, "none"), (true, "granted")] {
+        let grants: &[String] = if granted { &["py:TOKEN".to_owned()] } else { &[] };
+        let knack = start(Start {
+            skills: vec![("py/SKILL.md", document.clone().leak()), ("py/tools.py", python)],
+            script: "turns:\n  - rounds:\n      - reply: {calls: [{tool: py__show, arguments: {}}]}\n      - reply: {text: \"{{results}}\"}\n".to_owned(),
+            executor: std::sync::Arc::new(super::runner::executor(0).await),
+            grants: knack_gateway::grants::Grants::parse(grants, |_| Some("granted".to_owned())).unwrap(),
+            ..Start::default()
+        })
+        .await;
+        let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "go"}]});
+        let said = knack.send(knack.messages(&body)).await.said();
+        assert!(
+            said.contains(expected) && said.contains("made.txt"),
+            "{granted}: {said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_broken_edit_of_the_file_keeps_the_last_good_functions() {
+    let knack = start(Start {
+        skills: vec![("py/SKILL.md", DOCUMENT), ("py/tools.py", TOOLS)],
+        ..Start::default()
+    })
+    .await;
+    let file = knack.folder.path().join("skills/py/tools.py");
+    let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "go"}]});
+    let offered = |sent: &Value| {
+        let tools = sent["tools"].as_array().unwrap().clone();
+        let has = |name: &str| tools.iter().any(|tool| tool["name"] == name);
+        (has("py__text"), has("py__new"))
+    };
+    for (text, expected) in [
+        ("@skill\ndef new(a: int:\n".to_owned(), (true, false)),
+        ("def new(a: int):\n    '''New.'''\n".to_owned(), (false, true)),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            assert_eq!(knack.send(knack.messages(&body)).await.status, 200);
+            let seen = offered(&knack.upstream());
+            let reported = !knack.gateway.catalog.current().reports.is_empty();
+            if seen == expected && reported == expected.0 {
+                break;
+            }
+            assert!(std::time::Instant::now() < until, "{seen:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Calls of Python functions: the command of the declared tool, with `python3` of this machine and without a sandbox.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use knack_python_schema::{Severity as Bad, generate};
+use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
+use knack_skill::model::{CallForm, Skill, SkillFile, SkillRef};
+use knack_skill::problem::{Profile, Severity};
+use knack_skill::{LoadInput, SpecOverrides, argv, load_with};
+use serde_json::{Value, json};
+
+use crate::registry::{Failure, Op, Outcome};
+
+/// The ops of this file.
+pub(crate) const OPS: &[Op] = &[Op::new("pyschema", "invoke", invoke)];
+
+const DOCUMENT: &str = "---\nname: f\ndescription: d\ntools: [{python: tools.py}]\n---\nB";
+/// What the functions of the cases take for granted.
+const IMPORT: &str = "from tukuy.skills import skill\n";
+
+/// One function and its arguments: what a model is told of the call.
+fn invoke(input: &Value) -> Outcome {
+    let source = format!("{IMPORT}{}", input["python"].as_str().unwrap_or_default());
+    let skill = loaded(&source)?;
+    let [tool] = skill.tools.as_slice() else {
+        return Err(Failure::of_adapter("not one function"));
+    };
+    let command = argv::build(tool, &input["arguments"]).map_err(|error| Failure::new(error.to_string()))?;
+    let folder = Folder::with(&source).map_err(|error| Failure::of_adapter(error.to_string()))?;
+    let ended = Command::new(&command[0])
+        .args(&command[1..])
+        .current_dir(&folder.0)
+        .env("KNACK_WORK_DIR", &folder.0)
+        .output()
+        .map_err(|error| Failure::of_adapter(format!("{} does not start: {error}", command[0])))?;
+    let text = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
+    if ended.status.success() {
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        return Ok(json!({"success": true, "value": value, "error": null, "retryable": false}));
+    }
+    let retryable = tool.call == CallForm::Function { retryable: true };
+    Ok(json!({"success": false, "value": null, "error": text, "retryable": retryable}))
+}
+
+fn loaded(source: &str) -> Result<Skill, Failure> {
+    let file = |text: &str| SkillFile {
+        bytes: text.as_bytes().into(),
+        executable: false,
+    };
+    let input = LoadInput {
+        id: SkillRef {
+            namespace: "default".to_owned(),
+            name: "f".to_owned(),
+        },
+        files: [
+            ("SKILL.md".to_owned(), file(DOCUMENT)),
+            ("tools.py".to_owned(), file(source)),
+        ]
+        .into(),
+        overrides: SpecOverrides::default(),
+        profile: Profile::Load,
+    };
+    let loaded = load_with(input, Some(read));
+    let problems: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+    loaded.skill.ok_or_else(|| Failure::new(problems.join("; ")))
+}
+
+fn read(text: &str) -> FunctionsRead {
+    let report = generate(text);
+    let errors = report.problems.iter().filter(|problem| problem.severity == Bad::Error);
+    FunctionsRead {
+        problems: errors
+            .map(|problem| FunctionProblem {
+                severity: Severity::Error,
+                line: 0,
+                message: problem.message.clone(),
+                help: problem.help.clone(),
+            })
+            .collect(),
+        functions: report
+            .tools
+            .iter()
+            .map(|tool| Function {
+                function: tool.function.clone(),
+                name: tool.name.clone(),
+                description: tool.told().to_owned(),
+                input_schema: tool.parameters(),
+                retryable: tool.flags.idempotent,
+                hidden: tool.hidden,
+            })
+            .collect(),
+    }
+}
+
+/// A folder with the file, removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn with(source: &str) -> std::io::Result<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knack-vectors-{}-{number}", std::process::id());
+        let folder = Self(std::env::temp_dir().join(name));
+        std::fs::create_dir(&folder.0)?;
+        std::fs::write(Path::new(&folder.0).join("tools.py"), source)?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays is a file of a few lines below the folder for such files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
