@@ -122,8 +122,8 @@ def joined(data):
 
 # Responses.
 
-def in_responses(base, model, streams=(False, True)):
-    for stream in streams:
+def in_responses(base, model):
+    for stream in (False, True):
         what = f"Responses, {model}, stream {stream}"
         equal(read_responses(ask_responses(base, model, [user("add two numbers")], stream)), (SUM, []), what)
         items = [user("weather and sum")]
