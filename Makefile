@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: every-test cluster-demo sidecar-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples real-skills vectors lint audit advisories test-tools fuzz bench bench-cluster clean recording times \
+.PHONY: every-test cluster-demo sidecar-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -103,6 +103,10 @@ fuzz: setup ## Every fuzz target for 60 s
 
 bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
 	@tools/bench.sh $(ONLY)
+
+bench-peers: build ## Knack's gateway beside LiteLLM's proxy and Portkey's gateway, in one run; writes docs/benchmarks.md (much to download)
+	@tools/setup.sh peers
+	@tools/bench_peers.sh
 
 bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|few|skills|changes|locks)
 	@ONLY=$(ONLY) tools/bench_cluster.sh

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs every fuzz target for SECONDS (default 60) from the seed corpus, prints the executions of each, and fails if one
-# crashes, hangs or runs out of memory. Usage: fuzz/run.sh [SECONDS] [TARGET...]
+# Runs every fuzz target for SECONDS (default 60) from the seed corpus, prints the executions of each, of the targets of
+# requests and streams also how many inputs were read to their end (of a power of two of them), and fails if one crashes,
+# hangs or runs out of memory. Usage: fuzz/run.sh [SECONDS] [TARGET...]
 # Brings what it needs: a nightly toolchain of one date, so that it means the same next year, and cargo-fuzz.
 set -eu
 
@@ -41,7 +42,8 @@ for target in "$@"; do
         failed="$failed $target"
     fi
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$target" | tail -1)
-    echo "fuzz $target ${executions:-0} executions in $seconds s $status"
+    whole=$(sed -n 's/^whole: \([0-9]* of [0-9]*\)$/, \1 whole/p' "$logs/$target" | tail -1)
+    echo "fuzz $target ${executions:-0} executions in $seconds s$whole $status"
     [ "$status" = ok ] || tail -n 60 "$logs/$target" >&2
 done
 if [ -n "$failed" ]; then

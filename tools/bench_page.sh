@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench_page.sh PART COMMAND LINES: writes the table of a bench between the marks of its part in docs/benchmarks.md.
-# What people wrote outside of the marks stays. LINES is a file with `budget` lines; the last try of each row counts.
+# What people wrote outside of the marks stays. LINES is a file with `budget` lines; the last try of each row counts. Or it
+# is a table already, in lines that begin with `|`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 part=$1 command=$2 lines=$3
@@ -12,8 +13,12 @@ trap 'rm -f "$table"' EXIT
 {
   echo "$command, $(nproc) cores, $(uname -s) $(uname -r | cut -d. -f1,2), $(date -u +%F)."
   echo
-  echo "| budget | value | limit | verdict |"
-  echo "|---|---|---|---|"
+  if grep -q '^|' "$lines"; then
+    grep '^|' "$lines"
+  else
+    echo "| budget | value | limit | verdict |"
+    echo "|---|---|---|---|"
+  fi
   awk '/^budget / { row[$2] = "| `" $2 "` | " $3 " | " $4 " | " $5 " |"; if (!($2 in seen)) { seen[$2] = 1; order[++n] = $2 } }
     END { for (i = 1; i <= n; i++) print row[order[i]] }' "$lines"
 } >"$table"

@@ -3,6 +3,7 @@
 # names it in one line that can be pasted. No sudo behind anybody's back.
 # setup.sh: what every build and test needs. setup.sh cluster: also what the real cluster of the tests needs.
 # setup.sh sdk: also what the tests with official SDKs need.
+# setup.sh peers: also what the comparison with other gateways needs.
 # setup.sh amd64|arm64...: also the compiler and the standard library for programs of that architecture.
 set -euo pipefail
 
@@ -22,6 +23,7 @@ if [ "${1:-}" = cluster ]; then
 fi
 # The JavaScript SDKs come by npm; they bring the Node that they ask for.
 [ "${1:-}" != sdk ] || NEEDS+=([npm]=npm)
+[ "${1:-}" != peers ] || NEEDS+=([npm]=npm [wrk]=wrk)
 architectures=()
 for architecture in "$@"; do
   case $architecture in

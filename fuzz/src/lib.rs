@@ -1,12 +1,26 @@
 //! What several fuzz targets share: requests, exchanges and the checks on them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a fuzz target reports")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::{CallOutcome, Drive, Head, Out};
+use knack_wire::drive::{CallOutcome, Drive, EndKind, Head, Out};
 use knack_wire::json::{self, Edits};
 use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
+
+/// Inputs of this process, and those of them that the product read to their end.
+static INPUTS: AtomicU64 = AtomicU64::new(0);
+static WHOLE: AtomicU64 = AtomicU64::new(0);
+
+/// Counts an input. Printed at each power of two, since libFuzzer ends the process without a word; fuzz/run.sh reads the last.
+fn count(whole: bool) {
+    let inputs = INPUTS.fetch_add(1, Ordering::Relaxed) + 1;
+    let whole = WHOLE.fetch_add(u64::from(whole), Ordering::Relaxed) + u64::from(whole);
+    if inputs.is_power_of_two() {
+        eprintln!("whole: {whole} of {inputs}");
+    }
+}
 
 /// A request of a format, if the bytes are one.
 pub fn request(format: Format, body: &[u8]) -> Option<Request> {
@@ -27,7 +41,9 @@ pub fn injection() -> Injection {
 /// Reads everything of a request and injects into it: what goes upstream is JSON again, and without an injection it is
 /// the same bytes.
 pub fn check_request(format: Format, body: &[u8]) {
-    let Some(request) = request(format, body) else { return };
+    let parsed = request(format, body);
+    count(parsed.as_ref().is_some_and(|request| request.view().is_ok()));
+    let Some(request) = parsed else { return };
     request.messages();
     request.attachments();
     request.conversation();
@@ -58,6 +74,7 @@ pub fn check_stream(format: Format, request_body: &str, input: &[u8]) {
     let mut rounds = split(stream).into_iter();
     let now = Duration::ZERO;
     let mut out = Vec::new();
+    let mut whole = false;
     drive.start(Edits::new(), Vec::new(), now, &mut out);
     // Each turn of this loop answers what was asked; ten rounds with a few retries each are the most.
     for _ in 0..100 {
@@ -84,11 +101,13 @@ pub fn check_stream(format: Format, request_body: &str, input: &[u8]) {
                     let outcome = CallOutcome { token: call.token, text: "r".to_owned(), ..CallOutcome::default() };
                     drive.feed(In::Result(outcome), now, &mut out);
                 }
-                Out::Remember(_) | Out::ClientHead(_) | Out::ClientBytes(_) | Out::Finish(_) => {}
+                Out::Finish(summary) => whole = summary.end == EndKind::Answer,
+                Out::Remember(_) | Out::ClientHead(_) | Out::ClientBytes(_) => {}
             }
         }
     }
     assert!(drive.finished(), "the loop waits for nothing");
+    count(whole);
 }
 
 /// The rounds of an input.

@@ -17,20 +17,6 @@ stop() {
 }
 trap stop EXIT
 
-# One environment per pinned list, named by its content, so that a changed pin makes a new one.
-environment() {
-  local requirements=$1 home
-  home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/sdk-$(sha256sum "$requirements" | cut -c1-16)"
-  if [ ! -e "$home/ready" ]; then
-    rm -rf "$home"
-    mkdir -p "$(dirname "$home")"
-    python3 -m venv "$home" >&2
-    "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
-    touch "$home/ready"
-  fi
-  echo "$home/bin/python"
-}
-
 (cd "$work" && exec "$knack" dev "$OLDPWD/skills" --listen 127.0.0.1:0 --upstream "mock=$OLDPWD/script.yaml" \
   --sandbox-code-tools gemini --files-dir "$work/files" --registry "$work/registry" --print-port-file "$work/port") >"$work/log" 2>&1 &
 pid=$!
@@ -68,7 +54,7 @@ counted() {
 }
 suite() {
   local python
-  python=$(environment "$1")
+  python=$(../../tools/environment.sh sdk "$1")
   counted "$python" "$2"
 }
 node_suites() {
@@ -84,6 +70,7 @@ node_suites() {
 if [ "$what" = frameworks ]; then
   suite requirements-frameworks.txt test_frameworks.py
   suite requirements-litellm.txt test_litellm.py
+  suite requirements-litellm.txt test_litellm_upstreams.py
 else
   suite requirements-openai.txt test_openai.py
   suite requirements-openai.txt test_responses.py

@@ -11,6 +11,7 @@ import tempfile
 import xml.etree.ElementTree
 
 import lint  # noqa: F401  its cases
+import peers  # noqa: F401  its cases
 from harness import CASES, ROOT, case, expect
 
 # Tracked binaries.

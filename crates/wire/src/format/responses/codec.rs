@@ -13,7 +13,7 @@ use super::shell;
 use super::snapshot::{Identity, Restore};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
-use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part};
+use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part, UnitKind};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Kind, Span};
 use crate::usage::UsageSum;
@@ -86,8 +86,34 @@ impl ResponsesCodec {
         }
     }
 
-    /// Takes in a finished response: its usage and its end.
+    /// Takes reasoning whose encrypted content only the finished response has, as LiteLLM's proxy streams it: a provider
+    /// refuses calls that come back without it.
+    fn seal(&mut self, src: &[u8], snapshot: Span) {
+        let output = json::get(src, snapshot, "output").and_then(|span| json::elements(src, span).ok());
+        for whole in output.unwrap_or_default() {
+            if !item::is_sealed(src, whole) {
+                continue;
+            }
+            let id = json::get_text(src, whole, "id");
+            let same = |item: &&mut Item| {
+                let own = Span::new(0, item.raw.len());
+                item.kind == UnitKind::Paired
+                    && !item::is_sealed(&item.raw, own)
+                    && json::get_text(&item.raw, own, "id") == id
+            };
+            let Some(item) = self.items.iter_mut().find(same) else {
+                continue;
+            };
+            item.finish(whole.of(src));
+            let index = item.index;
+            self.gathered += whole.len();
+            self.keep(index);
+        }
+    }
+
+    /// Takes in a finished response: its last items, its usage and its end.
     fn end_of(&mut self, src: &[u8], snapshot: Span, parts: &mut Vec<Part>) {
+        self.seal(src, snapshot);
         if let Some(usage) = json::get(src, snapshot, "usage").filter(|span| !json::is_null(src, *span)) {
             self.usage.report(usage.of(src));
             parts.push(Part::Usage);

@@ -80,6 +80,12 @@ impl Item {
     }
 }
 
+/// True for a reasoning item that holds its encrypted content.
+pub(super) fn is_sealed(src: &[u8], item: Span) -> bool {
+    json::get_text(src, item, "type").as_deref() == Some("reasoning")
+        && json::get_text(src, item, "encrypted_content").is_some()
+}
+
 /// Takes the encrypted content out of a reasoning item.
 pub(super) fn hide(src: &[u8], item: Span, edits: &mut Edits) {
     if json::get_text(src, item, "type").as_deref() != Some("reasoning") {

@@ -228,6 +228,29 @@ fn encrypted_reasoning_that_the_gateway_asked_for_is_taken_out() {
     assert!(String::from_utf8_lossy(&codec.turn()[0]).contains("gAAAAC"));
 }
 
+/// The stream as LiteLLM's proxy sends it: only the last event has the encrypted content.
+fn sealed_at_the_end(mut events: Vec<String>) -> Vec<String> {
+    for event in &mut events {
+        if event.contains("response.output_item.") {
+            *event = event.replace(r#","encrypted_content":"gAAAAC""#, "");
+        }
+    }
+    assert!(events.last().unwrap().contains("gAAAAC") && !events[3].contains("gAAAAC"));
+    events
+}
+
+#[test]
+fn encrypted_reasoning_that_only_the_last_event_has_is_shown_there_and_goes_back_with_the_turn() {
+    let shown = sealed_at_the_end(fixture::events("resp-sse-tools.events"));
+    let (out, codec) = fixture::stream(&Responses, &request(BRIEF), std::slice::from_ref(&shown), "ours");
+    assert_eq!(fixture::data(&out), shown);
+    assert!(String::from_utf8_lossy(&codec.turn()[0]).contains("gAAAAC"));
+    let hidden = sealed_at_the_end(hidden_round());
+    let (out, codec) = fixture::stream(&Responses, &request(BRIEF), &[hidden], "skill_run");
+    assert!(String::from_utf8_lossy(&codec.turn()[0]).contains("gAAAAC"));
+    assert!(!String::from_utf8(out).unwrap().contains("gAAAAC"));
+}
+
 #[test]
 fn ends_keep_their_status_and_the_limit_is_incomplete() {
     for (index, kind) in ["response.incomplete", "response.failed"].into_iter().enumerate() {
