@@ -112,7 +112,7 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
     let sending: Vec<_> = (0..64)
         .map(|_| {
             let (knack, body) = (Arc::clone(&knack), large.clone());
-            background.spawn(async move {
+            background.handle().spawn(async move {
                 let answer = knack.chat(body).await.unwrap();
                 let status = answer.status().as_u16();
                 let retry = answer.headers().contains_key("retry-after");

@@ -1,9 +1,6 @@
 //! Load from threads that leave the processors to others, as load from other machines would.
 
-use std::future::Future;
-
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::JoinHandle;
 
 /// The lowest priority that a thread of Linux can have.
 const LOWEST: i32 = 19;
@@ -26,10 +23,6 @@ impl Background {
 
     pub(crate) fn handle(&self) -> Handle {
         self.0.as_ref().expect("until it is dropped").handle().clone()
-    }
-
-    pub(crate) fn spawn<F: Future<Output: Send + 'static> + Send + 'static>(&self, task: F) -> JoinHandle<F::Output> {
-        self.handle().spawn(task)
     }
 }
 
