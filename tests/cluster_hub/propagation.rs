@@ -28,6 +28,7 @@ fn every_change_becomes_active_in_a_gateway_and_its_time_is_a_figure() {
                 client,
                 world.runtime(),
                 Blobs::new(MemoryBudget::of_process()),
+                None,
                 move |snapshot| {
                     let skill = snapshot.skills.iter().find(|skill| skill.id.name == "moving");
                     let script = skill.and_then(|skill| skill.files.get("scripts/run.py"));

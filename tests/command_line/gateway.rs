@@ -17,12 +17,12 @@ use super::program::{folder, knack};
 use super::{err, out};
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(5);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 /// Ends within a second on an idle machine; a loaded one takes some more. Far below the time for draining.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A port that is free at this moment.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -30,14 +30,14 @@ fn free_port() -> u16 {
         .port()
 }
 
-struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
-    url: String,
+    pub(crate) url: String,
     metrics: String,
 }
 
 impl Gateway {
-    fn start(folder: &Path, upstream: &str, hub: &str, more: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(folder: &Path, upstream: &str, hub: &str, more: &[(&str, &str)]) -> Self {
         let (port, metrics) = (free_port(), free_port());
         let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
         command
@@ -73,7 +73,7 @@ impl Gateway {
         done.status.success().then_some(()).ok_or_else(|| err(&done))
     }
 
-    async fn healthy(&mut self) {
+    pub(crate) async fn healthy(&mut self) {
         let begun = Instant::now();
         while let Err(why) = self.health().await {
             assert!(self.child.try_wait().unwrap().is_none(), "it ended");
@@ -81,13 +81,20 @@ impl Gateway {
         }
     }
 
-    async fn ready(&self) -> (u16, String) {
-        let answer = client()
-            .get(format!("http://{}/readyz", self.metrics))
-            .send()
-            .await
-            .unwrap();
+    pub(crate) async fn ready(&self) -> (u16, String) {
+        self.probe("readyz").await
+    }
+
+    /// What a page for kubelets and scrapers says.
+    pub(crate) async fn probe(&self, page: &str) -> (u16, String) {
+        let url = format!("http://{}/{page}", self.metrics);
+        let answer = client().get(url).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    /// Ends it without any warning.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
     }
 
     fn terminate(&self) {
@@ -104,7 +111,7 @@ impl Gateway {
     }
 }
 
-fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
 }

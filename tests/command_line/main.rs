@@ -19,8 +19,10 @@ mod push;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
+mod saved_catalog;
 mod skill;
 mod skill_files;
+mod stub_hub;
 mod versions;
 
 use std::process::Output;

@@ -31,6 +31,7 @@ use crate::inject::Materials;
 use crate::metrics::Metrics;
 use crate::observe::Silent;
 use crate::operator_key::KeyScope;
+use crate::probing::GatewayProbes;
 use crate::provider::Api;
 use crate::provider_keys;
 use crate::recent;
@@ -121,6 +122,9 @@ struct ServeArgs {
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", env = "KNACK_RECORD_STORE_MIB", default_value_t = 16)]
     record_store_mib: usize,
+    /// Folder for a copy of the catalog, which a gateway that is started again serves until the hub answers
+    #[arg(long, value_name = "DIR", env = "KNACK_CATALOG_DIR")]
+    catalog_dir: Option<PathBuf>,
     /// Seconds that the start waits for the first catalog, so that a pod that is rolled out knows its skills before it gets
     /// traffic; 0 in a sidecar, whose application waits for it
     #[arg(long, value_name = "SECONDS", env = "KNACK_START_WAIT_SECONDS", default_value_t = 10)]
@@ -185,7 +189,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let on_change = on_change(&metrics, upstreams.clone());
     let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
     let blobs = remote::Blobs::new(requests.content());
-    let (catalog, mut following) = remote::follow(client.clone(), runtime.clone(), blobs.clone(), on_change);
+    let folder = args.catalog_dir.clone();
+    let (catalog, mut following) = remote::follow(client.clone(), runtime.clone(), blobs.clone(), folder, on_change);
     let secret = Arc::new(crate::secret::random_secret().into());
     let (replicas, mut linking) = Replicas::link(
         client.clone(),
@@ -233,6 +238,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         probes_listener,
         ended.clone().cancelled_owned(),
     ));
+    following.restored().await;
     let start_wait = Duration::from_secs(args.start_wait_seconds);
     if !start_wait.is_zero() {
         first_answers(start_wait, &mut following, &mut linking).await;
@@ -275,7 +281,11 @@ fn client_auth(
 /// Waits for the hub's first answers; a hub that is away does not stop the start.
 async fn first_answers(wait: Duration, following: &mut remote::Following, linking: &mut Linking) {
     if tokio::time::timeout(wait, following.first_snapshot()).await.is_err() {
-        tracing::warn!("no catalog yet: requests are passed on without skills until the hub answers");
+        if following.age().is_saved() {
+            tracing::warn!("the hub does not answer: requests get the skills of the saved catalog until it does");
+        } else {
+            tracing::warn!("no catalog yet: requests are passed on without skills until the hub answers");
+        }
     }
     if tokio::time::timeout(wait.min(FIRST_LINK_WAIT), linking.first())
         .await
@@ -368,31 +378,6 @@ fn on_change(metrics: &Metrics, upstreams: Upstreams) -> impl Fn(&Snapshot) + Se
         tracing::info!(
             revision = %snapshot.revision, skills = snapshot.skills.len(), absent = snapshot.absent.as_deref(), "catalog"
         );
-    }
-}
-
-struct GatewayProbes {
-    gateway: Arc<Gateway>,
-    started: Arc<AtomicBool>,
-}
-
-impl Probes for GatewayProbes {
-    fn ready(&self) -> Result<String, String> {
-        if self.gateway.is_draining() {
-            return Err("draining".to_owned());
-        }
-        if !self.started.load(std::sync::atomic::Ordering::Acquire) {
-            return Err("waiting for the first catalog".to_owned());
-        }
-        let snapshot = self.gateway.catalog.current();
-        Ok(match &snapshot.absent {
-            Some(reason) => format!("without catalog: {reason}"),
-            None => format!("revision={} skills={}", snapshot.revision, snapshot.skills.len()),
-        })
-    }
-
-    fn metrics(&self) -> String {
-        self.gateway.metrics_text()
     }
 }
 

@@ -34,6 +34,7 @@ pub mod note;
 pub mod observe;
 pub mod operator_key;
 pub mod own_routes;
+mod probing;
 pub mod provider;
 mod provider_keys;
 pub mod proxy;

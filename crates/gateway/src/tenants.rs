@@ -118,9 +118,9 @@ impl Tenants {
     fn entry(&self, namespace: &Arc<str>, now: Instant) -> Entry {
         let hub = self.hub.for_namespace(namespace);
         let told = Arc::clone(namespace);
-        let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), move |snapshot| {
-            tell(&told, snapshot);
-        });
+        let on_change = move |snapshot: &Snapshot| tell(&told, snapshot);
+        // Not saved: without a hub no client is authenticated, so nobody would be served from it.
+        let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), None, on_change);
         Entry {
             served: Served {
                 catalog,

@@ -65,6 +65,7 @@ container:
     - {name: KNACK_HUB, value: "https://knack-hub.{{ .Release.Namespace }}.svc:8443"}
     - {name: KNACK_HUB_CA, value: /etc/knack/ca/ca.crt}
     - {name: KNACK_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
+    - {name: KNACK_CATALOG_DIR, value: /tmp/catalog}
     - {name: KNACK_DEFAULT_RUNTIME, value: {{ include "knack.injectionRuntime" . }}}
     - {name: KNACK_START_WAIT_SECONDS, value: "0"}
     - {name: KNACK_SHUTDOWN_PAUSE_SECONDS, value: "0"}
@@ -111,7 +112,7 @@ volumes:
   - name: knack-ca
     configMap: {name: knack-ca, optional: true}
   - name: knack-files
-    emptyDir: {sizeLimit: 640Mi}
+    emptyDir: {sizeLimit: 704Mi}
 imagePullSecrets: {{ toJson .Values.injection.imagePullSecrets }}
 ports: [4141, 4142]
 apis:

@@ -100,8 +100,9 @@ impl Link {
 
     fn begin(&mut self, secret: KeptKey) {
         if self.told.replace(secret) != Some(secret) {
-            // Before the first one there was no catalog, so nothing was kept under the secret of this process. A later
-            // one follows a new key of the hub: records kept here are lost then, which is never an error.
+            // Before the first one there was no catalog, or a saved one without runs, so nothing or little was kept under
+            // the secret of this process. A later one follows a new key of the hub. Records kept here are lost then, which
+            // is never an error.
             self.replicas.learn(|index| *index = Index::default());
             self.secret.replace(HistorySecret::new(secret.0));
         }

@@ -35,8 +35,8 @@ use knack_hub_api::client::{HubClient, HubError};
 use knack_hub_api::{KeptKey, ProblemCode, RuntimeName};
 use knack_memory::MemoryBudget;
 
-/// Disk quota of files that other replicas made and runs here were given, bytes. With the gateway's own 512 MiB they stay
-/// below the 640 MiB of its volume.
+/// Disk quota of files that other replicas made and runs here were given, bytes. With the gateway's own 512 MiB and the
+/// saved catalog, which takes 64 MiB while it is replaced, they stay below the 704 MiB of its volume.
 const BORROWED_QUOTA_BYTES: u64 = 64 << 20;
 /// Bytes of what waits to be written to the hub, and of what is read from it, each: eight of the largest values.
 const WAITING_MAX_BYTES: usize = 32 << 20;

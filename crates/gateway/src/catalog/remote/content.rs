@@ -63,6 +63,17 @@ impl Content {
         self.trees.get(digest)
     }
 
+    /// Has trees that were saved.
+    pub(super) fn put(&mut self, trees: impl IntoIterator<Item = (String, Tree)>) {
+        let trees = trees.into_iter();
+        self.trees.extend(trees.map(|(digest, tree)| (digest, Arc::new(tree))));
+    }
+
+    /// The contents of files.
+    pub(super) const fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
     /// Forgets contents that no skill uses any more.
     pub(super) fn retain(&mut self, in_use: impl Fn(&str) -> bool) {
         self.trees.retain(|digest, _| in_use(digest));
@@ -126,7 +137,7 @@ async fn fetch_tree(client: &HubClient, runtime: &RuntimeName, digest: &str, blo
 }
 
 /// Before anything is fetched: an index beyond the bounds of a skill is not followed.
-fn check_index(index: &ContentIndex) -> Result<(), HubError> {
+pub(super) fn check_index(index: &ContentIndex) -> Result<(), HubError> {
     let bytes = index
         .files
         .iter()

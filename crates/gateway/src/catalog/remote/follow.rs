@@ -1,8 +1,8 @@
 //! Following a hub: connect, read, rebuild, and again.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use knack_hub_api::client::{HubClient, HubError, Lines};
@@ -13,12 +13,14 @@ use knack_skill::catalog::SKILL_MD;
 use knack_skill::model::SkillRef;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::blobs::Blobs;
 use super::content::{Content, Missing};
+use super::heard::CatalogAge;
 use super::mirror::{Mirror, Taken};
 use super::names;
+use super::saved::{Identity, Place, Saver, Unsaved};
+use super::serving::Serving;
 use super::settings::settings_from_line;
 use crate::catalog::{
     LastGood, LiveCatalog, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages,
@@ -30,30 +32,24 @@ const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Content that could not be fetched is requested again after this; the stream continues meanwhile.
 const CONTENT_RETRY: Duration = Duration::from_secs(1);
-/// How often the age of the snapshot is checked.
-const AGE_CHECK: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog up to date; dropping it ends that.
 #[derive(Debug)]
 pub struct Following {
     tasks: [JoinHandle<()>; 2],
+    restored: watch::Receiver<bool>,
     first: watch::Receiver<bool>,
     age: CatalogAge,
 }
 
-/// When the hub last said something about a catalog.
-#[derive(Debug, Clone)]
-pub struct CatalogAge(Arc<Mutex<Heard>>);
-
-impl CatalogAge {
-    /// Time since then, or since the start.
-    pub fn get(&self) -> Duration {
-        locked(&self.0).at.elapsed()
-    }
-}
-
 impl Following {
-    /// Resolves with the first snapshot.
+    /// Resolves once a saved catalog is served, or there is none: within seconds, without the hub.
+    pub async fn restored(&mut self) {
+        // An error means that the task is gone.
+        let _ = self.restored.wait_for(|restored| *restored).await;
+    }
+
+    /// Resolves with the first snapshot of the hub.
     pub async fn first_snapshot(&mut self) {
         // An error means that the task is gone, and no snapshot follows.
         let _ = self.first.wait_for(|first| *first).await;
@@ -64,7 +60,7 @@ impl Following {
         self.age.clone()
     }
 
-    /// Becomes true with the first snapshot.
+    /// Becomes true with the first snapshot of the hub.
     pub fn first(&self) -> watch::Receiver<bool> {
         self.first.clone()
     }
@@ -79,11 +75,13 @@ impl Drop for Following {
 }
 
 /// Follows `runtime` at a hub, as the client's namespace sees it if the client has one. Contents of files are kept in
-/// `blobs`, whose budget pays for the catalog too. `on_change` gets every new snapshot.
+/// `blobs`, whose budget pays for the catalog too. With a `folder` the catalog is saved there, and one that was is served
+/// until the hub answers. `on_change` gets every new snapshot.
 pub fn follow(
     client: HubClient,
     runtime: RuntimeName,
     blobs: Blobs,
+    folder: Option<PathBuf>,
     on_change: impl Fn(&Snapshot) + Send + Sync + 'static,
 ) -> (Arc<LiveCatalog>, Following) {
     let settings = RuntimeSettings {
@@ -95,83 +93,46 @@ pub fn follow(
     };
     let empty = Snapshot::without_catalog(settings, "the hub has not answered yet");
     let live = LiveCatalog::fixed(empty);
-    let (sender, first) = watch::channel(false);
-    let heard = Arc::new(Mutex::new(Heard {
-        at: Instant::now(),
-        max_age: Duration::from_secs(knack_vocabulary::defaults::MAX_SNAPSHOT_AGE_SECONDS),
-    }));
-    let shared = Arc::new(Shared {
+    let (first_sender, first) = watch::channel(false);
+    let (restored_sender, restored) = watch::channel(false);
+    let age = CatalogAge::starting();
+    let serving = Arc::new(Serving {
         live: Arc::clone(&live),
-        heard: Arc::clone(&heard),
+        age: age.clone(),
         on_change: Box::new(on_change),
     });
     let follower = Follower {
         mirror: Mirror::for_namespace(client.client_namespace()),
         client,
         runtime,
-        shared: Arc::clone(&shared),
+        serving: Arc::clone(&serving),
         budget: blobs.budget().clone(),
         held: None,
         content: Content::new(blobs),
         sources: BTreeMap::new(),
         last: LastGood::default(),
-        first: sender,
+        saver: None,
+        answered: false,
+        first: first_sender,
         outdated: false,
     };
     let tasks = [
-        tokio::spawn(follower.run()),
-        tokio::spawn(async move { shared.watch_age().await }),
+        tokio::spawn(follower.run(folder, restored_sender)),
+        tokio::spawn(async move { serving.watch_age().await }),
     ];
-    let age = CatalogAge(heard);
-    (live, Following { tasks, first, age })
-}
-
-struct Shared {
-    live: Arc<LiveCatalog>,
-    heard: Arc<Mutex<Heard>>,
-    on_change: Box<dyn Fn(&Snapshot) + Send + Sync>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Heard {
-    at: Instant,
-    max_age: Duration,
-}
-
-fn locked(heard: &Mutex<Heard>) -> std::sync::MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-impl Shared {
-    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
-        locked(&self.heard)
-    }
-
-    /// Drops a snapshot that the hub has not confirmed for too long: skills that were revoked meanwhile must not be
-    /// injected.
-    async fn watch_age(&self) {
-        loop {
-            tokio::time::sleep(AGE_CHECK).await;
-            let heard = *self.heard();
-            let current = self.live.current();
-            if current.absent.is_none() && heard.at.elapsed() > heard.max_age {
-                tracing::warn!(
-                    age_seconds = heard.at.elapsed().as_secs(),
-                    "the catalog is dropped: the last message of the hub is older than maxSnapshotAgeSeconds"
-                );
-                let snapshot =
-                    Snapshot::without_catalog(current.runtime.clone(), "the last message of the hub is too old");
-                (self.on_change)(&snapshot);
-                self.live.replace(snapshot);
-            }
-        }
-    }
+    let following = Following {
+        tasks,
+        restored,
+        first,
+        age,
+    };
+    (live, following)
 }
 
 struct Follower {
     client: HubClient,
     runtime: RuntimeName,
-    shared: Arc<Shared>,
+    serving: Arc<Serving>,
     mirror: Mirror,
     content: Content,
     /// What pays for the compiled catalog, beside the contents of files.
@@ -180,13 +141,21 @@ struct Follower {
     /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.
     sources: BTreeMap<SkillRef, SkillSource>,
     last: LastGood,
+    /// Keeps the catalog on the disk, if there is a place for it.
+    saver: Option<Saver>,
+    /// A hub has sent a whole catalog: what is served is its, and not what was saved.
+    answered: bool,
     first: watch::Sender<bool>,
     /// Some content is missing and will be asked for again.
     outdated: bool,
 }
 
 impl Follower {
-    async fn run(mut self) {
+    async fn run(mut self, folder: Option<PathBuf>, restored: watch::Sender<bool>) {
+        if let Some(folder) = folder {
+            self.restore(folder).await;
+        }
+        restored.send_replace(true);
         let mut wait = WAIT_FIRST;
         let mut logged = String::new();
         loop {
@@ -238,10 +207,13 @@ impl Follower {
                 Ok(None) => return HubError::Broken("the hub ended the stream".to_owned()),
                 Err(error) => return error,
             };
-            self.shared.heard().at = Instant::now();
+            self.serving.age.hear();
             match self.mirror.take(line) {
                 Taken::Noted => {}
-                Taken::Complete => self.rebuild().await,
+                Taken::Complete => {
+                    self.answered = true;
+                    self.rebuild().await;
+                }
                 Taken::Refused(why) => {
                     tracing::warn!(runtime = %self.runtime, %why, "the catalog of this hub cannot be used");
                     return HubError::Protocol(why);
@@ -255,7 +227,9 @@ impl Follower {
         let Some(line) = self.mirror.settings().cloned() else {
             return;
         };
-        self.shared.heard().max_age = Duration::from_secs(line.max_snapshot_age_seconds);
+        self.serving
+            .age
+            .set_limit(Duration::from_secs(line.max_snapshot_age_seconds));
         let served: Vec<(SkillRef, SkillLine)> = self
             .mirror
             .served()
@@ -289,10 +263,10 @@ impl Follower {
         if let Err(error) = self.pay_for_catalog() {
             tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,
                 "a catalog does not fit into memory; raise the memory limit of the gateway");
-            let snapshot = Snapshot::without_catalog(settings, "the gateway has no memory for it");
-            (self.shared.on_change)(&snapshot);
-            self.shared.live.replace(snapshot);
-            self.first.send_replace(true);
+            self.serve(Snapshot::without_catalog(settings, "the gateway has no memory for it"));
+            if let Some(saver) = &self.saver {
+                saver.forget();
+            }
             return;
         }
         let list: Vec<SkillSource> = self.sources.values().cloned().collect();
@@ -310,11 +284,55 @@ impl Follower {
         match made.await {
             Ok((snapshot, last)) => {
                 self.last = last;
-                (self.shared.on_change)(&snapshot);
-                self.shared.live.replace(snapshot);
-                self.first.send_replace(true);
+                self.serve(snapshot);
+                self.save();
             }
             Err(error) => tracing::error!(%error, "a snapshot could not be made; please report this"),
+        }
+    }
+}
+
+impl Follower {
+    /// Serves what was saved in `folder`, and saves there from now on.
+    async fn restore(&mut self, folder: PathBuf) {
+        let identity = Identity {
+            runtime: self.runtime.clone(),
+            hub: self.client.url().to_owned(),
+            client_namespace: self.client.client_namespace().map(str::to_owned),
+        };
+        let place = Place { folder, identity };
+        let (saver, restored) = Saver::open(place, self.content.blobs(), &self.serving.age).await;
+        self.saver = Some(saver);
+        let Some(restored) = restored else { return };
+        tracing::info!(
+            runtime = %self.runtime, age_seconds = restored.age.as_secs(),
+            "a saved catalog is there; it is served until the hub answers"
+        );
+        self.content.put(restored.trees);
+        self.mirror.restore(restored.state);
+        self.serving.age.restored(restored.age);
+        self.rebuild().await;
+    }
+
+    fn serve(&self, snapshot: Snapshot) {
+        self.serving.serve(snapshot);
+        if self.answered {
+            self.serving.age.confirmed();
+            self.first.send_replace(true);
+        }
+    }
+
+    /// Saves what the hub sent. A skill whose content is missing is left out, as it would be after a start with the hub.
+    fn save(&self) {
+        let Some(saver) = self.saver.as_ref().filter(|_| self.answered) else {
+            return;
+        };
+        if let Some(state) = self.mirror.state(|line| self.content.get(&line.digest).is_some()) {
+            let digests = state.skills.iter().map(|line| &line.digest);
+            let trees = digests
+                .filter_map(|digest| Some((digest.clone(), Arc::clone(self.content.get(digest)?))))
+                .collect();
+            saver.save(Unsaved { state, trees });
         }
     }
 }

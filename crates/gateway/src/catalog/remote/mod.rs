@@ -6,16 +6,21 @@
 //! ```
 //!
 //! While the hub is away the last snapshot is served, up to `maxSnapshotAgeSeconds`; after that there is none, and
-//! nothing is injected. [`mirror`] and [`convert`] are functions of values; [`follow`] and [`content`] call the hub.
+//! nothing is injected. A gateway with a folder for it saves what the hub sent, and begins with it when it is started again.
+//! [`mirror`] and [`settings`] are functions of values; [`follow`] and [`content`] call the hub, and [`saved`] the disk.
 
 mod blobs;
 mod content;
 mod follow;
+mod heard;
 pub mod mirror;
 mod names;
 mod one;
+mod saved;
+mod serving;
 mod settings;
 
 pub use blobs::Blobs;
-pub use follow::{CatalogAge, Following, follow};
+pub use follow::{Following, follow};
+pub use heard::CatalogAge;
 pub use one::{FetchError, fetch_skill};

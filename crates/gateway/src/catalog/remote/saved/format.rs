@@ -1,0 +1,70 @@
+//! What is in the file, where it is, and its bounds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use knack_hub_api::{ContentIndex, ProtocolRange, RuntimeName};
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::remote::mirror::MirrorState;
+
+/// Longest file. Twice this, the file and the next one, beside the 576 MiB for generated files, is within the 704 MiB of a
+/// gateway's volume. It is also twice what a sidecar with the default limit of memory holds.
+pub(super) const SAVED_MAX_BYTES: u64 = 32 << 20;
+/// Longest head: a URL, three names, numbers.
+pub(super) const HEAD_MAX_BYTES: u64 = 4 << 10;
+/// Formats that are understood; the last one is written. Members of the lines follow the rules of the protocol.
+pub(super) const FORMATS: ProtocolRange = ProtocolRange::new(1, 1);
+/// How far a clock may have been set back without making the age of a file unknown.
+pub(super) const CLOCK_SLACK: Duration = Duration::from_mins(1);
+/// The file, and the one that is being written.
+pub(super) const NAME: &str = "catalog";
+pub(super) const NAME_NEW: &str = "catalog.new";
+
+/// What a catalog is for: one of another runtime, hub or namespace is not used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::catalog::remote) struct Identity {
+    pub(in crate::catalog::remote) runtime: RuntimeName,
+    pub(in crate::catalog::remote) hub: String,
+    pub(in crate::catalog::remote) client_namespace: Option<String>,
+}
+
+/// A folder with the catalog of one gateway.
+#[derive(Debug, Clone)]
+pub(in crate::catalog::remote) struct Place {
+    pub(in crate::catalog::remote) folder: PathBuf,
+    pub(in crate::catalog::remote) identity: Identity,
+}
+
+impl Place {
+    pub(super) fn file(&self) -> PathBuf {
+        self.folder.join(NAME)
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) format: u32,
+    #[serde(default)]
+    pub(super) protocol: u32,
+    /// Of the writer, for people.
+    #[serde(default)]
+    pub(super) version: String,
+    #[serde(default)]
+    pub(super) identity: Option<Identity>,
+    #[serde(default)]
+    pub(super) index_bytes: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Index {
+    pub(super) state: MirrorState,
+    pub(super) trees: Vec<ContentIndex>,
+}
+
+/// [`Index`], of a catalog that is in use.
+#[derive(Debug, Serialize)]
+pub(super) struct IndexRef<'a> {
+    pub(super) state: &'a MirrorState,
+    pub(super) trees: Vec<ContentIndex>,
+}

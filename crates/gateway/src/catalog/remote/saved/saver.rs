@@ -1,0 +1,210 @@
+//! Keeps the file as the catalog is, beside the requests: one write at a time, of the newest catalog.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::format::Place;
+use super::read::{Restored, Unusable};
+use super::write::{Fingerprint, NotSaved, Unsaved};
+use crate::catalog::remote::blobs::Blobs;
+use crate::catalog::remote::heard::CatalogAge;
+
+/// Longest reading at the start. 32 MiB take a fraction of a second; a disk that hangs must not keep applications waiting.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two writes. Writing 32 MiB takes about a tenth of it, and a restart misses the changes of two seconds at
+/// most.
+const WRITE_PAUSE: Duration = Duration::from_secs(2);
+/// How often the time of the file follows the hub's messages, one of which comes every 10 s: a restart makes a catalog at
+/// most this much older than it is.
+const CONFIRM_EVERY: Duration = Duration::from_secs(15);
+
+/// The task that saves; it ends with this value.
+#[derive(Debug)]
+pub(in crate::catalog::remote) struct Saver {
+    wanted: Arc<Wanted>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// What the disk should have and does not have yet.
+#[derive(Debug)]
+enum Wish {
+    Catalog(Box<Unsaved>),
+    Nothing,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    next: Mutex<Option<Wish>>,
+    told: Notify,
+}
+
+impl Saver {
+    /// Reads what is there and begins to save. What cannot be used is reported, and replaced by the next catalog.
+    pub(in crate::catalog::remote) async fn open(
+        place: Place,
+        blobs: &Blobs,
+        age: &CatalogAge,
+    ) -> (Self, Option<Restored>) {
+        let restored = read(&place, blobs).await.unwrap_or_else(|why| {
+            tracing::warn!(file = %place.file().display(), %why, "the saved catalog is not used; the next one of the hub replaces it");
+            None
+        });
+        let wanted = Arc::new(Wanted::default());
+        let saving = Saving {
+            place,
+            age: age.clone(),
+            written: restored.as_ref().and_then(|restored| restored.state.fingerprint().ok()),
+            failed: None,
+            logged: String::new(),
+        };
+        let task = tokio::spawn(saving.run(Arc::clone(&wanted)));
+        let saver = Self {
+            wanted,
+            _task: AbortOnDropHandle::new(task),
+        };
+        (saver, restored)
+    }
+
+    /// The disk should have this catalog.
+    pub(in crate::catalog::remote) fn save(&self, catalog: Unsaved) {
+        self.wanted.wish(Wish::Catalog(Box::new(catalog)));
+    }
+
+    /// The disk should have none.
+    pub(in crate::catalog::remote) fn forget(&self) {
+        self.wanted.wish(Wish::Nothing);
+    }
+}
+
+async fn read(place: &Place, blobs: &Blobs) -> Result<Option<Restored>, Unusable> {
+    let (place, blobs) = (place.clone(), blobs.clone());
+    let reading = tokio::task::spawn_blocking(move || place.read(&blobs, SystemTime::now()));
+    match tokio::time::timeout(READ_TIMEOUT, reading).await {
+        Ok(read) => read.unwrap_or_else(|error| Err(std::io::Error::other(error).into())),
+        Err(_) => Err(Unusable::Late),
+    }
+}
+
+impl Wanted {
+    fn wish(&self, wish: Wish) {
+        *self.lock() = Some(wish);
+        self.told.notify_one();
+    }
+
+    async fn next(&self) -> Wish {
+        loop {
+            let wish = self.lock().take();
+            if let Some(wish) = wish {
+                return wish;
+            }
+            self.told.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Wish>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Saving {
+    place: Place,
+    age: CatalogAge,
+    /// What the disk has.
+    written: Option<Fingerprint>,
+    /// What a full disk refused, among others.
+    failed: Option<Arc<Wish>>,
+    /// The last failure, which is reported once and not with every try.
+    logged: String,
+}
+
+impl Saving {
+    async fn run(mut self, wanted: Arc<Wanted>) {
+        loop {
+            match tokio::time::timeout(CONFIRM_EVERY, wanted.next()).await {
+                Ok(wish) => {
+                    self.fulfil(Arc::new(wish)).await;
+                    tokio::time::sleep(WRITE_PAUSE).await;
+                }
+                Err(_) => match self.failed.take() {
+                    Some(wish) => self.fulfil(wish).await,
+                    None if self.written.is_some() => self.confirm().await,
+                    None => {}
+                },
+            }
+        }
+    }
+
+    async fn fulfil(&mut self, wish: Arc<Wish>) {
+        let (place, heard, written) = (self.place.clone(), self.heard_at(), self.written);
+        let wished = Arc::clone(&wish);
+        let done = tokio::task::spawn_blocking(move || fulfil(&place, &wished, heard, written)).await;
+        let done = done.unwrap_or_else(|error| Err(NotSaved::Write("the task", std::io::Error::other(error))));
+        self.written = *done.as_ref().unwrap_or(&None);
+        // One that is too large is so until it changes.
+        self.failed = matches!(done, Err(NotSaved::Write(..))).then_some(wish);
+        match done {
+            Ok(_) => self.logged.clear(),
+            Err(why) => self.report(&why.to_string()),
+        }
+    }
+
+    async fn confirm(&mut self) {
+        let (place, heard) = (self.place.clone(), self.heard_at());
+        let done = tokio::task::spawn_blocking(move || place.confirm(heard)).await;
+        if let Err(error) = done.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+            self.written = None;
+            self.report(&error.to_string());
+        }
+    }
+
+    fn heard_at(&self) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.age.get()).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    fn report(&mut self, why: &str) {
+        if self.logged != why {
+            tracing::warn!(file = %self.place.file().display(), why, "the catalog is not saved; a restart without the hub has none");
+            why.clone_into(&mut self.logged);
+        }
+    }
+}
+
+/// Makes the disk as it should be; what it has then. After a failure it has nothing: an older catalog may have skills that
+/// were removed.
+fn fulfil(
+    place: &Place,
+    wish: &Wish,
+    heard: SystemTime,
+    written: Option<Fingerprint>,
+) -> Result<Option<Fingerprint>, NotSaved> {
+    let done = match wish {
+        Wish::Nothing => Ok(None),
+        Wish::Catalog(catalog) => save(place, catalog, heard, written).map(Some),
+    };
+    if matches!(done, Ok(Some(_))) {
+        return done;
+    }
+    let forgotten = place.forget();
+    let done = done?;
+    forgotten.map_err(|error| NotSaved::Write("the old file", error))?;
+    Ok(done)
+}
+
+/// A hub that was replaced sends the same catalog again: then the time alone is new.
+fn save(
+    place: &Place,
+    catalog: &Unsaved,
+    heard: SystemTime,
+    written: Option<Fingerprint>,
+) -> Result<Fingerprint, NotSaved> {
+    let fingerprint = catalog.state.fingerprint();
+    let fingerprint = fingerprint.map_err(|error| NotSaved::Write("the index", error))?;
+    if written != Some(fingerprint) || place.confirm(heard).is_err() {
+        place.save(catalog, heard)?;
+    }
+    Ok(fingerprint)
+}

@@ -1,0 +1,262 @@
+//! A hub of one skill, over TLS, that is killed and started again at the same address.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use knack_hub_api::{
+    ActivationName, CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Removed, RuntimeLine,
+    SkillLine, Synced,
+};
+use knack_skill::model::SkillFile;
+use knack_skill::tree;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::gateway::free_port;
+
+/// How often a catalog's stream says that it lives.
+const PING: Duration = Duration::from_secs(1);
+
+/// What the hub serves: versions of one skill, the last one while it is there.
+#[derive(Debug, Clone, Default)]
+struct Catalog {
+    versions: Vec<BTreeMap<String, SkillFile>>,
+    is_removed: bool,
+}
+
+impl Catalog {
+    /// The index, or a change of it, with its end.
+    fn lines(&self) -> Vec<CatalogLine> {
+        let resource_version = (10 + self.versions.len() + usize::from(self.is_removed)).to_string();
+        let (namespace, name, uid) = ("team".to_owned(), "steady".to_owned(), "u".to_owned());
+        let skill = self.versions.last().map(|files| {
+            if self.is_removed {
+                return CatalogLine::Removed(Removed {
+                    namespace,
+                    name,
+                    uid,
+                    resource_version: resource_version.clone(),
+                });
+            }
+            CatalogLine::Skill(Box::new(SkillLine {
+                namespace,
+                name,
+                uid,
+                resource_version: resource_version.clone(),
+                digest: tree::digest(files),
+                created: 0,
+                overrides: Overrides::default(),
+            }))
+        });
+        let end = CatalogLine::Synced(Synced {
+            resource_version: resource_version.clone(),
+        });
+        skill.into_iter().chain([end]).collect()
+    }
+}
+
+/// The hub; what it serves outlives its process.
+pub(crate) struct Hub {
+    pub(crate) url: String,
+    /// What its clients must trust.
+    pub(crate) pem: String,
+    address: SocketAddr,
+    acceptor: TlsAcceptor,
+    catalog: watch::Sender<Catalog>,
+    /// Ended as a whole: no connection outlives it.
+    process: Option<tokio::runtime::Runtime>,
+}
+
+impl Hub {
+    /// A hub that is not started yet.
+    pub(crate) fn new() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = rustls_pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        Self {
+            url: format!("https://{address}"),
+            pem: made.cert.pem(),
+            address,
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            catalog: watch::Sender::new(Catalog::default()),
+            process: None,
+        }
+    }
+
+    pub(crate) fn start(&mut self) {
+        let process = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (acceptor, address) = (self.acceptor.clone(), self.address);
+        let router = Router::new()
+            .route("/v1/catalog", get(stream))
+            .route("/v1/content/{digest}", get(index))
+            .route("/v1/content/{digest}/{*path}", get(file))
+            .with_state(self.catalog.clone());
+        process.spawn(async move {
+            let listener = TcpListener::bind(address).await.unwrap();
+            axum::serve(Tls { listener, acceptor }, router).await
+        });
+        self.process = Some(process);
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.shutdown_background();
+        }
+    }
+
+    /// Another version of the skill, whose instructions are this text.
+    pub(crate) fn skill(&self, text: &str) {
+        let document = format!("---\nname: steady\ndescription: Speaks of {text}.\n---\nSay {text}.\n");
+        let file = |bytes: &[u8]| SkillFile {
+            bytes: Arc::from(bytes),
+            executable: false,
+        };
+        let files = BTreeMap::from([
+            ("SKILL.md".to_owned(), file(document.as_bytes())),
+            ("notes/more.txt".to_owned(), file(b"more")),
+        ]);
+        self.catalog.send_modify(|catalog| catalog.versions.push(files));
+    }
+
+    /// The skill is deleted.
+    pub(crate) fn remove(&self) {
+        self.catalog.send_modify(|catalog| catalog.is_removed = true);
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+struct Tls {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, from) = self.listener.accept().await.unwrap();
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, from);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+fn opening(catalog: &Catalog) -> Vec<CatalogLine> {
+    let hello = Hello {
+        protocol: PROTOCOL,
+        protocol_min: None,
+        version: "1".to_owned(),
+        resource_version: (10 + catalog.versions.len()).to_string(),
+        client_namespace: None,
+        watched_namespaces: None,
+    };
+    let runtime = RuntimeLine {
+        uid: "r".to_owned(),
+        resource_version: "5".to_owned(),
+        suspend: false,
+        max_activation: ActivationName::Listed,
+        model_code: true,
+        node: false,
+        timeout_seconds: 10,
+        max_timeout_seconds: 60,
+        memory_bytes: None,
+        max_tool_rounds: 10,
+        deadline_seconds: 540,
+        max_listing_tokens: 4000,
+        models: Vec::new(),
+        min_max_tokens: 64,
+        max_snapshot_age_seconds: 3600,
+        pins: Vec::new(),
+        upstreams: BTreeMap::new(),
+    };
+    vec![CatalogLine::Hello(hello), CatalogLine::Runtime(Box::new(runtime))]
+}
+
+fn ndjson(lines: &[CatalogLine]) -> String {
+    lines
+        .iter()
+        .map(|line| serde_json::to_string(line).unwrap() + "\n")
+        .collect()
+}
+
+async fn stream(State(catalog): State<watch::Sender<Catalog>>) -> Body {
+    let mut changes = catalog.subscribe();
+    let first = {
+        let catalog = changes.borrow_and_update();
+        let mut lines = opening(&catalog);
+        lines.extend(catalog.lines());
+        ndjson(&lines)
+    };
+    let lines = futures::stream::unfold((Some(first), changes), |(first, mut changes)| async move {
+        let text = match first {
+            Some(first) => first,
+            None => match tokio::time::timeout(PING, changes.changed()).await {
+                Ok(Ok(())) => ndjson(&changes.borrow_and_update().lines()),
+                Ok(Err(_)) => return None,
+                Err(_) => ndjson(&[CatalogLine::Ping]),
+            },
+        };
+        Some((Ok::<_, Infallible>(text), (None, changes)))
+    });
+    Body::from_stream(lines)
+}
+
+fn found(catalog: &watch::Sender<Catalog>, digest: &str) -> Option<BTreeMap<String, SkillFile>> {
+    let catalog = catalog.borrow();
+    let mut versions = catalog.versions.iter();
+    versions.find(|files| tree::digest(files) == digest).cloned()
+}
+
+async fn index(State(catalog): State<watch::Sender<Catalog>>, Path(digest): Path<String>) -> Response {
+    let Some(files) = found(&catalog, &digest) else {
+        return http::StatusCode::NOT_FOUND.into_response();
+    };
+    let files = files
+        .into_iter()
+        .map(|(path, file)| ContentFile {
+            path,
+            size: file.bytes.len() as u64,
+            sha256: knack_skill::digest::sha256(&file.bytes),
+            executable: file.executable,
+        })
+        .collect();
+    axum::Json(ContentIndex { digest, files }).into_response()
+}
+
+async fn file(State(catalog): State<watch::Sender<Catalog>>, Path((digest, path)): Path<(String, String)>) -> Response {
+    match found(&catalog, &digest).and_then(|files| files.get(&path).cloned()) {
+        Some(file) => file.bytes.to_vec().into_response(),
+        None => http::StatusCode::NOT_FOUND.into_response(),
+    }
+}
