@@ -164,6 +164,30 @@ impl ReplicaMetrics {
     }
 }
 
+/// How old the catalog is, and where it is from.
+#[derive(Debug, Clone, Default)]
+pub struct CatalogMetrics {
+    /// Seconds since the hub said something about the catalog; 0 where the catalog is not a hub's.
+    pub age: Gauge,
+    /// 1 while the catalog was read from the disk.
+    pub saved: Gauge,
+}
+
+impl CatalogMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "gateway_catalog_age_seconds",
+            "Time since the last message of the hub about the catalog",
+            self.age.clone(),
+        );
+        registry.register(
+            "gateway_catalog_saved",
+            "1 while the catalog is the saved one of the process before, since no hub has sent one to this process",
+            self.saved.clone(),
+        );
+    }
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All metrics.
@@ -177,10 +201,8 @@ pub struct Metrics {
     runs: Family<RunLabels, Counter>,
     run_duration: Histograms<RunLabels>,
     starts: Histograms<StartLabel>,
-    /// Seconds since the hub said something about the catalog; 0 where the catalog is not a hub's.
-    pub catalog_age: Gauge,
-    /// 1 while the catalog was read from the disk.
-    pub catalog_saved: Gauge,
+    /// How old the catalog is.
+    pub catalog: CatalogMetrics,
     /// Skills in the current snapshot.
     pub skills: Gauge,
     /// Sources that are broken in the current snapshot.
@@ -237,18 +259,8 @@ impl Default for Metrics {
             "Time of an execution without its wait for a place and without its program: start of the sandbox, files, result",
             starts.clone(),
         );
-        let catalog_age = Gauge::default();
-        registry.register(
-            "gateway_catalog_age_seconds",
-            "Time since the last message of the hub about the catalog",
-            catalog_age.clone(),
-        );
-        let catalog_saved = Gauge::default();
-        registry.register(
-            "gateway_catalog_saved",
-            "1 while the catalog is the saved one of the process before, since no hub has sent one to this process",
-            catalog_saved.clone(),
-        );
+        let catalog = CatalogMetrics::default();
+        catalog.register(&mut registry);
         let skills = Gauge::default();
         registry.register("catalog_skills", "Skills in service", skills.clone());
         let broken_sources = Gauge::default();
@@ -284,8 +296,7 @@ impl Default for Metrics {
             runs,
             run_duration,
             starts,
-            catalog_age,
-            catalog_saved,
+            catalog,
             skills,
             broken_sources,
             record_bytes,

@@ -98,9 +98,9 @@ impl Gateway {
         self.metrics.memory_bytes.set(i64::try_from(held).unwrap_or(i64::MAX));
         if let Some(age) = &self.catalog_age {
             let seconds = i64::try_from(age.get().as_secs()).unwrap_or(i64::MAX);
-            self.metrics.catalog_age.set(seconds);
+            self.metrics.catalog.age.set(seconds);
             let is_saved = age.is_saved() && self.catalog.current().absent.is_none();
-            self.metrics.catalog_saved.set(i64::from(is_saved));
+            self.metrics.catalog.saved.set(i64::from(is_saved));
         }
         self.metrics.text()
     }

@@ -1,6 +1,6 @@
 //! Writing the file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -125,13 +125,15 @@ impl Unsaved {
     /// The index, and the contents that it names, each once.
     fn parts(&self) -> (IndexRef<'_>, Vec<&[u8]>) {
         let mut contents = Vec::new();
-        let mut named = HashMap::new();
+        let mut named = HashSet::new();
         let mut trees = Vec::new();
         for (digest, tree) in &self.trees {
             let mut files = Vec::with_capacity(tree.files.len());
             for (path, file) in &tree.files {
                 let hash = sha256(&file.bytes);
-                named.entry(hash.clone()).or_insert_with(|| contents.push(&*file.bytes));
+                if named.insert(hash.clone()) {
+                    contents.push(&*file.bytes);
+                }
                 files.push(ContentFile {
                     path: path.clone(),
                     size: file.bytes.len() as u64,
