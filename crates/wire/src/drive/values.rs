@@ -249,7 +249,6 @@ pub enum EndKind {
 
 /// Numbers and texts that the caller chooses.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "independent choices of the caller")]
 pub struct Settings {
     /// Most rounds of skill calls in one request; default 10.
     pub max_rounds: u32,
