@@ -1,6 +1,6 @@
 //! Functions of Python files as tools, read from their text: where skills are files on this machine.
 
-use knack_python_schema::{SchemaProblem, Severity as Bad, ToolDeclaration, generate};
+use knack_python_schema::{SchemaProblem, Severity as Bad, ToolDeclaration, Uncallable, generate};
 use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
 use knack_skill::problem::Severity;
 
@@ -40,17 +40,18 @@ fn problem(problem: &SchemaProblem) -> FunctionProblem {
 
 /// Why a function that is declared cannot be called by itself.
 fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
-    let name = &tool.function;
-    if !tool.top_level {
-        let message = format!("{name} is inside of another function or a class, so nothing can call it");
-        let help = "move it to the top of the file";
-        return Some(told(Severity::Error, tool.line, message, help));
-    }
-    tool.needs_context.then(|| {
-        let message = format!("{name} takes a SkillContext, which a run does not have");
-        let help = "give that parameter a default, or remove it";
-        told(Severity::Error, tool.line, message, help)
-    })
+    let (why, help) = match tool.uncallable? {
+        Uncallable::Nested => (
+            "is inside of another function or a class, so nothing can call it",
+            "move it to the top of the file",
+        ),
+        Uncallable::NeedsContext => (
+            "takes a SkillContext, which a run does not have",
+            "give that parameter a default, or remove it",
+        ),
+    };
+    let message = format!("{} {why}", tool.function);
+    Some(told(Severity::Error, tool.line, message, help))
 }
 
 fn told(severity: Severity, line: usize, message: String, help: &str) -> FunctionProblem {

@@ -142,6 +142,15 @@ def test_dates_refuse_nonsense(folder):
         equal((result.returncode, result.stdout), (1, expected + "\n"))
 
 
+def test_dates_are_locked_as_they_are(folder):
+    import hashlib
+    with open(os.path.join(DATES, "python-tools.lock"), encoding="utf-8") as file:
+        locked = json.load(file)["files"]["dates.py"]
+    with open(os.path.join(DATES, "dates.py"), "rb") as file:
+        equal(locked["sha256"], hashlib.sha256(file.read()).hexdigest())
+    equal([function["name"] for function in locked["functions"]], ["days_between", "date_after", "month_calendar"])
+
+
 def test_every_example_skill_has_its_files_and_no_other_dependency(folder):
     for name in sorted(os.listdir(SKILLS)):
         with open(os.path.join(SKILLS, name, "SKILL.md"), encoding="utf-8") as file:

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 use super::shared::{any_object, is_false};
 
-/// A declared tool: a command of the skill that the model calls by name.
+/// A declared tool: a command of the skill that the model calls by name, or a file whose functions are such tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolSpec {
-    /// Name; the model sees `<skill>__<name>`.
+    /// Name; the model sees `<skill>__<name>`. Required beside `command`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 64))]
     pub name: String,
     /// What it does and returns, for the model.
@@ -20,6 +21,7 @@ pub struct ToolSpec {
     #[schemars(length(max = 4096))]
     pub description: String,
     /// Program and arguments; no shell. The first is an interpreter or a path in the skill's folder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024)))]
     pub command: Vec<String>,
     /// JSON Schema of the arguments; wins over `parameters`.
@@ -37,6 +39,11 @@ pub struct ToolSpec {
     /// Callable through `run_skill_tool` only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
+    /// A Python file in the skill's folder: each of its functions is a tool, as `python-tools.lock` has them. It stands in
+    /// the place of `name` and `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub python: Option<String>,
 }
 
 /// One argument of a declared tool.
@@ -115,6 +122,7 @@ impl From<&ToolSpec> for ToolDeclaration {
             input_schema: tool.input_schema.clone(),
             env: tool.env.clone(),
             hidden: tool.hidden,
+            python: tool.python.as_deref().map(knack_skill::functions::path),
             ..Self::default()
         }
     }

@@ -146,6 +146,9 @@ pub struct ToolLine {
     pub description: String,
     /// Argv.
     pub command: Vec<String>,
+    /// A Python file whose functions are tools, in the place of name and argv.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
     /// JSON Schema of the arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Value>,

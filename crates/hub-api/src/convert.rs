@@ -95,6 +95,7 @@ fn tool_to_line(tool: &ToolDeclaration) -> ToolLine {
             .collect(),
         env: tool.env.clone(),
         hidden: tool.hidden,
+        python: tool.python.clone(),
     }
 }
 
@@ -115,6 +116,7 @@ fn tool_from_line(line: &ToolLine) -> ToolDeclaration {
         input_schema: line.input_schema.clone(),
         env: line.env.clone(),
         hidden: line.hidden,
+        python: line.python.clone(),
         ..ToolDeclaration::default()
     }
 }
@@ -159,20 +161,26 @@ mod tests {
             version: Some("1.2.3".to_owned()),
             activation: Some(ActivationMode::Auto),
             tags: Some(vec!["t".to_owned()]),
-            tools: Some(vec![ToolDeclaration {
-                name: "t".to_owned(),
-                description: "d".to_owned(),
-                command: vec!["python3".to_owned()],
-                parameters: vec![Parameter {
-                    name: "p".to_owned(),
-                    description: String::new(),
-                    required: true,
-                }],
-                input_schema: Some(serde_json::json!({"type": "object"})),
-                env: vec!["E".to_owned()],
-                hidden: true,
-                ..ToolDeclaration::default()
-            }]),
+            tools: Some(vec![
+                ToolDeclaration {
+                    python: Some("tools.py".to_owned()),
+                    ..ToolDeclaration::default()
+                },
+                ToolDeclaration {
+                    name: "t".to_owned(),
+                    description: "d".to_owned(),
+                    command: vec!["python3".to_owned()],
+                    parameters: vec![Parameter {
+                        name: "p".to_owned(),
+                        description: String::new(),
+                        required: true,
+                    }],
+                    input_schema: Some(serde_json::json!({"type": "object"})),
+                    env: vec!["E".to_owned()],
+                    hidden: true,
+                    ..ToolDeclaration::default()
+                },
+            ]),
             inputs: Some(vec![Input {
                 name: "i".to_owned(),
                 label: "I".to_owned(),

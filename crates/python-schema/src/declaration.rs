@@ -8,7 +8,16 @@ use super::risk::{RiskLevel, SafetyFlags};
 /// Said of a tool without a description, since providers refuse an empty one.
 const NO_DESCRIPTION: &str = "No description.";
 
-/// What a decorated function declares.
+/// Why a function cannot be called from outside of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncallable {
+    /// It is inside of another function or a class.
+    Nested,
+    /// It takes a context that a model does not give.
+    NeedsContext,
+}
+
+/// What a function declares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDeclaration {
     /// Name for the model; the function's name unless the decorator gives one.
@@ -46,10 +55,8 @@ pub struct ToolDeclaration {
     pub config_params: Vec<ConfigParam>,
     /// Name of the function.
     pub function: String,
-    /// Whether it stands at the top of the file, where it can be called from outside.
-    pub top_level: bool,
-    /// Whether it cannot be called without a context that the model does not give.
-    pub needs_context: bool,
+    /// Why nothing can call it with the arguments of a model alone.
+    pub uncallable: Option<Uncallable>,
     /// Line of the function, counted from 1.
     pub line: usize,
 }

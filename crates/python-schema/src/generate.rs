@@ -7,7 +7,7 @@ use tree_sitter::Node;
 
 use super::annotation::Annotation;
 use super::config::ConfigParam;
-use super::declaration::ToolDeclaration;
+use super::declaration::{ToolDeclaration, Uncallable};
 use super::docstring::{dedent, parameter_descriptions};
 use super::literal::{Static, evaluate, string};
 use super::parameter::{Parameter, named_parameters};
@@ -137,8 +137,7 @@ impl Reader<'_> {
                 .or_else(|| self.input_schema(&parameters, &descriptions)),
             output_schema: keywords.output_schema.or_else(|| self.output_schema()),
             function: self.function_name().to_owned(),
-            top_level: is_at_the_top(self.function),
-            needs_context: self.needs_context(),
+            uncallable: self.uncallable(),
             first_parameter: parameters.into_iter().next().map(|parameter| parameter.name),
             is_async: keywords
                 .flags
@@ -177,9 +176,13 @@ impl Reader<'_> {
         named_parameters(self.function, self.module.text)
     }
 
-    fn needs_context(&self) -> bool {
+    fn uncallable(&self) -> Option<Uncallable> {
+        if !is_at_the_top(self.function) {
+            return Some(Uncallable::Nested);
+        }
         self.named_parameters()
             .any(|parameter| parameter.is_context() && !parameter.has_default)
+            .then_some(Uncallable::NeedsContext)
     }
 
     fn input_schema(&self, parameters: &[Parameter], descriptions: &BTreeMap<String, String>) -> Option<Value> {

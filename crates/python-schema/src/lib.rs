@@ -30,7 +30,7 @@ mod types;
 mod tests;
 
 pub use config::{ConfigParam, ConfigScope};
-pub use declaration::ToolDeclaration;
+pub use declaration::{ToolDeclaration, Uncallable};
 pub use docstring::parameter_descriptions;
 pub use generate::{SchemaReport, generate};
 pub use problem::{SchemaProblem, Severity};

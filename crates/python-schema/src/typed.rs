@@ -64,7 +64,7 @@ fn is_typed(function: Node<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::generate;
+    use crate::{Uncallable, generate};
 
     #[track_caller]
     fn declares(source: &str, expected: &[&str]) {
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(report.problems, [], "{source}");
         let names: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, expected, "{source}");
-        assert!(report.tools.iter().all(|tool| tool.top_level), "{source}");
+        assert!(report.tools.iter().all(|tool| tool.uncallable.is_none()), "{source}");
     }
 
     #[test]
@@ -114,8 +114,15 @@ mod tests {
         let tools = generate(source).tools;
         let told: Vec<_> = tools
             .iter()
-            .map(|tool| (tool.function.as_str(), tool.top_level, tool.needs_context))
+            .map(|tool| (tool.function.as_str(), tool.uncallable))
             .collect();
-        assert_eq!(told, [("g", false, false), ("h", true, true), ("i", true, false)]);
+        assert_eq!(
+            told,
+            [
+                ("g", Some(Uncallable::Nested)),
+                ("h", Some(Uncallable::NeedsContext)),
+                ("i", None)
+            ]
+        );
     }
 }

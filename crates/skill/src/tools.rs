@@ -112,6 +112,10 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
             if let Some((message, help)) = entry::problem(index, path) {
                 refuse(ToolInvalid, ".python", message, help);
             }
+            if !tool.name.is_empty() || !tool.command.is_empty() {
+                let message = format!("tools[{index}] has `python`, and `name` or `command` besides");
+                refuse(ToolInvalid, ".command", message, "remove them, or remove `python`");
+            }
             continue;
         }
         let name = shortened(&tool.name);

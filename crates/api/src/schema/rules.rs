@@ -116,6 +116,22 @@ pub const RULES: &[Rule] = &[
         "version must be a semantic version in quotes, such as \"1.4.0\"",
     ),
     skill(
+        "spec.tools[]",
+        "has(self.python) != (has(self.name) && has(self.command))",
+        "a tool needs name and command, or python alone: a file whose functions are tools",
+    ),
+    skill(
+        "spec.tools[]",
+        "!has(self.python) || !(has(self.name) || has(self.command) || has(self.description) || has(self.inputSchema) || \
+         has(self.parameters))",
+        "beside python only env and hidden have an effect: each function declares the rest",
+    ),
+    skill(
+        "spec.tools[]",
+        "!has(self.python) || self.python.matches('^[^/].*[.]py$')",
+        "python must be a path of the skill's folder that ends with .py",
+    ),
+    skill(
         "spec.tools[].env[]",
         ENV_NAME,
         "env must be names of environment variables: letters, digits and _",

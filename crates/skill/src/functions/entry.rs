@@ -8,7 +8,7 @@ use crate::inputs::shortened;
 const MEMBERS: [&str; 3] = ["python", "env", "hidden"];
 
 /// The file of an entry, as the skill's files are named.
-pub(crate) fn path(written: &str) -> String {
+pub fn path(written: &str) -> String {
     written.trim_start_matches("./").to_owned()
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn ignored(index: usize, members: &Map<String, Value>) -> Vec<(String
 
 /// Why a path names no file with functions, and what to do.
 pub(crate) fn problem(index: usize, path: &str) -> Option<(String, &'static str)> {
-    (!path.ends_with(".py")).then(|| {
+    path.strip_suffix(".py").is_none().then(|| {
         let message = format!(
             "tools[{index}].python is {:?}, which is no Python file",
             shortened(path)

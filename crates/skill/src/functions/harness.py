@@ -269,13 +269,13 @@ def message(error):
 
 
 def tell(error):
-    """The traceback for the author, without the calls of this text."""
+    """The traceback for the author, from the first call in the file on."""
     if isinstance(error, Failure):
         error = error.__cause__
     if error is None or isinstance(error, SystemExit):
         return
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
+    while trace is not None and trace.tb_frame.f_code.co_filename != sys.argv[0]:
         trace = trace.tb_next
     sys.stdout.flush()
     traceback.print_exception(type(error), error, trace)

@@ -13,6 +13,7 @@ mod lock;
 
 use serde_json::Value;
 
+pub use entry::path;
 pub use lock::{FunctionLock, LOCK_FILE};
 
 use crate::problem::Severity;

@@ -38,6 +38,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
     let source = FunctionSource {
         files: &input.files,
         read: functions,
+        from_spec: input.overrides.tools.is_some(),
     };
     let (tools, functions) = reader.tools(&input, &source);
     let env = reader.env();

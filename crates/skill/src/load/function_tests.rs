@@ -7,6 +7,7 @@ use super::{LoadInput, Loaded, SpecOverrides, load, load_with};
 use crate::functions::{Function, FunctionLock, FunctionProblem, FunctionsRead, LOCK_FILE};
 use crate::model::{CallForm, SkillRef};
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
+use crate::tools::ToolDeclaration;
 
 const DOCUMENT: &str = "---\nname: demo\ndescription: d\ntools:\n  - name: plain\n    description: p\n    command: [x]\n  - python: ./tools.py\n    env: [TOKEN]\n---\nB";
 
@@ -210,6 +211,39 @@ fn an_entry_with_a_python_file_declares_nothing_itself() {
             loaded.problems.iter().any(|problem| problem.field == field),
             "{:?}",
             loaded.problems
+        );
+    }
+}
+
+#[test]
+fn a_manifest_names_a_file_too() {
+    let entry = |path: &str| ToolDeclaration {
+        python: Some(path.to_owned()),
+        ..ToolDeclaration::default()
+    };
+    let with = |tools: Vec<ToolDeclaration>| {
+        let mut input = input(&[
+            ("SKILL.md", "---\nname: demo\ndescription: d\n---\nB"),
+            ("tools.py", "one"),
+        ]);
+        input.overrides.tools = Some(tools);
+        load_with(input, Some(read))
+    };
+    assert_eq!(tools(&with(vec![entry("tools.py")])), ["one"]);
+    let command = ToolDeclaration {
+        command: vec!["x".to_owned()],
+        ..entry("tools.py")
+    };
+    for (declared, field) in [
+        (entry("gone.py"), "spec.tools[0].python"),
+        (entry("tools.txt"), "spec.tools[0].python"),
+        (command, "spec.tools[0].command"),
+    ] {
+        let loaded = with(vec![declared]);
+        assert!(loaded.skill.is_none(), "{field}");
+        assert_eq!(
+            (loaded.problems[0].field.as_str(), loaded.problems[0].file.as_str()),
+            (field, "")
         );
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct FunctionSource<'a> {
     pub(super) files: &'a BTreeMap<String, SkillFile>,
     /// Reads a file's text; `None`: the lock has what somebody else read.
     pub(super) read: Option<ReadFunctions>,
+    /// Whether a manifest names the files, and no frontmatter.
+    pub(super) from_spec: bool,
 }
 
 /// The functions of each file that an entry names.
@@ -41,7 +43,8 @@ impl Fields<'_> {
                 tools.push(declared);
                 continue;
             };
-            let field = format!("tools[{index}].python");
+            let of = if source.from_spec { "spec." } else { "" };
+            let field = format!("{of}tools[{index}].python");
             let functions = match self.functions_of(&path, &field, source) {
                 Ok(functions) => functions,
                 Err(problem) => {
@@ -66,7 +69,12 @@ impl Fields<'_> {
 
     fn functions_of(&mut self, path: &str, field: &str, source: &FunctionSource<'_>) -> Result<Vec<Function>, Problem> {
         let document = self.document;
-        let here = |problem: Problem| problem.in_file(document.file.as_str()).at_line(document.line_of(field));
+        let here = |problem: Problem| {
+            if source.from_spec {
+                return problem;
+            }
+            problem.in_file(document.file.as_str()).at_line(document.line_of(field))
+        };
         let Some(file) = source.files.get(path) else {
             let message = format!("{} is not a file of the skill", shortened(path));
             let help = "add the file or correct the path";
@@ -137,15 +145,12 @@ fn tool(entry: &ToolDeclaration, path: &str, function: &Function) -> ToolDeclara
 
 /// What somebody read and locked.
 fn locked(path: &str, file: &SkillFile, files: &BTreeMap<String, SkillFile>) -> Result<Vec<Function>, Problem> {
-    match in_lock(path, file, files) {
-        Some(functions) => functions.map_err(|why| error(ProblemKind::ToolInvalid, why, LOCK).in_file(LOCK_FILE)),
-        None => {
-            let message = format!(
-                "the skill has no {LOCK_FILE}, which declares the functions of {path}: Python is not read here"
-            );
-            Err(error(ProblemKind::ToolFileMissing, message, LOCK))
-        }
+    if let Some(functions) = in_lock(path, file, files) {
+        return functions.map_err(|why| error(ProblemKind::ToolInvalid, why, LOCK).in_file(LOCK_FILE));
     }
+    let message =
+        format!("the skill has no {LOCK_FILE}, which declares the functions of {path}: Python is not read here");
+    Err(error(ProblemKind::ToolFileMissing, message, LOCK))
 }
 
 /// What the lock has of a file; `None`: there is no lock.
