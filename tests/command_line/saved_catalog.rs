@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use knack_hub_api::{Problem, ProblemCode};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
@@ -168,4 +169,32 @@ async fn a_damaged_catalog_keeps_nothing_from_starting_and_is_replaced() {
     })
     .await;
     saved(&folder.path().join("saved/catalog"), "Say larches.", true).await;
+}
+
+/// A pod whose namespace the runtime does not allow: its traffic passes, and whoever looks learns why there are no skills.
+#[tokio::test]
+async fn a_gateway_that_the_hub_refuses_says_why_until_it_is_served() {
+    let folder = folder(&[("token", "a token")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    let why = "namespace team may not use run/main: spec.allowedCallers";
+    hub.refuse(Some(Problem::new(ProblemCode::Forbidden, why)));
+    hub.start();
+    let gateway = gateway(folder.path(), &model, &hub).await;
+    until("it says why", async || {
+        let (status, text) = gateway.ready().await;
+        status == 200 && text.contains(&format!("without catalog: the hub refuses it: {why}"))
+    })
+    .await;
+    assert!(!chat(&gateway).await.contains("larches"));
+
+    hub.refuse(None);
+    until("the skill is served", async || {
+        chat(&gateway).await.contains("Say larches.")
+    })
+    .await;
+    let (_, text) = gateway.ready().await;
+    assert!(text.contains("skills=1"), "{text}");
 }

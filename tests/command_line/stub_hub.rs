@@ -12,7 +12,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use knack_hub_api::{
-    ActivationName, CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Removed, RuntimeLine,
+    ActivationName, CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, Removed, RuntimeLine,
     SkillLine, Synced,
 };
 use knack_skill::model::SkillFile;
@@ -32,6 +32,8 @@ const PING: Duration = Duration::from_secs(1);
 struct Catalog {
     versions: Vec<BTreeMap<String, SkillFile>>,
     is_removed: bool,
+    /// Why nobody gets it.
+    refused: Option<Problem>,
 }
 
 impl Catalog {
@@ -137,6 +139,11 @@ impl Hub {
         self.catalog.send_modify(|catalog| catalog.versions.push(files));
     }
 
+    /// From now on clients are refused, or served again.
+    pub(crate) fn refuse(&self, why: Option<Problem>) {
+        self.catalog.send_modify(|catalog| catalog.refused = why);
+    }
+
     /// The skill is deleted.
     pub(crate) fn remove(&self) {
         self.catalog.send_modify(|catalog| catalog.is_removed = true);
@@ -210,7 +217,10 @@ fn ndjson(lines: &[CatalogLine]) -> String {
         .collect()
 }
 
-async fn stream(State(catalog): State<watch::Sender<Catalog>>) -> Body {
+async fn stream(State(catalog): State<watch::Sender<Catalog>>) -> Response {
+    if let Some(problem) = &catalog.borrow().refused {
+        return (http::StatusCode::FORBIDDEN, axum::Json(problem)).into_response();
+    }
     let mut changes = catalog.subscribe();
     let first = {
         let catalog = changes.borrow_and_update();
@@ -229,7 +239,7 @@ async fn stream(State(catalog): State<watch::Sender<Catalog>>) -> Body {
         };
         Some((Ok::<_, Infallible>(text), (None, changes)))
     });
-    Body::from_stream(lines)
+    Body::from_stream(lines).into_response()
 }
 
 fn found(catalog: &watch::Sender<Catalog>, digest: &str) -> Option<BTreeMap<String, SkillFile>> {

@@ -178,10 +178,12 @@ impl Follower {
                 tracing::info!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
                 logged = error.to_string();
             }
-            if let HubError::Refused(problem) = &error
-                && let Some(seconds) = problem.retry_after_seconds
-            {
+            if let HubError::Refused(problem) = &error {
+                let seconds = problem.retry_after_seconds.unwrap_or(0);
                 wait = wait.max(Duration::from_secs(seconds)).min(WAIT_MAX);
+                if !error.is_transient() {
+                    self.serving.tell(&format!("the hub refuses it: {}", problem.message));
+                }
             }
             tokio::time::sleep(jitter(wait)).await;
             wait = (wait * 2).min(WAIT_MAX);

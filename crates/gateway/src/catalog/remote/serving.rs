@@ -41,6 +41,14 @@ impl Serving {
         self.live.replace(snapshot);
     }
 
+    /// Says why there is no catalog, where there is none.
+    pub(super) fn tell(&self, why: &str) {
+        let current = self.live.current();
+        if current.absent.as_deref().is_some_and(|told| told != why) {
+            self.serve(Snapshot::without_catalog(current.runtime.clone(), why));
+        }
+    }
+
     /// Drops a snapshot that the hub has not confirmed for too long: skills that were revoked meanwhile must not be
     /// injected.
     pub(super) async fn watch_age(&self) {
