@@ -268,6 +268,47 @@ fn at_once(
     }
 }
 
+/// Large bodies, runs that want to wait, and forged tokens, all at once.
+struct Flood {
+    _background: Background,
+    bodies: Arc<Answers>,
+    queued: Arc<Answers>,
+    tasks: JoinSet<()>,
+    forgers: JoinSet<usize>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Flood {
+    fn start(senders: &[Sender], posts: &[Posts], large: &Bytes) -> Self {
+        let (background, stop) = (Background::new(), Arc::<AtomicBool>::default());
+        let (mut tasks, mut forgers) = (JoinSet::new(), JoinSet::new());
+        let (bodies, queued) = (Arc::<Answers>::default(), Arc::<Answers>::default());
+        for number in 0..FORGERS {
+            let forge = forge(senders[2].clone(), number, Arc::clone(&stop));
+            forgers.spawn_on(forge, &background.handle());
+        }
+        let on = (&mut tasks, &background);
+        at_once(on, &senders[0], &posts[0], (BODIES, large), &bodies);
+        let (on, less) = ((&mut tasks, &background), base64(QUEUED_BYTES));
+        at_once(on, &senders[1], &posts[1], (QUEUED, &less), &queued);
+        Self {
+            _background: background,
+            bodies,
+            queued,
+            tasks,
+            forgers,
+            stop,
+        }
+    }
+
+    /// Waits until all is answered; how many forged tokens were shown meanwhile.
+    async fn end(self) -> usize {
+        self.tasks.join_all().await;
+        self.stop.store(true, Ordering::Relaxed);
+        self.forgers.join_all().await.into_iter().sum()
+    }
+}
+
 /// Posts of one program, each with an id of its own.
 struct Posts(Value);
 
@@ -384,39 +425,18 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             let held_by = lease(&world).await;
             let streams = unread(&senders[2], &world).await;
 
-            let background = Background::new();
-            let (stop, mut tasks, mut forgers) = (Arc::<AtomicBool>::default(), JoinSet::new(), JoinSet::new());
-            let (bodies, queued) = (Arc::<Answers>::default(), Arc::<Answers>::default());
-            for number in 0..FORGERS {
-                let forge = forge(senders[2].clone(), number, Arc::clone(&stop));
-                forgers.spawn_on(forge, &background.handle());
-            }
-            let source = "import time; time.sleep(1)";
-            let posts = [0, 1].map(|tenant| Posts::new(&world, &skills[tenant], source));
-            let (large, less) = (base64(BODY_BYTES), base64(QUEUED_BYTES));
-            at_once(
-                (&mut tasks, &background),
-                &senders[0],
-                &posts[0],
-                (BODIES, &large),
-                &bodies,
-            );
-            at_once(
-                (&mut tasks, &background),
-                &senders[1],
-                &posts[1],
-                (QUEUED, &less),
-                &queued,
-            );
+            let posts = [0, 1].map(|tenant| Posts::new(&world, &skills[tenant], "import time; time.sleep(1)"));
+            let large = base64(BODY_BYTES);
+            let flood = Flood::start(&senders, &posts, &large);
+            let Flood { bodies, queued, .. } = &flood;
+            let (bodies, queued) = (Arc::clone(bodies), Arc::clone(queued));
             let others = measured(&senders[3], &world, || bodies.both().iter().sum::<usize>() < BODIES).await;
             let begun = Instant::now();
             let words = ["python3", "skills/s3/scripts/run.py"];
             let ran = world.run_skill(&client, &world.tenants[3], "s3", &words).await;
             assert_eq!(ran.unwrap().stdout.text(), "x\n", "another caller's code runs");
             let ran = begun.elapsed();
-            tasks.join_all().await;
-            stop.store(true, Ordering::Relaxed);
-            let forged: usize = forgers.join_all().await.into_iter().sum();
+            let forged = flood.end().await;
             hub.process.assert_runs();
             let [p50, p99] = [50, 99].map(|percent| others[others.len() * percent / 100]);
             println!(
