@@ -8,8 +8,6 @@
     reason = "helpers of tests, outside of test functions, fail the test that calls them"
 )]
 
-#[path = "../support/background.rs"]
-mod background;
 #[path = "../support/cgroup.rs"]
 mod cgroup;
 mod chat;

@@ -1,13 +1,14 @@
-//! Load from threads that leave the processors to others, as load from other machines would.
+//! Load from threads of a low priority: load from other machines would not take the processors either.
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The lowest priority that a thread of Linux can have.
-const LOWEST: i32 = 19;
+/// A tenth of what a thread of normal priority gets where both want a processor: less, and a sender is too slow for the
+/// bounds on its body.
+const NICE: i32 = 10;
 /// Enough for both processors of the smallest machine.
 const THREADS: usize = 2;
 
-/// A runtime whose threads run where nobody else wants to; it ends when dropped, and waits for nothing.
+/// A runtime whose threads have a low priority; it ends when dropped, and waits for nothing.
 pub(crate) struct Background(Option<Runtime>);
 
 impl Background {
@@ -16,7 +17,7 @@ impl Background {
             .worker_threads(THREADS)
             .enable_all()
             // Without a process, Linux means the thread that asks.
-            .on_thread_start(|| rustix::process::setpriority_process(None, LOWEST).unwrap())
+            .on_thread_start(|| rustix::process::setpriority_process(None, NICE).unwrap())
             .build();
         Self(Some(runtime.unwrap()))
     }
