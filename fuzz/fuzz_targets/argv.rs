@@ -10,15 +10,8 @@ fuzz_target!(|data: &[u8]| {
     let (Ok(declared), Ok(arguments)) = (serde_json::from_str(parts[0]), serde_json::from_str(parts[1])) else { return };
     let (declared, _) = tools::read(&declared);
     for one in declared {
-        let tool = Tool {
-            name: one.name,
-            description: one.description,
-            command: one.command,
-            parameters: one.parameters,
-            input_schema: serde_json::Value::Null,
-            env: Vec::new(),
-            hidden: false,
-        };
+        // By the parameters alone, whatever the schema says.
+        let tool = Tool { input_schema: serde_json::Value::Null, ..Tool::from(one) };
         let length = tool.command.len();
         if let Ok(argv) = argv::build(&tool, &arguments) {
             assert_eq!(argv[..length], tool.command);

@@ -70,8 +70,8 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
             expect(part in said, f"{part!r} is not in: {said}")
 
 
-def small_repository(folder, planted):
-    """A workspace with this repository's rules for rustc and clippy, and one crate for each that lint.sh names."""
+def small_repository(folder, planted, target):
+    """A workspace with this repository's rules for rustc and clippy, one crate for each that lint.sh names, and a fuzz target."""
     with open(f"{ROOT}/Cargo.toml") as file:
         lints = re.search(r"^\[workspace\.lints\.rust\].*?(?=^\[package\])", file.read(), re.S | re.M)[0]
     with open(f"{ROOT}/tools/lint.sh") as file:
@@ -84,6 +84,8 @@ def small_repository(folder, planted):
     for name in names:
         write(folder, f"crates/{name}/Cargo.toml", package.format(name))
         write(folder, f"crates/{name}/src/lib.rs", "//! A crate.\n")
+    write(folder, "fuzz/Cargo.toml", package.format("fuzz").partition("[lints]")[0] + "[workspace]\n")
+    write(folder, "fuzz/src/main.rs", target)
     shutil.copy(f"{ROOT}/rust-toolchain.toml", folder)
     for tool in re.findall(r"tools/[\w.]+", script):
         write(folder, tool, "#!/bin/sh\n" if tool.endswith(".sh") else "")
@@ -96,8 +98,10 @@ def small_repository(folder, planted):
 
 @case
 def lint_refuses_code_that_nothing_uses_and_what_the_rules_deny():
-    for planted, part in [
+    good = "fn main() {}\n"
+    for planted, part, *target in [
         ("", None),
+        ("", "cannot find function `gone`", "fn main() {\n    gone();\n}\n"),
         ("fn planted() {}\n", "function `planted` is never used"),
         ("const PLANTED: u8 = 1;\n", "constant `PLANTED` is never used"),
         ("mod inner {\n    /// Planted.\n    pub fn planted() {}\n}\n", "function `planted` is never used"),
@@ -114,10 +118,10 @@ def lint_refuses_code_that_nothing_uses_and_what_the_rules_deny():
                 found = shutil.which(program)
                 if found:
                     os.symlink(found, os.path.join(programs, program))
-            small_repository(folder, planted)
+            small_repository(folder, planted, *target or [good])
             accepted, said = lint(folder, programs)
-            expect(accepted == (part is None), f"{planted!r}: {said}")
-            expect(part is None or part in said, f"{planted!r}: {said}")
+            expect(accepted == (part is None), f"{planted!r} {target}: {said}")
+            expect(part is None or part in said, f"{planted!r} {target}: {said}")
 
 
 @case
