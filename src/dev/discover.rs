@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Report, ReportLevel, SkillSource, no_packages};
+use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_vocabulary::DEFAULT_NAMESPACE;
 
 use super::config_maps::ConfigMaps;
 use super::folder::read_folder;
-use super::functions::read_functions;
 use super::search::Search;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};

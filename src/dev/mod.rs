@@ -5,7 +5,6 @@ mod config_maps;
 mod discover;
 mod discovery;
 mod folder;
-mod functions;
 mod judged;
 mod local;
 mod runtime;

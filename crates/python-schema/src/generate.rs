@@ -58,8 +58,9 @@ pub fn generate(text: &str) -> SchemaReport {
     let module = Module::collect(&tree, text);
     let types = Types::of(&module);
     let (mut tools, mut names) = (Vec::new(), BTreeSet::new());
-    let typed = module.typed_functions();
+    let typed;
     let declaring = if module.functions.is_empty() {
+        typed = module.typed_functions();
         &typed
     } else {
         &module.functions

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use knack_python_schema::{Severity as Bad, generate};
-use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
+use knack_python_schema::read_functions;
 use knack_skill::model::{CallForm, Skill, SkillFile, SkillRef};
-use knack_skill::problem::{Profile, Severity};
+use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, SpecOverrides, argv, load_with};
 use serde_json::{Value, json};
 
@@ -62,36 +61,9 @@ fn loaded(source: &str) -> Result<Skill, Failure> {
         overrides: SpecOverrides::default(),
         profile: Profile::Load,
     };
-    let loaded = load_with(input, Some(read));
+    let loaded = load_with(input, Some(read_functions));
     let problems: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
     loaded.skill.ok_or_else(|| Failure::new(problems.join("; ")))
-}
-
-fn read(text: &str) -> FunctionsRead {
-    let report = generate(text);
-    let errors = report.problems.iter().filter(|problem| problem.severity == Bad::Error);
-    FunctionsRead {
-        problems: errors
-            .map(|problem| FunctionProblem {
-                severity: Severity::Error,
-                line: 0,
-                message: problem.message.clone(),
-                help: problem.help.clone(),
-            })
-            .collect(),
-        functions: report
-            .tools
-            .iter()
-            .map(|tool| Function {
-                function: tool.function.clone(),
-                name: tool.name.clone(),
-                description: tool.told().to_owned(),
-                input_schema: tool.parameters(),
-                retryable: tool.flags.idempotent,
-                hidden: tool.hidden,
-            })
-            .collect(),
-    }
 }
 
 /// A folder with the file, removed when dropped.

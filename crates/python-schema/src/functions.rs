@@ -1,11 +1,14 @@
-//! Functions of Python files as tools, read from their text: where skills are files on this machine.
+//! Functions of Python files as tools of a skill, read from their text: what the load of a skill asks of a reader.
 
-use knack_python_schema::{SchemaProblem, Severity as Bad, ToolDeclaration, Uncallable, generate};
 use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
 use knack_skill::problem::Severity;
 
+use super::declaration::{ToolDeclaration, Uncallable};
+use super::generate::generate;
+use super::problem::{SchemaProblem, Severity as Bad};
+
 /// What the functions of a Python file declare; the text is never run.
-pub(super) fn read_functions(text: &str) -> FunctionsRead {
+pub fn read_functions(text: &str) -> FunctionsRead {
     let report = generate(text);
     let mut problems: Vec<FunctionProblem> = report.problems.iter().map(problem).collect();
     problems.extend(report.tools.iter().filter_map(uncallable));
