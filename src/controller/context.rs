@@ -1,6 +1,7 @@
 //! What reconcilers share: the client with its limits, the world, memory, metrics.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -191,24 +192,20 @@ impl Memory {
 
     /// Remembers a failure.
     pub(super) fn remember_stalled(&self, skill: &Skill, verdict: &Verdict) {
-        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        if stalled.len() >= REMEMBERED_MAX {
-            stalled.clear();
-        }
         let requested = skill.annotations().get(ANNOTATION_REQUESTED_AT).cloned();
         if let Some(uid) = skill.metadata.uid.clone() {
-            stalled.insert(uid, (skill.metadata.generation, requested, verdict.clone()));
+            remember(
+                &self.stalled,
+                uid,
+                (skill.metadata.generation, requested, verdict.clone()),
+            );
         }
     }
 
     /// Remembers that an object was changed by us: the event of that change comes, and what came before it is old.
     pub(super) fn remember_change(&self, uid: &str, seen: Option<String>) {
-        let mut superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
-        if superseded.len() >= REMEMBERED_MAX {
-            superseded.clear();
-        }
         if let Some(version) = seen {
-            superseded.insert(uid.to_owned(), version);
+            remember(&self.superseded, uid.to_owned(), version);
         }
     }
 
@@ -229,11 +226,7 @@ impl Memory {
 
     /// Remembers the version of a runtime that a look which began after so many `triggers` made.
     pub(super) fn remember_written(&self, uid: &str, version: String, triggers: u64) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if written.len() >= REMEMBERED_MAX {
-            written.clear();
-        }
-        written.insert(uid.to_owned(), (version, triggers));
+        remember(&self.written, uid.to_owned(), (version, triggers));
     }
 
     /// Whether a runtime is as our own last write left it, and nobody asked for another look since that one began: its result would be
@@ -261,17 +254,13 @@ impl Memory {
 
     /// Stores the result of a check of a runtime's fence.
     pub(super) fn remember_fence(&self, runtime: &SkillRuntime, verdict: Option<Verdict>) {
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        if fences.len() >= REMEMBERED_MAX {
-            fences.clear();
-        }
         let fence = Fence {
             uid: runtime.metadata.uid.clone(),
             generation: runtime.metadata.generation,
             at: Instant::now(),
             verdict,
         };
-        fences.insert(name_of(runtime), fence);
+        remember(&self.fences, name_of(runtime), fence);
     }
 
     /// A runtime of a namespace is gone: the others share its quota and are reconciled again.
@@ -300,6 +289,15 @@ impl Memory {
             archives.bytes -= oldest.len();
         }
     }
+}
+
+/// Remembers a value; where [`REMEMBERED_MAX`] are known, all of them are forgotten first.
+fn remember<K: Eq + Hash, V>(known: &Mutex<HashMap<K, V>>, key: K, value: V) {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= REMEMBERED_MAX {
+        known.clear();
+    }
+    known.insert(key, value);
 }
 
 impl Fence {

@@ -103,32 +103,28 @@ pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
         let share = largest(WHOLE_SHARE, fits);
         return written(&items, |_, item| item.share(share));
     }
-    let mut left = room - bare;
-    let described = items
-        .iter()
-        .take_while(|item| {
-            let bytes = item.share(0).len();
-            let fits = bytes <= left;
-            left = left.saturating_sub(bytes);
-            fits
-        })
-        .count();
+    let described = fitting(items.iter().map(|item| item.share(0).len()), room - bare);
     written(&items, |place, item| if place < described { item.share(0) } else { "" })
 }
 
 /// The names that fit, the first ones, and room for the line that counts the others.
 fn names(lines: &[Line<'_>], room: usize) -> Listing {
-    let mut left = room.saturating_sub(texts::listing_more(lines.len(), texts::LOAD_SKILL).len());
-    let named = lines.iter().take_while(|line| {
-        let bytes = line.bare();
-        let fits = bytes <= left;
-        left = left.saturating_sub(bytes);
-        fits
-    });
-    let named: Vec<Item<'_>> = named.map(Line::item).collect();
+    let room = room.saturating_sub(texts::listing_more(lines.len(), texts::LOAD_SKILL).len());
+    let count = fitting(lines.iter().map(Line::bare), room);
+    let named: Vec<Item<'_>> = lines.iter().take(count).map(Line::item).collect();
     let mut listing = written(&named, |_, _| "");
     listing.counts.left_out = lines.len() - named.len();
     listing
+}
+
+/// How many of these sizes, from the first on, fit into the room.
+fn fitting(sizes: impl Iterator<Item = usize>, room: usize) -> usize {
+    let mut used = 0;
+    let fit = sizes.take_while(|size| {
+        used += size;
+        used <= room
+    });
+    fit.count()
 }
 
 /// The largest number up to `most` that holds, where 0 does and each that holds makes all smaller ones hold.
