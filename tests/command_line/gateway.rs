@@ -219,14 +219,7 @@ async fn an_answer_under_way_is_drained() {
 
 /// A hub that only shakes hands, with an authority of its own: PEM, and what it got over TLS.
 async fn hub() -> (String, String, mpsc::UnboundedReceiver<()>) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let key = rustls_pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let config = rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let (pem, acceptor) = super::stub_hub::authority();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -237,7 +230,7 @@ async fn hub() -> (String, String, mpsc::UnboundedReceiver<()>) {
             }
         }
     });
-    (url, made.cert.pem(), receiver)
+    (url, pem, receiver)
 }
 
 #[tokio::test]

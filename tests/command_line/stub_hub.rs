@@ -11,9 +11,9 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use knack_hub_api::fixture::runtime_line;
 use knack_hub_api::{
-    ActivationName, CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, Removed, RuntimeLine,
-    SkillLine, Synced,
+    CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, Removed, SkillLine, Synced,
 };
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
@@ -26,6 +26,18 @@ use super::gateway::free_port;
 
 /// How often a catalog's stream says that it lives.
 const PING: Duration = Duration::from_secs(1);
+
+/// An authority of its own for 127.0.0.1: what its clients must trust, as PEM, and what shakes hands by it.
+pub(crate) fn authority() -> (String, TlsAcceptor) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = rustls_pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    (made.cert.pem(), TlsAcceptor::from(Arc::new(config)))
+}
 
 /// What the hub serves: versions of one skill, the last one while it is there.
 #[derive(Debug, Clone, Default)]
@@ -82,19 +94,13 @@ pub(crate) struct Hub {
 impl Hub {
     /// A hub that is not started yet.
     pub(crate) fn new() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = rustls_pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-        let config = rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
+        let (pem, acceptor) = authority();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         Self {
             url: format!("https://{address}"),
-            pem: made.cert.pem(),
+            pem,
             address,
-            acceptor: TlsAcceptor::from(Arc::new(config)),
+            acceptor,
             catalog: watch::Sender::new(Catalog::default()),
             process: None,
         }
@@ -188,26 +194,10 @@ fn opening(catalog: &Catalog) -> Vec<CatalogLine> {
         client_namespace: None,
         watched_namespaces: None,
     };
-    let runtime = RuntimeLine {
-        uid: "r".to_owned(),
-        resource_version: "5".to_owned(),
-        suspend: false,
-        max_activation: ActivationName::Listed,
-        model_code: true,
-        node: false,
-        timeout_seconds: 10,
-        max_timeout_seconds: 60,
-        memory_bytes: None,
-        max_tool_rounds: 10,
-        deadline_seconds: 540,
-        max_listing_tokens: 4000,
-        models: Vec::new(),
-        min_max_tokens: 64,
-        max_snapshot_age_seconds: 3600,
-        pins: Vec::new(),
-        upstreams: BTreeMap::new(),
-    };
-    vec![CatalogLine::Hello(hello), CatalogLine::Runtime(Box::new(runtime))]
+    vec![
+        CatalogLine::Hello(hello),
+        CatalogLine::Runtime(Box::new(runtime_line())),
+    ]
 }
 
 fn ndjson(lines: &[CatalogLine]) -> String {

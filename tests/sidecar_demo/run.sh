@@ -6,15 +6,8 @@ cd "$(dirname "$0")/../.."
 export KNACK_BED=${KNACK_BED:-sidecar}
 # The SDKs, as tests/sdk pins them. Installed where there is a network; the pods mount them.
 sdk() {
-  local requirements=tests/sdk/requirements-$1.txt home
-  home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/sdk-$(sha256sum "$requirements" | cut -c1-16)"
-  if [ ! -e "$home/ready" ]; then
-    rm -rf "$home"
-    mkdir -p "$(dirname "$home")"
-    python3 -m venv "$home" >&2
-    "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
-    touch "$home/ready"
-  fi
+  local home
+  home=$(dirname "$(dirname "$(tools/environment.sh sdk "tests/sdk/requirements-$1.txt")")")
   # Parts of the SDKs are compiled for one version of Python: that of the image in which they run.
   [ -d "$home/lib/python3.11" ] || { echo "sidecar demo: needs python3 to be Python 3.11, that of the image sandbox-python" >&2; exit 1; }
   echo "$home/lib/python3.11/site-packages"

@@ -27,6 +27,8 @@ mod content;
 pub mod convert;
 mod data;
 mod execution;
+#[cfg(feature = "fixture")]
+pub mod fixture;
 mod identity;
 mod kept;
 mod names;

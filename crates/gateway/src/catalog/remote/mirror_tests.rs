@@ -1,7 +1,8 @@
 //! What a mirror takes, and what it does not.
 
 use super::*;
-use knack_hub_api::{ActivationName, Overrides, PROTOCOL, Synced};
+use knack_hub_api::fixture::runtime_line;
+use knack_hub_api::{Overrides, PROTOCOL, Synced};
 
 fn hello(seen: u64) -> CatalogLine {
     CatalogLine::Hello(Hello {
@@ -16,23 +17,9 @@ fn hello(seen: u64) -> CatalogLine {
 
 fn runtime(at: u64, suspend: bool) -> CatalogLine {
     CatalogLine::Runtime(Box::new(RuntimeLine {
-        uid: "r".to_owned(),
         resource_version: at.to_string(),
         suspend,
-        max_activation: ActivationName::Listed,
-        model_code: true,
-        node: false,
-        timeout_seconds: 10,
-        max_timeout_seconds: 60,
-        memory_bytes: None,
-        max_tool_rounds: 10,
-        deadline_seconds: 540,
-        max_listing_tokens: 4000,
-        models: Vec::new(),
-        min_max_tokens: 64,
-        max_snapshot_age_seconds: 3600,
-        pins: Vec::new(),
-        upstreams: BTreeMap::new(),
+        ..runtime_line()
     }))
 }
 

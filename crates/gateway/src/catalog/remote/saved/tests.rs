@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use knack_hub_api::{ActivationName, Overrides, PROTOCOL, RuntimeLine, SkillLine};
+use knack_hub_api::fixture::runtime_line;
+use knack_hub_api::{Overrides, PROTOCOL, SkillLine};
 use knack_memory::MemoryBudget;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
@@ -52,28 +53,9 @@ fn catalog(files: &[(&str, &[u8])]) -> Unsaved {
         created: 3,
         overrides: Overrides::default(),
     };
-    let runtime = RuntimeLine {
-        uid: "r".to_owned(),
-        resource_version: "5".to_owned(),
-        suspend: false,
-        max_activation: ActivationName::Listed,
-        model_code: true,
-        node: false,
-        timeout_seconds: 10,
-        max_timeout_seconds: 60,
-        memory_bytes: None,
-        max_tool_rounds: 10,
-        deadline_seconds: 540,
-        max_listing_tokens: 4000,
-        models: Vec::new(),
-        min_max_tokens: 64,
-        max_snapshot_age_seconds: 3600,
-        pins: Vec::new(),
-        upstreams: BTreeMap::new(),
-    };
     Unsaved {
         state: MirrorState {
-            runtime,
+            runtime: runtime_line(),
             skills: vec![skill],
             gone: VecDeque::from([("v".to_owned(), "6".to_owned())]),
         },
