@@ -24,10 +24,12 @@ use super::cgroup::{Group, resident_mib};
 use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
 
 const MIB: usize = 1 << 20;
-/// Bodies at once, and their size: just below the most that the hub takes, 23 MiB of input as base64.
+/// Bodies at once, and their size: just below the most that the hub takes, 23 MiB of input as base64. They announce it, as the
+/// gateway does: the first one that has room is taken whole.
 const BODIES: usize = 36;
 const BODY_BYTES: usize = 31 * MIB;
-/// Runs that ask to wait, and the size of their bodies: together 14 times the limit of the process.
+/// Runs that ask to wait, and the size of their bodies: together 14 times the limit of the process. They announce nothing, so
+/// that those which arrive together may refuse each other.
 const QUEUED: usize = 300;
 const QUEUED_BYTES: usize = 24 * MIB;
 /// How often a sender whose connection broke asks: a hub that is gone refuses all of them at once.
@@ -146,14 +148,21 @@ impl Sender {
     }
 
     /// Posts an execution whose input file is `file`, base64; the pieces are sent as they are, none is copied.
-    async fn post(&self, post: &Value, file: Bytes) -> reqwest::Result<reqwest::Response> {
-        let mut post = post.clone();
+    async fn post(&self, post: &Post, file: Bytes) -> reqwest::Result<reqwest::Response> {
+        let Post {
+            announced,
+            body: mut post,
+        } = post.clone();
         post["inputs"] = json!([{"path": "large", "data": {"base64": "FILE"}}]);
         let text = post.to_string();
         let (before, after) = text.split_once("FILE").unwrap();
         let pieces = [Bytes::from(before.to_owned()), file, Bytes::from(after.to_owned())];
+        let length: usize = pieces.iter().map(Bytes::len).sum();
         let pieces = futures::stream::iter(pieces.map(Ok::<_, std::io::Error>));
-        let request = self.client.post(format!("{}/v1/executions", self.url));
+        let mut request = self.client.post(format!("{}/v1/executions", self.url));
+        if announced {
+            request = request.header(reqwest::header::CONTENT_LENGTH, length);
+        }
         request
             .bearer_auth(&self.token)
             .body(reqwest::Body::wrap_stream(pieces))
@@ -191,7 +200,7 @@ struct Answers {
 impl Answers {
     /// Posts an execution until it is taken, or refused by name and for now. A sender that a busy machine lets connect too late
     /// asks again by the same id, as the gateway does.
-    async fn count(&self, sender: &Sender, post: &Value, file: &Bytes) {
+    async fn count(&self, sender: &Sender, post: &Post, file: &Bytes) {
         for _ in 0..TRIES {
             let error = match sender.post(post, file.clone()).await {
                 Ok(answer) => match self.counted(answer).await {
@@ -266,19 +275,28 @@ fn at_once(
     }
 }
 
+/// An execution to be posted.
+#[derive(Clone)]
+struct Post {
+    body: Value,
+    /// Whether its length is announced.
+    announced: bool,
+}
+
 /// Posts of one program, each with an id of its own.
-struct Posts(Value);
+struct Posts(Post);
 
 impl Posts {
-    fn new(world: &World, skill: &SkillLine, source: &str) -> Self {
-        let mut post = world.post(skill, "", &["python3", "-c", source]);
-        post["limits"] = json!({});
-        Self(post)
+    fn new(world: &World, skill: &SkillLine, announced: bool) -> Self {
+        let source = "import time; time.sleep(1)";
+        let mut body = world.post(skill, "", &["python3", "-c", source]);
+        body["limits"] = json!({});
+        Self(Post { body, announced })
     }
 
-    fn next(&self) -> Value {
+    fn next(&self) -> Post {
         let mut post = self.0.clone();
-        post["id"] = json!(fresh_id().to_string());
+        post.body["id"] = json!(fresh_id().to_string());
         post
     }
 }
@@ -387,8 +405,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             for number in 0..FORGERS {
                 forgers.spawn(forge(senders[2].clone(), number, Arc::clone(&stop)));
             }
-            let source = "import time; time.sleep(1)";
-            let posts = [0, 1].map(|tenant| Posts::new(&world, &skills[tenant], source));
+            let posts = [true, false].map(|announced| Posts::new(&world, &skills[usize::from(!announced)], announced));
             let (large, less) = (base64(BODY_BYTES), base64(QUEUED_BYTES));
             at_once(&mut tasks, &senders[0], &posts[0], (BODIES, &large), &bodies);
             at_once(&mut tasks, &senders[1], &posts[1], (QUEUED, &less), &queued);
