@@ -118,11 +118,15 @@ impl Context {
         }
     }
 
-    /// Requests a reconcile of a runtime.
-    pub(super) async fn trigger_runtime(&self, key: ObjectRef<WatchedRuntime>) {
+    /// Requests a reconcile of runtimes, for a change that the world has already.
+    pub(super) async fn trigger_runtimes(&self, keys: Vec<ObjectRef<WatchedRuntime>>) {
+        // Once, and before the first of them looks: counted one by one, the request for the second would undo what the look of the first
+        // remembers, and its own write would make it look again.
         self.memory.triggers.fetch_add(1, Ordering::Relaxed);
-        for sender in &self.runtime_triggers {
-            let _ = sender.send(key.clone()).await;
+        for key in keys {
+            for sender in &self.runtime_triggers {
+                let _ = sender.send(key.clone()).await;
+            }
         }
     }
 }
@@ -135,7 +139,7 @@ pub(super) struct Memory {
     stalled: Mutex<HashMap<String, Failure>>,
     superseded: Mutex<HashMap<String, String>>,
     fences: Mutex<HashMap<Name, Fence>>,
-    /// How often a runtime was asked to look again, whichever it was.
+    /// How often runtimes were asked to look again, whichever they were.
     triggers: AtomicU64,
     /// The version of each runtime that our last write of its status made, and [`Memory::triggers`] when that write's look began.
     written: Mutex<HashMap<String, (String, u64)>>,

@@ -20,8 +20,8 @@ pub(super) async fn pace(context: &Context) {
         tokio::time::sleep(pause).await;
         let touched = touched(context, &context.changes.take());
         pause = next_pause(pause, quiet, !touched.is_empty());
-        for runtime in touched {
-            context.trigger_runtime(runtime).await;
+        if !touched.is_empty() {
+            context.trigger_runtimes(touched).await;
         }
     }
 }

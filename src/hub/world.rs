@@ -108,8 +108,8 @@ impl ChangeLog {
     /// The changes after a number, oldest first; `None` if some of them are forgotten.
     pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
         let first = self.entries.front().map_or(self.version + 1, |(number, _)| *number);
-        let after = self.entries.iter().filter(move |(number, _)| *number > version);
-        (first <= version + 1).then(|| after.map(|(_, change)| change))
+        let known = self.entries.partition_point(|(number, _)| *number <= version);
+        (first <= version + 1).then(|| self.entries.range(known..).map(|(_, change)| change))
     }
 }
 

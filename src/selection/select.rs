@@ -40,15 +40,18 @@ pub fn select<'a>(
                 .as_ref()
                 .is_none_or(|wanted| wanted.matches(skill.labels()))
     };
-    let mut selected: Vec<Selected<'a>> = skills
+    let mut wanted: Vec<(&'a Skill, Option<&'a SkillPin>)> = skills
         .into_iter()
         .filter_map(|skill| {
             let pin = selector.and_then(|selector| pin_of(selector, runtime, skill));
             let wanted = pin.is_some() || is_selected(skill);
-            (wanted && is_visible(runtime, scope, caller, skill)).then(|| judge(runtime, scope, skill, pin))
+            (wanted && is_visible(runtime, scope, caller, skill)).then_some((skill, pin))
         })
         .collect();
-    selected.sort_by_key(|item| (namespace_of(item.skill), name_of(item.skill)));
+    // Before they are judged: of ten thousand verdicts the moves cost as much as everything else.
+    wanted.sort_by_key(|(skill, _)| (namespace_of(skill), name_of(skill)));
+    let judged = wanted.into_iter();
+    let mut selected: Vec<Selected<'a>> = judged.map(|(skill, pin)| judge(runtime, scope, skill, pin)).collect();
     note_shared_names(runtime, scope, caller, &mut selected);
     selected
 }

@@ -1,6 +1,6 @@
 //! One runtime, once.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -148,18 +148,7 @@ async fn guarded(
 
 /// Skills whose status differs from this runtime's selection.
 fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<&'a Skill> {
-    let verdicts: HashMap<Option<&str>, (bool, &str)> = selected
-        .iter()
-        .map(|item| {
-            let verdict = match &item.accepted {
-                Ok(None) => (true, Reason::Accepted.as_str()),
-                Ok(Some(note)) => (true, note.reason.as_str()),
-                Err(rejection) => (false, rejection.reason.as_str()),
-            };
-            (item.skill.metadata.uid.as_deref(), verdict)
-        })
-        .collect();
-    let differs = |skill: &&&Skill| {
+    let differs = |skill: &Skill, now: Option<(bool, &str)>| {
         // A skill that was never reconciled is in the queue already.
         let Some(status) = skill
             .status
@@ -168,15 +157,35 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
         else {
             return false;
         };
-        let told = status
+        let reported = status
             .runtimes
             .iter()
             .find(|runtime| runtime.namespace == namespace && runtime.name == name)
             .map(|runtime| (runtime.accepted, runtime.reason.as_str()));
-        let now = verdicts.get(&skill.metadata.uid.as_deref()).copied();
-        told != now && (told.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
+        reported != now && (reported.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
     };
-    skills.iter().filter(differs).copied().collect()
+    let of_selected = selected
+        .iter()
+        .filter(|item| differs(item.skill, Some(verdict_of(item))));
+    let mut outdated: Vec<&Skill> = of_selected.map(|item| item.skill).collect();
+    // Where all are selected, as at the cluster default, none is left over.
+    if selected.len() < skills.len() {
+        let known: HashSet<*const Skill> = selected.iter().map(|item| std::ptr::from_ref(item.skill)).collect();
+        let left_over = skills
+            .iter()
+            .filter(|skill| !known.contains(&std::ptr::from_ref(**skill)));
+        outdated.extend(left_over.filter(|skill| differs(skill, None)));
+    }
+    outdated
+}
+
+/// Whether a runtime serves a skill, and the reason, as the skill's status has them.
+fn verdict_of(item: &Selected<'_>) -> (bool, &'static str) {
+    match &item.accepted {
+        Ok(None) => (true, Reason::Accepted.as_str()),
+        Ok(Some(note)) => (true, note.reason.as_str()),
+        Err(rejection) => (false, rejection.reason.as_str()),
+    }
 }
 
 /// Writes a status if it differs. Returns the version of the object if it is another one now: its event comes.

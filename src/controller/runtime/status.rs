@@ -132,17 +132,26 @@ fn revision(selected: &[Selected<'_>]) -> String {
     let (mut hash, mut line) = (Sha256::new(), String::new());
     for item in selected.iter().filter(|item| item.accepted.is_ok()) {
         let artifact = item.skill.status.as_ref().and_then(|status| status.artifact.as_ref());
+        let metadata = &item.skill.metadata;
         line.clear();
-        // Text is always taken.
-        let _ = writeln!(
-            line,
-            "{}/{} {} {} {:?}",
-            item.skill.metadata.namespace.as_deref().unwrap_or_default(),
-            item.skill.metadata.name.as_deref().unwrap_or_default(),
+        // Of ten thousand lines the format machinery would be half of the work.
+        for part in [
+            metadata.namespace.as_deref().unwrap_or_default(),
+            "/",
+            metadata.name.as_deref().unwrap_or_default(),
+            " ",
             artifact.map_or("", |artifact| artifact.revision.as_str()),
+            " ",
             item.mode.as_str(),
-            item.pin.map(|pin| &pin.inputs),
-        );
+            " ",
+        ] {
+            line.push_str(part);
+        }
+        match item.pin {
+            None => line.push_str("None\n"),
+            // Text is always taken.
+            Some(pin) => drop(writeln!(line, "{:?}", Some(&pin.inputs))),
+        }
         hash.update(&line);
     }
     knack_skill::digest::hex(&hash.finalize()[..6])

@@ -34,9 +34,9 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Bytes of the line without a description.
-    fn bare(&self) -> usize {
-        texts::listing_line(self.handle, "").len()
+    /// Bytes of the line without a description, where a line without a handle has `frame` of them.
+    fn bare(&self, frame: usize) -> usize {
+        frame + self.handle.len()
     }
 
     fn item(&self) -> Item<'a> {
@@ -92,10 +92,12 @@ impl Item<'_> {
 pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
     let frame = texts::listing_block("", texts::LOAD_SKILL).len();
     let room = max_tokens.saturating_mul(4).saturating_sub(frame);
-    let bare: usize = lines.iter().map(Line::bare).sum();
+    // Once: a line written for each of thousands of skills would be most of the work.
+    let line_frame = texts::listing_line("", "").len();
+    let bare: usize = lines.iter().map(|line| line.bare(line_frame)).sum();
     // Of thousands of skills the descriptions are not even looked at.
     if bare > room {
-        return names(lines, room);
+        return names(lines, line_frame, room);
     }
     let items: Vec<Item<'_>> = lines.iter().map(Line::item).collect();
     let fits = |share: usize| bare + items.iter().map(|item| item.share(share).len()).sum::<usize>() <= room;
@@ -108,9 +110,9 @@ pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
 }
 
 /// The names that fit, the first ones, and room for the line that counts the others.
-fn names(lines: &[Line<'_>], room: usize) -> Listing {
+fn names(lines: &[Line<'_>], line_frame: usize, room: usize) -> Listing {
     let room = room.saturating_sub(texts::listing_more(lines.len(), texts::LOAD_SKILL).len());
-    let count = fitting(lines.iter().map(Line::bare), room);
+    let count = fitting(lines.iter().map(|line| line.bare(line_frame)), room);
     let named: Vec<Item<'_>> = lines.iter().take(count).map(Line::item).collect();
     let mut listing = written(&named, |_, _| "");
     listing.counts.left_out = lines.len() - named.len();
