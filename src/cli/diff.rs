@@ -14,6 +14,7 @@ use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use knack_skill::model::{ActivationMode, Skill};
 use knack_skill::plan::{Plan, PlanRequest, RunCode, ToolChoice, plan};
 use knack_skill::problem::Profile;
+use knack_skill::risk::Risk;
 use knack_skill::texts::tokens;
 use knack_vocabulary::defaults;
 use similar::TextDiff;
@@ -126,6 +127,7 @@ fn settings() -> CatalogSettings {
         revision: String::new(),
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
+        max_risk: Risk::Critical,
         node: Node::Absent,
         max_listing_tokens: defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),

@@ -13,6 +13,7 @@ use knack_hub_api::RuntimeName;
 use knack_skill::call::ToolRun;
 use knack_skill::catalog::ModelCode;
 use knack_skill::model::Skill;
+use knack_skill::risk::Risk;
 use serde_json::{Map, Value};
 
 use super::{Output, terminal};
@@ -137,7 +138,8 @@ fn tool(skill: &Skill, name: &str, arguments: &str) -> anyhow::Result<ToolRun> {
 fn grants(args: &RunArgs, tool: &ToolRun) -> anyhow::Result<BTreeMap<String, String>> {
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let granted = grants.for_tool(tool);
-    tool.admit(!granted.env.is_empty(), ModelCode::Allow)
+    // The limit of a runtime is for what models call; a cluster has its own word.
+    tool.admit(!granted.env.is_empty(), ModelCode::Allow, Risk::Critical)
         .map_err(anyhow::Error::msg)?;
     if args.runtime.is_none() {
         for name in &granted.missing {

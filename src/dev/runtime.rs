@@ -38,6 +38,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
             knack_api::runtime_sandbox::ModelCode::Allow => ModelCode::Allow,
             knack_api::runtime_sandbox::ModelCode::Deny => ModelCode::Deny,
         },
+        max_risk: spec.max_risk(),
         timeout: Duration::from_secs(timeout),
         max_timeout: Duration::from_secs(max_timeout),
         memory_bytes: spec.sandbox.resources.as_ref().and_then(Resources::memory_bytes),

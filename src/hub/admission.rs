@@ -124,7 +124,11 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
             let argv = tool.argv.clone();
             (Program::Command { argv }, Some(Arc::new(tool)), folder)
         }
-        line => (model_program(line, runtime)?, None, directory(post.working_directory)),
+        line => {
+            let (program, folder) = (model_program(line, runtime)?, directory(post.working_directory));
+            declared_command(&program, &folder, &post.mounts, admission)?;
+            (program, None, folder)
+        }
     };
     let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
     let image = skill.as_ref().and_then(|mounted| mounted.skill.sandbox.image.clone());
@@ -223,7 +227,7 @@ fn tool(admission: &Admission<'_>, name: &str, arguments: Map<String, Value>) ->
         ModelCode::Allow => knack_skill::catalog::ModelCode::Allow,
         ModelCode::Deny => knack_skill::catalog::ModelCode::Deny,
     };
-    run.admit(has_grants, model_code)
+    run.admit(has_grants, model_code, admission.runtime.spec.max_risk())
         .map_err(|refused| Problem::new(ProblemCode::Forbidden, refused))?;
     Ok(run)
 }
@@ -247,6 +251,34 @@ fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, P
         }
         ProgramLine::Command { argv } => Ok(Program::Command { argv }),
         ProgramLine::Tool { .. } => Err(invalid("program: kind tool is not accepted here".to_owned())),
+    }
+}
+
+/// A command line in a skill's folder that is a declared tool's: so gateways of protocol 1 post tools. It gets no values,
+/// and the tool's risk binds all the same.
+fn declared_command(
+    program: &Program,
+    directory: &WorkingDirectory,
+    mounts: &[MountLine],
+    admission: &Admission<'_>,
+) -> Result<(), Problem> {
+    let (Program::Command { argv }, WorkingDirectory::Skill(folder)) = (program, directory) else {
+        return Ok(());
+    };
+    let mut mounted = mounts.iter().zip(admission.mounted);
+    let Some((_, Mounted { skill, .. })) = mounted.find(|(line, _)| line.mount == *folder) else {
+        return Ok(());
+    };
+    // Of two whose commands begin alike, the longer one is meant.
+    let declared = skill.tools.iter().filter(|tool| argv.starts_with(&tool.command));
+    let tool = declared.max_by_key(|tool| (tool.command.len(), tool.risk));
+    let max_risk = admission.runtime.spec.max_risk();
+    match tool {
+        Some(tool) if tool.risk > max_risk => Err(Problem::new(
+            ProblemCode::Forbidden,
+            knack_skill::texts::above_max_risk(&skill.id.name, &tool.name, tool.risk, max_risk),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -25,6 +25,8 @@ fn skill() -> Arc<Skill> {
             ]},
             {"name": "any", "command": ["python3"], "env": ["TOKEN"], "parameters": [{"name": "script"}]},
             {"name": "open", "command": ["python3"], "parameters": [{"name": "script"}]},
+            {"name": "wipe", "command": ["python3", "scripts/table.py", "wipe"], "risk": "Dangerous"},
+            {"name": "table", "command": ["python3", "scripts/table.py"], "parameters": [{"name": "name"}]},
         ]))
         .unwrap(),
         ..knack_api::SkillOverrides::default()
@@ -227,6 +229,43 @@ fn without_model_code_only_declared_tools_run() {
         problem.code == ProblemCode::Forbidden && problem.message.contains("declared programs only"),
         "{problem}"
     );
+}
+
+/// Whatever its gateway knows of the limit, also as gateways of protocol 1 post a tool: by its command line.
+#[test]
+fn a_tool_above_the_runtimes_limit_of_risk_is_refused_here() {
+    let tool = |protocol: u32| json!({"protocol": protocol, "program": {"kind": "tool", "name": "wipe"}});
+    let command = |argv: &[&str]| json!({"protocol": 1, "program": {"kind": "command", "argv": argv}, "working_directory": {"skill": "weather"}});
+    let wipes = [
+        tool(1),
+        tool(PROTOCOL),
+        command(&["python3", "scripts/table.py", "wipe", "all"]),
+    ];
+    for (limit, is_run) in [
+        (json!({}), true),
+        (json!({"maxRisk": "Critical"}), true),
+        (json!({"maxRisk": "Dangerous"}), true),
+        (json!({"maxRisk": "Moderate"}), false),
+        (json!({"maxRisk": "Safe"}), false),
+    ] {
+        for safe in [
+            json!({}),
+            command(&["python3", "scripts/table.py", "list"]),
+            command(&["python3", "scripts/now.py", "wipe"]),
+        ] {
+            assert!(admitted(&safe, &limit).is_ok(), "{safe}, {limit}");
+        }
+        for wipe in &wipes {
+            let answer = admitted(wipe, &limit);
+            assert_eq!(answer.is_ok(), is_run, "{wipe}, {limit}");
+            let Err(problem) = answer else { continue };
+            assert_eq!(problem.code, ProblemCode::Forbidden);
+            let limit = format!("up to {}", limit["maxRisk"].as_str().unwrap());
+            for part in ["\"wipe\"", "\"weather\"", "Dangerous", limit.as_str(), "spec.maxRisk"] {
+                assert!(problem.message.contains(part), "{part}: {problem}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
 /// The first field by which `after` allows less than `before`, among those that an executor uses for longer than one
 /// request.
 ///
-/// Callers, skills, images of skills and model-written code are checked against the newest spec at every request, so
+/// Callers, skills, images of skills, model-written code and the risk of tools are checked against the newest spec at every request, so
 /// narrowing those needs no stop.
 fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'static str> {
     let (old, new) = (&before.sandbox, &after.sandbox);

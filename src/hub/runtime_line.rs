@@ -3,7 +3,7 @@
 use knack_api::SkillRuntime;
 use knack_api::runtime_sandbox::ModelCode;
 use knack_execution::Language;
-use knack_hub_api::convert::activation_to_name;
+use knack_hub_api::convert::{activation_to_name, risk_to_name};
 use knack_hub_api::{PinLine, RuntimeLine};
 use knack_vocabulary::defaults;
 use kube::ResourceExt as _;
@@ -26,6 +26,7 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
                 activation_to_name(word.into())
             }),
         model_code: spec.sandbox.model_code == ModelCode::Allow,
+        max_risk: Some(risk_to_name(spec.max_risk())),
         node: languages.contains(&Language::Node),
         timeout_seconds,
         max_timeout_seconds,

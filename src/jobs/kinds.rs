@@ -124,6 +124,7 @@ mod tests {
 
     use knack_skill::call::ToolRun;
     use knack_skill::model::SkillRef;
+    use knack_skill::risk::Risk;
 
     use super::*;
     use crate::jobs::spec::tests::view;
@@ -225,6 +226,7 @@ mod tests {
             argv: vec!["python3".to_owned(), "fetch.py".to_owned()],
             env: env.iter().map(|name| (*name).to_owned()).collect(),
             is_open: false,
+            risk: Risk::Safe,
         };
         let declared = || argv(&["python3", "fetch.py"]);
         let code = Program::Code {

@@ -8,6 +8,7 @@ mod earlier_tests;
 mod inputs;
 mod limits;
 mod packages;
+mod risk;
 mod select;
 #[cfg(test)]
 mod tests;

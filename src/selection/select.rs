@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 use super::earlier;
 use super::limits;
 use super::packages::{self, Revision};
+use super::risk;
 use super::types::{Caller, Reason, Rejection, Scope, Selected};
 
 /// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
@@ -167,7 +168,8 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
             ),
         })),
         (None, _) => Ok(super::inputs::reservation(skill, pin, mode)
-            .or_else(|| packages::reservation(runtime, Revision::newest(skill), scope))),
+            .or_else(|| packages::reservation(runtime, Revision::newest(skill), scope))
+            .or_else(|| risk::reservation(runtime, skill))),
     };
     Selected {
         skill,

@@ -96,6 +96,8 @@ pub enum Reason {
     NameShared,
     /// Served, but its code runs without the packages that it declares.
     PackagesMissing,
+    /// Served without the tools whose risk is above the runtime's `maxRisk`.
+    ToolsAboveMaxRisk,
 }
 
 impl Reason {
@@ -117,6 +119,7 @@ impl Reason {
                 | Self::InputsUnknown
                 | Self::NameShared
                 | Self::PackagesMissing
+                | Self::ToolsAboveMaxRisk
         )
     }
 
@@ -140,6 +143,7 @@ impl Reason {
             Self::InputsUnknown => "InputsUnknown",
             Self::NameShared => "NameShared",
             Self::PackagesMissing => "PackagesMissing",
+            Self::ToolsAboveMaxRisk => "ToolsAboveMaxRisk",
         }
     }
 }

@@ -9,6 +9,7 @@ use knack::jobs::{EnvGrant, JobExecutor};
 use knack_execution::{ExecutionRequest, Executor as _, SkillMount, StartKind};
 use knack_skill::call::ToolRun;
 use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::risk::Risk;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +67,7 @@ fn tool() -> ExecutionRequest {
         argv: vec!["python3".to_owned(), "key.py".to_owned()],
         env: vec!["API_KEY".to_owned()],
         is_open: false,
+        risk: Risk::Safe,
     };
     let mount = SkillMount {
         name: "tested".to_owned(),

@@ -112,6 +112,19 @@ def places():
     return [os.getcwd() == os.environ["KNACK_WORK_DIR"], os.path.basename(sys.argv[0]), __name__, sys.stdin.read()]
 "#;
 
+/// A model calls the tool `wipe` of a skill and tells what it read.
+const CALL_AND_TELL: &str = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_skill_tool, arguments: {skill: SKILL, tool: wipe}}]}\n      - reply: {text: \"{{results}}\"}\n";
+
+fn asked() -> Value {
+    json!({"model": "claude-x", "max_tokens": 1000, "messages": [{"role": "user", "content": "go"}]})
+}
+
+/// Whether the console's list of what is noteworthy has this text.
+fn reported(knack: &Running, text: &str) -> bool {
+    let catalog = knack.gateway.catalog.current();
+    catalog.reports.iter().any(|report| report.text.contains(text))
+}
+
 async fn called(tool: &str, arguments: &Value) -> (Running, String) {
     let call = json!({"tool": tool, "arguments": arguments});
     let knack = start(Start {
@@ -254,6 +267,75 @@ async fn a_granted_value_reaches_a_function_that_asks_for_it() {
             said.contains(expected) && said.contains("made.txt"),
             "{granted}: {said}"
         );
+    }
+}
+
+/// The examples of docs/skills.md: a tool with a command, and the SkillRuntime that limits it.
+#[tokio::test]
+async fn the_tool_that_the_docs_mark_is_refused_by_the_limit_that_they_show() {
+    let page = include_str!("../../docs/skills.md");
+    let block = |part: &str| {
+        let mut blocks = page
+            .split("```yaml\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next());
+        blocks.find(|block| block.contains(part)).unwrap()
+    };
+    let (tools, runtime) = (block("risk: "), block("maxRisk: "));
+    // With a tool that may run, a model has `run_skill_tool`.
+    let other = "  - {name: look, description: Looks., command: [python3, look.py]}";
+    let document = format!("---\nname: tables\ndescription: d\n{tools}{other}\n---\nRemove it.\n");
+    let knack = start(Start {
+        skills: vec![("runtime.yaml", runtime), ("tables/SKILL.md", document.leak())],
+        script: CALL_AND_TELL.replace("SKILL", "tables"),
+        ..Start::default()
+    })
+    .await;
+    let said = knack.send(knack.messages(&asked())).await.said();
+    assert!(
+        said.contains("its risk is Dangerous, and this runtime runs tools up to Moderate"),
+        "{said}"
+    );
+    assert!(reported(&knack, "tool \"wipe\" of skill default/tables is not offered"));
+}
+
+#[tokio::test]
+async fn a_function_above_the_runtimes_limit_of_risk_is_not_offered_and_does_not_run() {
+    let python = "from tukuy.skills import skill\n\
+        @skill(side_effects=True)\ndef wipe():\n    'Wipes.'\n    open('gone.txt', 'w').write('x')\n    return 'all gone'\n\
+        @skill\ndef look():\n    'Looks.'\n    return 'seen'\n";
+    // A second skill, listed: a model has another way to its tools.
+    let listed = DOCUMENT
+        .replace("name: py", "name: other")
+        .replace("Always", "Listed")
+        .leak();
+    for (limit, offered) in [("Safe", false), ("Moderate", true)] {
+        let runtime = format!(
+            "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: r}}\nspec: {{maxActivation: Always, maxRisk: {limit}}}\n"
+        );
+        let knack = start(Start {
+            skills: vec![
+                ("runtime.yaml", runtime.leak()),
+                ("py/SKILL.md", DOCUMENT),
+                ("py/tools.py", python),
+                ("other/SKILL.md", listed),
+                ("other/tools.py", python),
+            ],
+            script: CALL_AND_TELL.replace("SKILL", "other"),
+            executor: std::sync::Arc::new(super::runner::executor(0).await),
+            ..Start::default()
+        })
+        .await;
+        let said = knack.send(knack.messages(&asked())).await.said();
+        let sent = knack.upstream();
+        let tools = sent["tools"].as_array().unwrap().iter();
+        let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
+        assert!(names.contains(&"py__look"), "{names:?}");
+        assert_eq!(names.contains(&"py__wipe"), offered, "{limit}: {names:?}");
+        assert_eq!(said.contains("all gone"), offered, "{limit}: {said}");
+        let refused = "its risk is Moderate, and this runtime runs tools up to Safe";
+        assert_eq!(said.contains(refused), !offered, "{limit}: {said}");
+        assert_eq!(reported(&knack, "raise spec.maxRisk"), !offered, "{limit}");
     }
 }
 

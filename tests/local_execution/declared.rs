@@ -2,6 +2,7 @@
 
 use knack_execution::{ExecutionRequest, Executor as _, InputFile, Program, SkillMount, WorkingDirectory};
 use knack_skill::call::ToolRun;
+use knack_skill::risk::Risk;
 use tokio_util::sync::CancellationToken;
 
 use super::{executor, python, run, skill};
@@ -42,6 +43,7 @@ fn declared(files: &[(&str, &str)], command: &[&str]) -> ExecutionRequest {
         argv: command.iter().map(ToString::to_string).collect(),
         env: vec!["GRANTED".into()],
         is_open: false,
+        risk: Risk::Safe,
     };
     let mount = SkillMount {
         name: "tool".into(),

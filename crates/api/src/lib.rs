@@ -7,6 +7,7 @@
 mod activation;
 pub mod manifest;
 pub mod quantity;
+mod risk;
 pub mod runtime_sandbox;
 pub mod runtime_status;
 pub mod schema;
@@ -19,6 +20,7 @@ pub mod skill_status;
 pub use activation::ActivationWord;
 pub use manifest::{Manifest, ManifestError, SkillManifest, SkillRuntimeManifest, parse_manifests};
 pub use quantity::Quantity;
+pub use risk::RiskWord;
 pub use runtime_status::SkillRuntimeStatus;
 pub use shared::{LabelSelector, Labels, Resources};
 pub use skill::{Skill, SkillOverrides, SkillSpec};

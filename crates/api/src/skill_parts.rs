@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::risk::RiskWord;
 use super::shared::{any_object, is_false};
 
 /// A declared tool: a command of the skill that the model calls by name, or a file whose functions are such tools.
@@ -39,6 +40,9 @@ pub struct ToolSpec {
     /// Callable through `run_skill_tool` only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
+    /// How much damage a call can do; a runtime may run tools up to a level only. Default: Safe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<RiskWord>,
     /// A Python file in the skill's folder: each of its functions is a tool, as `python-tools.lock` has them. It stands in
     /// the place of `name` and `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,6 +126,7 @@ impl From<&ToolSpec> for ToolDeclaration {
             input_schema: tool.input_schema.clone(),
             env: tool.env.clone(),
             hidden: tool.hidden,
+            risk: tool.risk.map(Into::into),
             python: tool.python.as_deref().map(knack_skill::functions::path),
             ..Self::default()
         }

@@ -7,11 +7,13 @@
 
 use std::collections::BTreeMap;
 
+use knack_skill::risk::Risk;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::activation::ActivationWord;
+use super::risk::RiskWord;
 use super::runtime_sandbox::{EnvGrant, RuntimeSandbox};
 use super::runtime_status::SkillRuntimeStatus;
 use super::shared::is_false;
@@ -68,6 +70,9 @@ pub struct SkillRuntimeSpec {
     /// The highest activation a skill may have here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_activation: Option<ActivationWord>,
+    /// The highest risk of a declared tool that is offered and run; a call of another one is refused. Critical is every tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_risk: Option<RiskWord>,
     /// How code runs.
     #[serde(default)]
     pub sandbox: RuntimeSandbox,
@@ -256,6 +261,11 @@ pub struct InjectionSettings {
 }
 
 impl SkillRuntimeSpec {
+    /// The highest risk of a declared tool that runs.
+    pub fn max_risk(&self) -> Risk {
+        self.max_risk.map_or(Risk::Critical, Risk::from)
+    }
+
     /// Names of the fields that are set and that `knack dev` cannot honour, for one warning.
     pub fn cluster_only_fields(&self) -> Vec<&'static str> {
         let sandbox = &self.sandbox;

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::activation::ActivationWord;
+use super::risk::RiskWord;
 
 /// Most entries of `status.runtimes`: fan-out lists in objects are bounded.
 pub const STATUS_RUNTIMES_MAX: usize = 16;
@@ -148,6 +149,9 @@ pub struct ToolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub path: Option<String>,
+    /// Its level of risk; absent: Safe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<RiskWord>,
 }
 
 /// A template input.

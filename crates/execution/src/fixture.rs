@@ -2,6 +2,7 @@
 
 use knack_skill::call::ToolRun;
 use knack_skill::model::SkillRef;
+use knack_skill::risk::Risk;
 use serde_json::Map;
 
 /// A run of the tool `now` of a skill that asks for these environment names.
@@ -16,5 +17,6 @@ pub fn mk_tool_run(namespace: &str, skill: &str, env: &[&str]) -> ToolRun {
         argv: vec!["python3".to_owned(), "now.py".to_owned()],
         env: env.iter().map(ToString::to_string).collect(),
         is_open: false,
+        risk: Risk::Safe,
     }
 }

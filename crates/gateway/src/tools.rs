@@ -206,8 +206,8 @@ impl ToolRunner {
             None => BTreeMap::new(),
         };
         if let Some(tool) = tool {
-            let model_code = self.snapshot.catalog.settings().model_code;
-            tool.admit(!env.is_empty(), model_code)
+            let settings = self.snapshot.catalog.settings();
+            tool.admit(!env.is_empty(), settings.model_code, settings.max_risk)
                 .map_err(ExecutionError::Invalid)?;
         }
         let inputs = self.lock().files.inputs(spec);

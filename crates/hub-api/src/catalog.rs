@@ -136,6 +136,22 @@ pub enum ActivationName {
     Never,
 }
 
+/// Levels of risk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RiskName {
+    /// Reads only.
+    Safe,
+    /// Changes state.
+    Moderate,
+    /// Changes files or the network.
+    Dangerous,
+    /// Set by hand.
+    Critical,
+    /// How a reader decodes a level of a newer hub: as a tool's the highest, as a limit the lowest.
+    #[serde(other)]
+    Unknown,
+}
+
 /// A declared tool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -158,6 +174,9 @@ pub struct ToolLine {
     pub env: Vec<String>,
     /// Callable through `run_skill_tool` only.
     pub hidden: bool,
+    /// What a call can do; absent: not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub risk: Option<RiskName>,
 }
 
 /// A parameter of a tool.
@@ -224,6 +243,10 @@ pub struct RuntimeLine {
     pub max_activation: ActivationName,
     /// Whether the model may run code of its own.
     pub model_code: bool,
+    /// The highest risk of a declared tool that runs; absent: any, of an older hub. A gateway offers no other; what holds
+    /// is the hub's own check of each execution, also against a gateway that does not read this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_risk: Option<RiskName>,
     /// Whether the sandbox image has node.
     #[serde(default)]
     pub node: bool,

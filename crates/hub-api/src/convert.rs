@@ -2,9 +2,10 @@
 
 use knack_skill::SpecOverrides;
 use knack_skill::model::{ActivationMode, Input, InputKind, Parameter, SandboxRequest};
+use knack_skill::risk::Risk;
 use knack_skill::tools::ToolDeclaration;
 
-use crate::{ActivationName, InputLine, Overrides, ParameterLine, SandboxLine, ToolLine};
+use crate::{ActivationName, InputLine, Overrides, ParameterLine, RiskName, SandboxLine, ToolLine};
 
 /// What a spec sets, in wire form.
 pub fn overrides_to_line(overrides: &SpecOverrides) -> Overrides {
@@ -78,6 +79,31 @@ pub const fn activation_from_name(name: ActivationName) -> ActivationMode {
     }
 }
 
+/// The word of a level.
+pub const fn risk_to_name(risk: Risk) -> RiskName {
+    match risk {
+        Risk::Safe => RiskName::Safe,
+        Risk::Moderate => RiskName::Moderate,
+        Risk::Dangerous => RiskName::Dangerous,
+        Risk::Critical => RiskName::Critical,
+    }
+}
+
+/// Parses the name of a limit.
+pub fn limit_from_name(name: RiskName) -> Risk {
+    known(name).unwrap_or(Risk::Safe)
+}
+
+const fn known(name: RiskName) -> Option<Risk> {
+    match name {
+        RiskName::Safe => Some(Risk::Safe),
+        RiskName::Moderate => Some(Risk::Moderate),
+        RiskName::Dangerous => Some(Risk::Dangerous),
+        RiskName::Critical => Some(Risk::Critical),
+        RiskName::Unknown => None,
+    }
+}
+
 fn tool_to_line(tool: &ToolDeclaration) -> ToolLine {
     ToolLine {
         name: tool.name.clone(),
@@ -95,6 +121,7 @@ fn tool_to_line(tool: &ToolDeclaration) -> ToolLine {
             .collect(),
         env: tool.env.clone(),
         hidden: tool.hidden,
+        risk: tool.risk.map(risk_to_name),
         python: tool.python.clone(),
     }
 }
@@ -116,6 +143,7 @@ fn tool_from_line(line: &ToolLine) -> ToolDeclaration {
         input_schema: line.input_schema.clone(),
         env: line.env.clone(),
         hidden: line.hidden,
+        risk: line.risk.map(|name| known(name).unwrap_or(Risk::Critical)),
         python: line.python.clone(),
         ..ToolDeclaration::default()
     }
@@ -178,6 +206,7 @@ mod tests {
                     input_schema: Some(serde_json::json!({"type": "object"})),
                     env: vec!["E".to_owned()],
                     hidden: true,
+                    risk: Some(Risk::Dangerous),
                     ..ToolDeclaration::default()
                 },
             ]),
@@ -202,6 +231,22 @@ mod tests {
             let json = serde_json::to_string(&overrides_to_line(&overrides)).unwrap();
             assert_eq!(overrides_from_line(&serde_json::from_str(&json).unwrap()), overrides);
         }
+    }
+
+    #[test]
+    fn every_level_has_its_word_and_an_unknown_one_lifts_no_limit() {
+        for risk in Risk::ALL {
+            let name = risk_to_name(risk);
+            assert_eq!(serde_json::to_value(name).unwrap(), risk.as_str());
+            assert_eq!(limit_from_name(name), risk);
+        }
+        let unknown: RiskName = serde_json::from_str("\"Apocalyptic\"").unwrap();
+        assert_eq!(limit_from_name(unknown), Risk::Safe);
+        let line = ToolLine {
+            risk: Some(unknown),
+            ..ToolLine::default()
+        };
+        assert_eq!(tool_from_line(&line).risk, Some(Risk::Critical));
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub fn runtime_line() -> RuntimeLine {
         suspend: false,
         max_activation: ActivationName::Listed,
         model_code: true,
+        max_risk: None,
         node: false,
         timeout_seconds: 10,
         max_timeout_seconds: 60,

@@ -36,7 +36,7 @@ mod problem;
 mod protocol;
 
 pub use catalog::{
-    ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RuntimeLine,
+    ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RiskName, RuntimeLine,
     SandboxLine, SkillLine, Synced, ToolLine,
 };
 pub use content::{ContentFile, ContentIndex};

@@ -2,16 +2,19 @@
 
 use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
 use knack_skill::problem::Severity;
+use knack_skill::risk::Risk;
 
 use super::declaration::{ToolDeclaration, Uncallable};
 use super::generate::generate;
 use super::problem::{SchemaProblem, Severity as Bad};
+use super::risk::RiskLevel;
 
 /// What the functions of a Python file declare; the text is never run.
 pub fn read_functions(text: &str) -> FunctionsRead {
     let report = generate(text);
     let mut problems: Vec<FunctionProblem> = report.problems.iter().map(problem).collect();
     problems.extend(report.tools.iter().filter_map(uncallable));
+    problems.extend(report.tools.iter().filter_map(offline));
     FunctionsRead {
         functions: report.tools.iter().map(function).collect(),
         problems,
@@ -24,8 +27,19 @@ fn function(tool: &ToolDeclaration) -> Function {
         name: tool.name.clone(),
         description: tool.told().to_owned(),
         input_schema: tool.parameters(),
+        risk: risk(tool.risk_level),
         retryable: tool.flags.idempotent,
         hidden: tool.hidden,
+    }
+}
+
+/// The level in the words of a skill. A declaration has resolved `Auto`.
+const fn risk(level: RiskLevel) -> Risk {
+    match level {
+        RiskLevel::Auto | RiskLevel::Safe => Risk::Safe,
+        RiskLevel::Moderate => Risk::Moderate,
+        RiskLevel::Dangerous => Risk::Dangerous,
+        RiskLevel::Critical => Risk::Critical,
     }
 }
 
@@ -55,6 +69,15 @@ fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
     };
     let message = format!("{} {why}", tool.function);
     Some(told(Severity::Error, tool.line, message, help))
+}
+
+/// What a function says that it needs and no run has.
+fn offline(tool: &ToolDeclaration) -> Option<FunctionProblem> {
+    tool.flags.requires_network.then(|| {
+        let message = format!("{} requires the network, which no run has", tool.function);
+        let help = "take what it needs as arguments or files, or remove requires_network if it works without";
+        told(Severity::Warning, tool.line, message, help)
+    })
 }
 
 fn told(severity: Severity, line: usize, message: String, help: &str) -> FunctionProblem {
@@ -89,6 +112,29 @@ mod tests {
             .map(|one| (one.function.as_str(), one.name.as_str(), one.retryable, one.hidden))
             .collect();
         assert_eq!(seen, [("add", "add", true, false), ("f", "say", false, true)]);
+    }
+
+    #[test]
+    fn the_risk_of_a_function_is_the_declared_one_or_that_of_its_flags() {
+        for (keywords, expected) in [
+            ("", Risk::Safe),
+            ("idempotent=True", Risk::Safe),
+            ("requires_filesystem=True", Risk::Safe),
+            ("side_effects=True", Risk::Moderate),
+            ("side_effects=True, requires_filesystem=True", Risk::Dangerous),
+            ("side_effects=True, requires_network=True", Risk::Dangerous),
+            ("side_effects=True, risk_level=RiskLevel.SAFE", Risk::Safe),
+            ("risk_level='critical'", Risk::Critical),
+        ] {
+            let read = read_functions(&format!("@skill({keywords})\ndef f(a: int): pass\n"));
+            assert_eq!(read.functions[0].risk, expected, "{keywords}");
+            let warned = read
+                .problems
+                .iter()
+                .any(|problem| problem.message.contains("no run has"));
+            assert_eq!(warned, keywords.contains("network"), "{:?}", read.problems);
+        }
+        assert_eq!(read_functions("def f(a: int): pass\n").functions[0].risk, Risk::Safe);
     }
 
     #[test]

@@ -26,6 +26,8 @@ const COPIED: [&str; 5] = [
 ];
 
 /// Help for a value that is an expression.
+/// Keywords that a level of risk follows from.
+const OF_RISK: [&str; 4] = ["risk_level", "side_effects", "requires_network", "requires_filesystem"];
 const LITERALS_ONLY: &str = "The file is read, not run: write the value itself, or a constant at the top of the file";
 
 /// Declarations in the order of the file, and every problem.
@@ -76,7 +78,8 @@ pub fn generate(text: &str) -> SchemaReport {
         let name = reader.function_name().to_owned();
         if let Some(tool) = tool {
             if !names.insert(tool.name.clone()) {
-                reader.warn(
+                reader.report(
+                    Severity::Warning,
                     decorated.function,
                     format!("a second tool has the name {:?}", tool.name),
                     "Give one of them another name; a model cannot distinguish them",
@@ -229,9 +232,8 @@ impl Reader<'_> {
             .returned(&Annotation::parse(text_of(annotation, self.module.text)))
     }
 
-    fn warn(&mut self, node: Node<'_>, message: impl Into<String>, help: &str) {
-        self.problems
-            .push(SchemaProblem::at(Severity::Warning, node, message, help));
+    fn report(&mut self, severity: Severity, node: Node<'_>, message: impl Into<String>, help: &str) {
+        self.problems.push(SchemaProblem::at(severity, node, message, help));
     }
 
     /// Reads the decorator's keywords. `None` if it cannot be a declaration at all.
@@ -253,7 +255,13 @@ impl Reader<'_> {
             let name = text_of(name, self.module.text).to_owned();
             let known = evaluate(value, self.module);
             if let Err(message) = self.set(&mut keywords, &name, known) {
-                self.warn(argument, message, LITERALS_ONLY);
+                // A default in its place could say less than the text does, and a limit would let it pass.
+                let severity = if OF_RISK.contains(&name.as_str()) {
+                    Severity::Error
+                } else {
+                    Severity::Warning
+                };
+                self.report(severity, argument, message, LITERALS_ONLY);
             }
         }
         Some(keywords)

@@ -5,7 +5,7 @@ use std::fmt;
 /// Whether a problem left something out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// A function is not declared, or the file could not be read as a whole.
+    /// A function is not declared, or with a lower risk than its text may say, or the file could not be read as a whole.
     Error,
     /// The declaration is made, with a default in the place of something that could not be read.
     Warning,

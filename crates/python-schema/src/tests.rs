@@ -205,9 +205,8 @@ fn a_syntax_error_has_a_line_and_spoils_no_other_function() {
 
 #[test]
 fn what_only_running_would_show_is_a_warning_with_its_line() {
-    let report = generate(
-        "import os\n@skill(\n  description=os.environ['X'],\n  tags=make(), odd=1,\n  risk_level='high')\ndef f(x):\n  'Doc.'\n",
-    );
+    let report =
+        generate("import os\n@skill(\n  description=os.environ['X'],\n  tags=make(), odd=1)\ndef f(x):\n  'Doc.'\n");
     assert!(!has_errors(&report));
     let seen: Vec<(usize, &str)> = report.problems.iter().map(|p| (p.line, p.message.as_str())).collect();
     assert_eq!(
@@ -222,14 +221,30 @@ fn what_only_running_would_show_is_a_warning_with_its_line() {
                 "the value of tags cannot be read from the source text and stays at its default"
             ),
             (4, "odd is no keyword of the decorator and is left out"),
-            (
-                5,
-                "risk_level is not one of AUTO, SAFE, MODERATE, DANGEROUS, CRITICAL and stays AUTO"
-            ),
         ]
     );
     assert_eq!(report.tools[0].description, "Doc.");
     assert_eq!(report.problems[0].function.as_deref(), Some("f"));
+}
+
+/// A level that is lower than the text's would let the function pass a limit.
+#[test]
+fn what_a_risk_follows_from_and_cannot_be_read_is_an_error_with_its_line() {
+    for (keyword, said) in [
+        ("risk_level='high'", "risk_level is not one of"),
+        ("risk_level=level()", "risk_level is not one of"),
+        ("side_effects=bool(1)", "the value of side_effects cannot be read"),
+        ("requires_network=1 > 0", "the value of requires_network cannot be read"),
+        (
+            "requires_filesystem='yes'",
+            "the value of requires_filesystem cannot be read",
+        ),
+    ] {
+        let report = generate(&format!("@skill(\n  {keyword})\ndef f(x):\n  'Doc.'\n"));
+        let problem = &report.problems[0];
+        assert_eq!((problem.severity, problem.line), (Severity::Error, 2), "{keyword}");
+        assert!(problem.message.contains(said), "{}", problem.message);
+    }
 }
 
 #[test]

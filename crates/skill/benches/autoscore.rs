@@ -10,6 +10,7 @@ use std::time::Instant;
 use knack_skill::autoscore::{AutoContext, AutoMessage, ScoreIndex, ScoredSkill};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::risk::Risk;
 
 /// Skills in the catalog (issue: "scoring 10,000 skills against a 4 KB request").
 const SKILLS: usize = 10_000;
@@ -156,6 +157,7 @@ fn settings() -> CatalogSettings {
         revision: "bench".to_owned(),
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
+        max_risk: Risk::Critical,
         node: Node::Present,
         max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),

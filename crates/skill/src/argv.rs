@@ -192,6 +192,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::risk::Risk;
 
     fn tool(parameters: &[(&str, bool)], schema: Value) -> Tool {
         Tool {
@@ -210,6 +211,7 @@ mod tests {
             env: Vec::new(),
             hidden: false,
             call: CallForm::Words,
+            risk: Risk::Safe,
         }
     }
 

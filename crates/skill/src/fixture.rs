@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use crate::model::{
     ActivationMode, CallForm, Dialect, Input, InputKind, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
 };
+use crate::risk::Risk;
 
 /// A skill `default/<name>` with a body and SKILL.md only.
 pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
@@ -76,6 +77,7 @@ pub(crate) fn mk_tool(name: &str) -> Tool {
         env: Vec::new(),
         hidden: false,
         call: CallForm::Words,
+        risk: Risk::Safe,
     }
 }
 
@@ -84,6 +86,7 @@ pub(crate) fn mk_settings() -> CatalogSettings {
         revision: "r1".to_owned(),
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
+        max_risk: Risk::Critical,
         node: Node::Absent,
         max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),

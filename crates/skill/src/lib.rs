@@ -24,6 +24,7 @@ pub mod open_command;
 pub mod plan;
 pub mod problem;
 pub mod registration;
+pub mod risk;
 pub mod schema;
 pub mod search;
 pub mod semver;

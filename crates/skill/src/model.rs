@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::risk::Risk;
+
 /// Namespace and name: the identity of a skill (`metadata.namespace`, `metadata.name`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SkillRef {
@@ -187,6 +189,8 @@ pub struct Tool {
     pub hidden: bool,
     /// How its program is called.
     pub call: CallForm,
+    /// What its author says a call can do; a runtime may run tools up to a level only.
+    pub risk: Risk,
 }
 
 /// How the program of a declared tool gets its arguments, and what its output is.

@@ -9,6 +9,7 @@ use crate::functions::entry;
 use crate::inputs::{boolean, scalar_text, shortened};
 use crate::model::{CallForm, Parameter, Tool};
 use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
+use crate::risk::Risk;
 use crate::schema;
 use crate::tool_env::{grantable, is_env_name, is_operational};
 
@@ -31,6 +32,8 @@ pub struct ToolDeclaration {
     pub hidden: bool,
     /// How its program is called.
     pub call: CallForm,
+    /// What a call can do; `None`: not said.
+    pub risk: Option<Risk>,
     /// A Python file of the skill: the declaration stands for a tool of each of its functions, and of the other members
     /// only `env` and `hidden` are set. A load puts the functions in its place.
     pub python: Option<String>,
@@ -52,6 +55,7 @@ impl From<ToolDeclaration> for Tool {
             env: declared.env,
             hidden: declared.hidden,
             call: declared.call,
+            risk: declared.risk.unwrap_or_default(),
         }
     }
 }
@@ -112,8 +116,8 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
             if let Some((message, help)) = entry::problem(index, path) {
                 refuse(ToolInvalid, ".python", message, help);
             }
-            if !tool.name.is_empty() || !tool.command.is_empty() {
-                let message = format!("tools[{index}] has `python`, and `name` or `command` besides");
+            if !tool.name.is_empty() || !tool.command.is_empty() || tool.risk.is_some() {
+                let message = format!("tools[{index}] has `python`, and `name`, `command` or `risk` besides");
                 refuse(ToolInvalid, ".command", message, "remove them, or remove `python`");
             }
             continue;
@@ -252,6 +256,14 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
             return None;
         }
     };
+    let risk = match members.get("risk").map(read_risk).transpose() {
+        Ok(risk) => risk,
+        Err(help) => {
+            let message = format!("tool \"{}\" `risk` is no level", shortened(&name));
+            refuse(".risk", message, &help);
+            return None;
+        }
+    };
     let parameters = read_parameters(
         &path,
         &name,
@@ -270,8 +282,17 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         env,
         hidden,
         call: CallForm::Words,
+        risk,
         python: None,
     })
+}
+
+/// Errors: what to write.
+fn read_risk(value: &Value) -> Result<Risk, String> {
+    value
+        .as_str()
+        .and_then(Risk::from_word)
+        .ok_or_else(|| format!("write one of {}", Risk::ALL.map(Risk::as_str).join(", ")))
 }
 
 fn env_names(members: &Map<String, Value>) -> Vec<String> {
@@ -393,6 +414,44 @@ mod tests {
             "tools[4].parameters",
         ];
         assert_eq!(fields, expected);
+    }
+
+    /// A level that cannot be read must not become the lowest.
+    #[test]
+    fn a_risk_is_a_level_in_any_case_and_a_tool_with_another_word_is_left_out() {
+        let of = |risk: &Value| read(&json!([{"name": "t", "description": "d", "command": ["x"], "risk": risk}]));
+        for (written, expected) in [
+            ("Safe", Risk::Safe),
+            ("moderate", Risk::Moderate),
+            (" DANGEROUS ", Risk::Dangerous),
+            ("Critical", Risk::Critical),
+        ] {
+            let (tools, findings) = of(&json!(written));
+            assert_eq!((tools[0].risk, findings.len()), (Some(expected), 0), "{written}");
+            assert_eq!(Tool::from(tools[0].clone()).risk, expected);
+        }
+        for written in [
+            json!("auto"),
+            json!("high"),
+            json!(""),
+            json!(null),
+            json!(2),
+            json!(["Safe"]),
+        ] {
+            let (tools, findings) = of(&written);
+            assert_eq!(tools, [], "{written}");
+            let told = (findings[0].field.as_str(), findings[0].help.as_str());
+            assert_eq!(
+                told,
+                ("tools[0].risk", "write one of Safe, Moderate, Dangerous, Critical")
+            );
+        }
+        let (tools, _) = read(&json!([{"name": "t", "description": "d", "command": ["x"]}]));
+        assert_eq!(
+            Tool::from(tools[0].clone()).risk,
+            Risk::Safe,
+            "a tool that says nothing"
+        );
     }
 
     #[test]

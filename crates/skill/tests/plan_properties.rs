@@ -9,6 +9,7 @@ use knack_skill::call::{CallContext, Decision, resolve};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use knack_skill::model::{ActivationMode, CallForm, Dialect, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
 use knack_skill::plan::{ContainerSkill, PlanRequest, ToolChoice, plan};
+use knack_skill::risk::Risk;
 use knack_skill::{schema, texts};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -36,6 +37,7 @@ prop_compose! {
         let tool = |(name, hidden): (String, bool)| Tool {
             name, description: String::new(), command: vec!["python3".to_owned()], parameters: Vec::new(),
             input_schema: json!({"type": "object", "properties": {"x": {"type": "string"}}}), env: Vec::new(), hidden, call: CallForm::Words,
+        risk: Risk::Safe,
         };
         let file = SkillFile { bytes: Arc::from(&b"x"[..]), executable: false };
         Skill {
@@ -57,6 +59,7 @@ fn settings(max_listing_tokens: usize) -> CatalogSettings {
         revision: String::new(),
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
+        max_risk: Risk::Critical,
         node: Node::Present,
         max_listing_tokens,
         models: Vec::new(),

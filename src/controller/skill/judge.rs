@@ -100,7 +100,7 @@ mod tests {
         let lock = serde_json::json!({
             "about": "", "format": 1,
             "files": {"tools.py": {"sha256": knack_skill::digest::sha256(python), "functions": [
-                {"function": "f", "name": "f", "description": "d", "inputSchema": {"type": "object", "properties": {}}}]}},
+                {"function": "f", "name": "f", "description": "d", "risk": "Safe", "inputSchema": {"type": "object", "properties": {}}}]}},
         });
         let lock = lock.to_string();
         let lock_file = knack_skill::functions::LOCK_FILE;

@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use knack_api::skill_status::{ArtifactStatus, ConfigMapStatus, InputStatus, TokenStatus, ToolStatus};
 use knack_api::{Skill, SkillStatus};
+use knack_skill::risk::Risk;
 use knack_skill::texts;
 use kube::ResourceExt as _;
 
@@ -27,6 +28,7 @@ pub(super) fn content(judged: &Judged, config_maps: Vec<ConfigMapStatus>) -> Ski
             .iter()
             .find(|part| skill.files.contains_key(*part))
             .cloned(),
+        risk: (tool.risk > Risk::Safe).then(|| tool.risk.into()),
     });
     let inputs = skill.inputs.iter().take(64).map(|input| InputStatus {
         name: input.name.clone(),

@@ -16,6 +16,7 @@ pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
         ("spec.default", json!(false)),
         ("spec.suspend", json!(false)),
         ("spec.maxActivation", json!("Listed")),
+        ("spec.maxRisk", json!("Critical")),
         ("spec.revisionHistoryLimit", json!(value::REVISION_HISTORY)),
         ("spec.sandbox.maxTimeoutSeconds", json!(value::MAX_TIMEOUT_SECONDS)),
         ("spec.sandbox.modelCode", json!("Allow")),

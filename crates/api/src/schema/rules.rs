@@ -123,7 +123,7 @@ pub const RULES: &[Rule] = &[
     skill(
         "spec.tools[]",
         "!has(self.python) || !(has(self.name) || has(self.command) || has(self.description) || has(self.inputSchema) || \
-         has(self.parameters))",
+         has(self.parameters) || has(self.risk))",
         "beside python only env and hidden have an effect: each function declares the rest",
     ),
     skill(

@@ -339,6 +339,7 @@ fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSet
         revision: revision.to_owned(),
         max_activation: runtime.max_activation,
         model_code: runtime.model_code,
+        max_risk: runtime.max_risk,
         node,
         max_listing_tokens: runtime.max_listing_tokens,
         models: runtime.models.clone(),

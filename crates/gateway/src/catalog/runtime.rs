@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use knack_skill::catalog::{ModelCode, Pin};
 use knack_skill::model::{ActivationMode, SkillRef};
+use knack_skill::risk::Risk;
 use knack_vocabulary::{DEFAULT_NAMESPACE, defaults};
 
 /// The settings of a `SkillRuntime`, or the defaults without one.
@@ -22,6 +23,8 @@ pub struct RuntimeSettings {
     pub pins: Vec<Pin>,
     /// Model-written code.
     pub model_code: ModelCode,
+    /// The highest risk of a declared tool that is offered and run.
+    pub max_risk: Risk,
     /// Default limit of a run.
     pub timeout: Duration,
     /// Highest limit of a run.
@@ -64,6 +67,7 @@ impl Default for RuntimeSettings {
             match_labels: BTreeMap::new(),
             pins: Vec::new(),
             model_code: ModelCode::Allow,
+            max_risk: Risk::Critical,
             timeout: Duration::from_secs(defaults::TIMEOUT_SECONDS),
             max_timeout: Duration::from_secs(defaults::MAX_TIMEOUT_SECONDS),
             memory_bytes: None,

@@ -54,9 +54,8 @@ fn instructions_text(plan: &Plan, entry: &Entry, inputs: &BTreeMap<String, Strin
     let mut tools: Vec<(&str, &str, String)> = Vec::new();
     // Tools of a listed skill are called through run_skill_tool; those of an active one are in the request, except
     // hidden ones.
-    for tool in skill
-        .tools
-        .iter()
+    for tool in entry
+        .offered()
         .filter(|tool| tool.hidden || entry.mode == ActivationMode::Listed)
     {
         tools.push((&tool.name, &tool.description, tool.input_schema.to_string()));

@@ -11,6 +11,8 @@ mod command;
 mod load;
 mod mounts;
 mod resolve;
+#[cfg(test)]
+mod risk_tests;
 mod run;
 mod staging;
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Valu
         return error(texts::no_skill(name, &context.catalog.closest(name)));
     };
     let Some(tool) = entry.skill.tools.iter().find(|tool| tool.name == tool_name) else {
-        let names: Vec<&str> = entry.skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let names: Vec<&str> = entry.offered().map(|tool| tool.name.as_str()).collect();
         return error(texts::no_tool(&entry.handle, tool_name, &names));
     };
     // Some models write the inner object as a string of JSON.
@@ -64,7 +64,8 @@ fn run_tool(context: &CallContext<'_>, entry: &Entry, tool: &Tool, arguments: Ma
         Ok(tool) => tool,
         Err(refused) => return error(refused),
     };
-    if let Err(refused) = tool.admit(false, context.catalog.settings().model_code) {
+    let settings = context.catalog.settings();
+    if let Err(refused) = tool.admit(false, settings.model_code, settings.max_risk) {
         return error(texts::argument_refused(&refused));
     }
     let mount = mounts::of(entry);

@@ -10,8 +10,9 @@ use crate::catalog::{Catalog, CatalogSettings, ModelCode};
 use crate::fixture::{mk_catalog, mk_file, mk_input, mk_settings, mk_skill, mk_tool};
 use crate::model::{ActivationMode, Parameter, Skill};
 use crate::plan::{ContainerSkill, Plan, PlanRequest, ToolChoice, plan};
+use crate::risk::Risk;
 
-fn planned(catalog: &Catalog, texts: &[&str], tools: &[&str], container: &[ContainerSkill<'_>]) -> Plan {
+pub(super) fn planned(catalog: &Catalog, texts: &[&str], tools: &[&str], container: &[ContainerSkill<'_>]) -> Plan {
     let auto = AutoContext::default;
     let request = PlanRequest {
         provider: "openai",
@@ -29,7 +30,7 @@ fn planned(catalog: &Catalog, texts: &[&str], tools: &[&str], container: &[Conta
 }
 
 /// Calls with a validator that accepts everything: what must be refused then is refused without it.
-fn call(catalog: &Catalog, plan: &Plan, loaded: &[LoadRecord], name: &str, arguments: &str) -> Decision {
+pub(super) fn call(catalog: &Catalog, plan: &Plan, loaded: &[LoadRecord], name: &str, arguments: &str) -> Decision {
     let accept = |_: &Value, _: &Value| Ok(());
     resolve(
         &CallContext {
@@ -44,14 +45,14 @@ fn call(catalog: &Catalog, plan: &Plan, loaded: &[LoadRecord], name: &str, argum
     .unwrap()
 }
 
-fn said(decision: Decision) -> (String, bool) {
+pub(super) fn said(decision: Decision) -> (String, bool) {
     match decision {
         Decision::Text { text, is_error, .. } => (text, is_error),
         Decision::Run(spec) => panic!("runs {:?}", spec.program),
     }
 }
 
-fn ran(decision: Decision) -> RunSpec {
+pub(super) fn ran(decision: Decision) -> RunSpec {
     match decision {
         Decision::Run(spec) => *spec,
         Decision::Text { text, .. } => panic!("says {text}"),
@@ -59,7 +60,7 @@ fn ran(decision: Decision) -> RunSpec {
 }
 
 /// The command line of a declared tool's run.
-fn argv(spec: &RunSpec) -> &[String] {
+pub(super) fn argv(spec: &RunSpec) -> &[String] {
     match &spec.program {
         Program::Tool(tool) => &tool.argv,
         other => panic!("no declared tool: {other:?}"),
@@ -74,14 +75,14 @@ fn env(spec: &RunSpec) -> Vec<String> {
     }
 }
 
-fn refusal(decision: Decision) -> String {
+pub(super) fn refusal(decision: Decision) -> String {
     let (text, is_error) = said(decision);
     assert!(is_error, "{text}");
     text
 }
 
 /// A listed skill with a tool, a text file, a binary file and a large file.
-fn csv_chart() -> Skill {
+pub(super) fn csv_chart() -> Skill {
     let mut skill = mk_skill("csv-chart", ActivationMode::Listed);
     skill.version = Some("1.4.0".to_owned());
     skill.tools = vec![mk_tool("extract")];
@@ -281,9 +282,9 @@ fn a_tool_whose_arguments_name_the_program_gets_nothing_and_runs_only_where_mode
         panic!("a declared tool")
     };
     assert!(tool.is_open);
-    assert!(tool.admit(false, ModelCode::Allow).is_ok());
+    assert!(tool.admit(false, ModelCode::Allow, Risk::Critical).is_ok());
     assert!(
-        tool.admit(true, ModelCode::Allow)
+        tool.admit(true, ModelCode::Allow, Risk::Critical)
             .unwrap_err()
             .contains("environment values")
     );

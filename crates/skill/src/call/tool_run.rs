@@ -8,6 +8,7 @@ use crate::argv;
 use crate::catalog::ModelCode;
 use crate::model::{Skill, Tool};
 use crate::open_command::is_open_tool;
+use crate::risk::Risk;
 use crate::texts;
 use crate::tool_env::grantable;
 
@@ -33,6 +34,7 @@ impl ToolRun {
             argv,
             env,
             is_open: is_open_tool(tool, |path| skill.files.contains_key(path)),
+            risk: tool.risk,
         })
     }
 
@@ -54,14 +56,18 @@ impl ToolRun {
         Self::new(skill, tool, arguments)
     }
 
-    /// Whether it may run with, or without, granted values where model-written code is allowed or denied.
+    /// Whether it may run where tools up to a level run, with, or without, granted values where model-written code is
+    /// allowed or denied.
     ///
     /// Errors: why not, without a mark of an error.
-    pub fn admit(&self, has_grants: bool, model_code: ModelCode) -> Result<(), String> {
+    pub fn admit(&self, has_grants: bool, model_code: ModelCode, max_risk: Risk) -> Result<(), String> {
+        let name = &self.skill.name;
+        if self.risk > max_risk {
+            return Err(texts::above_max_risk(name, &self.tool, self.risk, max_risk));
+        }
         if !self.is_open {
             return Ok(());
         }
-        let name = &self.skill.name;
         if has_grants {
             Err(texts::open_command_with_grants(name, &self.tool))
         } else if model_code == ModelCode::Deny {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::catalog::Catalog;
 use crate::model::{SandboxRequest, Skill, SkillRef};
 use crate::plan::Plan;
+use crate::risk::Risk;
 
 /// Checks arguments against a JSON Schema; the error is one line for the model.
 pub type Validate<'a> = &'a dyn Fn(&Value, &Value) -> Result<(), String>;
@@ -231,4 +232,6 @@ pub struct ToolRun {
     pub env: Vec<String>,
     /// Whether the arguments say which program runs ([`crate::open_command`]).
     pub is_open: bool,
+    /// The tool's level.
+    pub risk: Risk,
 }

@@ -1,8 +1,9 @@
-//! Skills that cannot both have what they ask for.
+//! What skills ask for and do not get.
 
 use std::fmt;
 
 use crate::model::SkillRef;
+use crate::risk::Risk;
 
 /// One clash and how it was settled. Nothing is dropped silently.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,17 @@ pub enum Clash {
         tool: String,
         /// The name that the model sees instead.
         wire_name: String,
+    },
+    /// A tool's risk is above the runtime's limit, so it is neither offered nor run.
+    Risk {
+        /// The skill.
+        skill: SkillRef,
+        /// Its tool.
+        tool: String,
+        /// The tool's level.
+        risk: Risk,
+        /// The limit.
+        max_risk: Risk,
     },
 }
 
@@ -67,6 +79,20 @@ impl fmt::Display for Clash {
                 f,
                 "tool \"{tool}\" of skill {}/{} is called {wire_name}, because its plain name is taken or too long",
                 skill.namespace, skill.name
+            ),
+            Self::Risk {
+                skill,
+                tool,
+                risk,
+                max_risk,
+            } => write!(
+                f,
+                "tool \"{tool}\" of skill {}/{} is not offered: its risk is {}, and the runtime runs tools up to {}; \
+                 raise spec.maxRisk, or leave the tool out",
+                skill.namespace,
+                skill.name,
+                risk.as_str(),
+                max_risk.as_str()
             ),
         }
     }

@@ -7,8 +7,9 @@ use super::entry::{Entry, Generic};
 use super::listing::{self, Line};
 use super::{Base, Catalog, CatalogSettings, Clash, ModelCode, Pin};
 use crate::autoscore::{ScoreIndex, ScoredSkill};
-use crate::model::{ActivationMode, Skill, SkillRef};
+use crate::model::{ActivationMode, Skill, SkillRef, Tool};
 use crate::plan::{Action, PlannedTool, assemble};
+use crate::risk::Risk;
 use crate::schema;
 use crate::texts;
 use crate::wire_name;
@@ -118,13 +119,14 @@ fn entries(
         let tools = if mode == ActivationMode::Never {
             Vec::new()
         } else {
-            tools(&skill, &mut taken, clashes)
+            tools(&skill, settings.max_risk, &mut taken, clashes)
         };
         entries.push(Entry {
             skill,
             handle,
             mode,
             inputs,
+            max_risk: settings.max_risk,
             tools,
         });
     }
@@ -164,9 +166,23 @@ fn by_id(entries: &[Entry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<
     places
 }
 
-fn tools(skill: &Arc<Skill>, taken: &mut HashSet<String>, clashes: &mut Vec<Clash>) -> Vec<Arc<PlannedTool>> {
+fn tools(
+    skill: &Arc<Skill>,
+    max_risk: Risk,
+    taken: &mut HashSet<String>,
+    clashes: &mut Vec<Clash>,
+) -> Vec<Arc<PlannedTool>> {
+    let risky = skill.tools.iter().filter(|tool| tool.risk > max_risk);
+    clashes.extend(risky.map(|tool| Clash::Risk {
+        skill: skill.id.clone(),
+        tool: tool.name.clone(),
+        risk: tool.risk,
+        max_risk,
+    }));
+    // Of all declared tools: a limit does not rename the one that is left.
     let only = skill.tools.len() == 1;
-    let visible = skill.tools.iter().enumerate().filter(|(_, tool)| !tool.hidden);
+    let offered = |tool: &Tool| !tool.hidden && tool.risk <= max_risk;
+    let visible = skill.tools.iter().enumerate().filter(|(_, tool)| offered(tool));
     visible
         .map(|(at, tool)| {
             let name = wire_name::of_tool(&skill.id.namespace, &skill.id.name, &tool.name, only, taken);
@@ -212,8 +228,8 @@ fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
     if listed().next().is_some() || has_files || asks {
         generic.push(Generic::LoadSkill);
     }
-    if listed().any(|entry| !entry.skill.tools.is_empty())
-        || served().any(|entry| entry.skill.tools.iter().any(|tool| tool.hidden))
+    if listed().any(|entry| entry.offered().next().is_some())
+        || served().any(|entry| entry.offered().any(|tool| tool.hidden))
     {
         generic.push(Generic::RunSkillTool);
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{ActivationMode, Input, Skill};
+use crate::model::{ActivationMode, Input, Skill, Tool};
 use crate::plan::PlannedTool;
+use crate::risk::Risk;
 use crate::template;
 use crate::texts;
 
@@ -31,7 +32,9 @@ pub struct Entry {
     pub mode: ActivationMode,
     /// Values of a pin for its template inputs.
     pub inputs: BTreeMap<String, String>,
-    /// Its declared tools, hidden ones left out, under their wire names.
+    /// The highest risk of its tools that is offered here.
+    pub max_risk: Risk,
+    /// Its offered tools, hidden ones left out, under their wire names.
     pub(crate) tools: Vec<Arc<PlannedTool>>,
 }
 
@@ -48,6 +51,11 @@ impl Entry {
     /// Whether there is any file besides SKILL.md.
     pub fn has_files(&self) -> bool {
         self.paths().next().is_some()
+    }
+
+    /// Its declared tools whose risk is within the runtime's limit: the others are not run here, so no model is told of them.
+    pub fn offered(&self) -> impl Iterator<Item = &Tool> {
+        self.skill.tools.iter().filter(|tool| tool.risk <= self.max_risk)
     }
 
     /// Whether a model may see it without the request naming it: listed or always active.

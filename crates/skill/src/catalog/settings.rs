@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{ActivationMode, SkillRef};
+use crate::risk::Risk;
 
 /// Whether the model may run programs that it wrote itself (`spec.sandbox.modelCode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct CatalogSettings {
     pub max_activation: ActivationMode,
     /// Permission for model-written code.
     pub model_code: ModelCode,
+    /// The highest risk of a tool that is offered and run; [`Risk::Critical`]: every tool.
+    pub max_risk: Risk,
     /// Whether node exists.
     pub node: Node,
     /// Size of the Listed block in tokens (bytes / 4, rounded up); [`MAX_LISTING_TOKENS`](knack_vocabulary::defaults::MAX_LISTING_TOKENS) unless the runtime says otherwise.

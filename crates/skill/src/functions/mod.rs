@@ -17,6 +17,7 @@ pub use entry::path;
 pub use lock::{FunctionLock, LOCK_FILE};
 
 use crate::problem::Severity;
+use crate::risk::Risk;
 
 /// The program that calls a function. It is given as text, so that no file of a skill can take its place.
 const HARNESS: &str = include_str!("harness.py");
@@ -33,6 +34,8 @@ pub struct Function {
     pub description: String,
     /// JSON Schema of the arguments.
     pub input_schema: Value,
+    /// What a call can do. A lock that does not say it is refused: it would lift a limit.
+    pub risk: Risk,
     /// Whether a call that failed may be repeated: the function says that it is idempotent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,

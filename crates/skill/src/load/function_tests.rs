@@ -7,6 +7,7 @@ use super::{LoadInput, Loaded, SpecOverrides, load, load_with};
 use crate::functions::{Function, FunctionLock, FunctionProblem, FunctionsRead, LOCK_FILE};
 use crate::model::{CallForm, SkillRef};
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
+use crate::risk::Risk;
 use crate::tools::ToolDeclaration;
 
 const DOCUMENT: &str = "---\nname: demo\ndescription: d\ntools:\n  - name: plain\n    description: p\n    command: [x]\n  - python: ./tools.py\n    env: [TOKEN]\n---\nB";
@@ -32,6 +33,7 @@ fn read(text: &str) -> FunctionsRead {
                 name: name.to_owned(),
                 description: "d".to_owned(),
                 input_schema: json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+                risk: Risk::Moderate,
                 retryable: line.ends_with('!'),
                 hidden: false,
             });
@@ -80,6 +82,7 @@ fn each_function_is_a_tool_whose_command_calls_it() {
         ("python3", "-c", &["tools.py", "two"][..])
     );
     assert_eq!(tool.env, ["TOKEN"]);
+    assert_eq!((skill.tools[0].risk, tool.risk), (Risk::Safe, Risk::Moderate));
     assert_eq!(tool.input_schema["properties"]["a"]["type"], "string");
 }
 
@@ -108,6 +111,11 @@ fn without_a_reader_a_missing_stale_or_broken_lock_refuses_the_skill_and_says_wh
             "tools.py is not the file that it was written from",
         ),
         ("one", Some("{}"), "it is not what was written"),
+        (
+            "one",
+            Some(&*good.replace("\"risk\"", "\"more\"")),
+            "missing field `risk`",
+        ),
         (
             "one",
             Some(&*good.replace("tools.py", "other.py")),

@@ -139,6 +139,7 @@ fn tool(entry: &ToolDeclaration, path: &str, function: &Function) -> ToolDeclara
         call: CallForm::Function {
             retryable: function.retryable,
         },
+        risk: Some(function.risk),
         ..ToolDeclaration::default()
     }
 }

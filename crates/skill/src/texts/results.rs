@@ -6,6 +6,7 @@ use super::declared::{input_line, packages_line};
 use super::more_files;
 use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd, is_stageable};
 use crate::model::Input;
+use crate::risk::Risk;
 use crate::tool_result::{self, ToolOutcome};
 
 /// A result longer than this is cut in the middle (docs/design/conversation.md#results-of-calls): about 8,000 tokens.
@@ -118,6 +119,16 @@ pub fn open_command_denied(skill: &str, tool: &str) -> String {
         "tool \"{tool}\" of skill \"{skill}\" is not run here: its command leaves to the arguments which program runs, \
          and this runtime runs declared programs only. The skill's author can name a file of the skill in the command; \
          nothing ran."
+    )
+}
+
+/// Why a tool is refused whose risk is above the runtime's limit.
+pub fn above_max_risk(skill: &str, tool: &str, risk: Risk, max_risk: Risk) -> String {
+    format!(
+        "tool \"{tool}\" of skill \"{skill}\" is not run here: its risk is {}, and this runtime runs tools up to {}. \
+         Whoever operates the runtime can raise that limit (spec.maxRisk of the SkillRuntime); nothing ran.",
+        risk.as_str(),
+        max_risk.as_str()
     )
 }
 

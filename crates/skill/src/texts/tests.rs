@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd};
 use crate::catalog::Node;
+use crate::risk::Risk;
 
 fn outcome(end: End) -> Outcome {
     Outcome {
@@ -92,6 +93,7 @@ fn refusals_of_tools_that_leave_their_program_to_the_arguments_read_like_this() 
         [
             open_command_with_grants("weather", "any"),
             open_command_denied("weather", "any"),
+            above_max_risk("disk", "wipe", Risk::Dangerous, Risk::Moderate),
             MODEL_CODE_DENIED.to_owned(),
             CALL_UNRESOLVED.to_owned(),
         ]
@@ -99,6 +101,7 @@ fn refusals_of_tools_that_leave_their_program_to_the_arguments_read_like_this() 
         @r#"
     tool "any" of skill "weather" gets no environment values: its command leaves to the arguments which program runs. The skill's author can name a file of the skill in the command; nothing ran.
     tool "any" of skill "weather" is not run here: its command leaves to the arguments which program runs, and this runtime runs declared programs only. The skill's author can name a file of the skill in the command; nothing ran.
+    tool "wipe" of skill "disk" is not run here: its risk is Dangerous, and this runtime runs tools up to Moderate. Whoever operates the runtime can raise that limit (spec.maxRisk of the SkillRuntime); nothing ran.
     Error: this runtime runs declared tools only; nothing ran.
     Error: the call could not be read; nothing ran.
     "#

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use knack_skill::model::{ActivationMode, CallForm, Dialect, Input, InputKind, SandboxRequest, Skill, SkillRef, Tool};
+use knack_skill::risk::Risk;
 use knack_skill::schema;
 use serde_json::{Map, Value};
 
@@ -72,6 +73,7 @@ pub(crate) fn skill(case: &Value) -> Skill {
         env: Vec::new(),
         hidden: false,
         call: CallForm::Words,
+        risk: Risk::Safe,
     };
     let tags = items(case, "tags").iter().filter_map(Value::as_str);
     Skill {
@@ -90,6 +92,7 @@ pub(crate) fn settings() -> CatalogSettings {
         revision: "vectors".to_owned(),
         max_activation: ActivationMode::Always,
         model_code: ModelCode::Allow,
+        max_risk: Risk::Critical,
         node: Node::Absent,
         max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
         models: Vec::new(),

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use knack_hub_api::convert::activation_from_name;
+use knack_hub_api::convert::{activation_from_name, limit_from_name};
 use knack_hub_api::{RuntimeLine, RuntimeName};
 use knack_skill::catalog::{ModelCode, Node, Pin};
 use knack_skill::model::SkillRef;
+use knack_skill::risk::Risk;
 
 use crate::catalog::RuntimeSettings;
 
@@ -23,6 +24,7 @@ pub(super) fn settings_from_line(name: &RuntimeName, line: &RuntimeLine) -> (Run
         } else {
             ModelCode::Deny
         },
+        max_risk: line.max_risk.map_or(Risk::Critical, limit_from_name),
         timeout: Duration::from_secs(line.timeout_seconds),
         max_timeout: Duration::from_secs(line.max_timeout_seconds),
         memory_bytes: line.memory_bytes,

@@ -1,0 +1,41 @@
+//! The words of risk.
+
+use knack_skill::risk::Risk;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a call of a declared tool can do. Safe reads; Moderate changes state; Dangerous changes files or the network;
+/// Critical is only ever set by hand. A SkillRuntime offers and runs tools up to its maxRisk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RiskWord {
+    /// Reads only.
+    Safe,
+    /// Changes state.
+    Moderate,
+    /// Changes state outside: files or network.
+    Dangerous,
+    /// Only ever set by hand.
+    Critical,
+}
+
+impl From<RiskWord> for Risk {
+    fn from(word: RiskWord) -> Self {
+        match word {
+            RiskWord::Safe => Self::Safe,
+            RiskWord::Moderate => Self::Moderate,
+            RiskWord::Dangerous => Self::Dangerous,
+            RiskWord::Critical => Self::Critical,
+        }
+    }
+}
+
+impl From<Risk> for RiskWord {
+    fn from(risk: Risk) -> Self {
+        match risk {
+            Risk::Safe => Self::Safe,
+            Risk::Moderate => Self::Moderate,
+            Risk::Dangerous => Self::Dangerous,
+            Risk::Critical => Self::Critical,
+        }
+    }
+}
