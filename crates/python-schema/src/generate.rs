@@ -25,9 +25,9 @@ const COPIED: [&str; 5] = [
     "required_imports",
 ];
 
-/// Help for a value that is an expression.
 /// Keywords that a level of risk follows from.
 const OF_RISK: [&str; 4] = ["risk_level", "side_effects", "requires_network", "requires_filesystem"];
+/// Help for a value that is an expression.
 const LITERALS_ONLY: &str = "The file is read, not run: write the value itself, or a constant at the top of the file";
 
 /// Declarations in the order of the file, and every problem.
