@@ -100,7 +100,7 @@ pub struct DevArgs {
     /// Where generated files are written [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     files_dir: Option<PathBuf>,
-    /// Serve the Skills APIs (Anthropic, OpenAI) and keep uploaded skills in this folder
+    /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
     registry: Option<PathBuf>,
     /// Give a skill the value of an environment variable

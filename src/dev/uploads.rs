@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Uri};
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::uploads::Uploads;
-use knack_registry::{Asked, BadArchive, Files, FolderStore, Owner, Record, Registry, load_stored, route};
+use knack_registry::{Asked, BadArchive, Files, FolderStore, Mode, Owner, Record, Registry, load_stored, route};
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
@@ -45,10 +45,16 @@ struct Made {
     changes: u64,
     /// The skills from files.
     base: Arc<Snapshot>,
-    /// The caller's, by the id of the version, with the references under which it is named.
-    skills: BTreeMap<String, (Vec<String>, Arc<Skill>)>,
+    /// The caller's, by the id of the version.
+    skills: Versions,
     snapshot: Arc<Snapshot>,
 }
+
+/// Versions by id.
+type Versions = BTreeMap<String, (Named, Arc<Skill>)>;
+
+/// What a record says of a version: the references under which it is named, and its mode.
+type Named = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
     /// Opens a folder. `packages` tells which packages the runs of a skill have.
@@ -131,7 +137,7 @@ impl DevUploads {
 fn make(
     store: &FolderStore,
     records: &[Arc<Record>],
-    kept: &BTreeMap<String, (Vec<String>, Arc<Skill>)>,
+    kept: &Versions,
     packages: PackageNames,
     base: Arc<Snapshot>,
     changes: u64,
@@ -141,15 +147,15 @@ fn make(
     let mut ordered = Vec::new();
     for record in records {
         for version in &record.versions {
-            let references = record.references(version);
-            if let Some(known) = kept.get(&version.id).filter(|known| known.0 == references) {
+            let named = (record.references(version), record.mode_of(version));
+            if let Some(known) = kept.get(&version.id).filter(|known| known.0 == named) {
                 skills.insert(version.id.clone(), known.clone());
             } else {
                 let files = store.files(record, version.number).map_err(|error| error.to_string());
                 match files.and_then(|files| load_stored(record, version, files)) {
                     Ok(mut skill) => {
                         skill.packages = packages(&skill);
-                        skills.insert(version.id.clone(), (references, Arc::new(skill)));
+                        skills.insert(version.id.clone(), (named, Arc::new(skill)));
                     }
                     Err(error) => failed.push(format!(
                         "uploaded skill {}, version {}, is not served: {error}",
@@ -179,7 +185,12 @@ impl Uploads for DevUploads {
         route(method, uri.path(), uri.query(), headers).is_some()
     }
 
-    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes) -> BoxFuture<'a, http::Response<Bytes>> {
+    fn answer<'a>(
+        &'a self,
+        parts: &'a Parts,
+        body: Bytes,
+        base: Arc<Snapshot>,
+    ) -> BoxFuture<'a, http::Response<Bytes>> {
         async move {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
                 return http::Response::new(Bytes::new());
@@ -189,6 +200,7 @@ impl Uploads for DevUploads {
                 query: parts.uri.query().map(str::to_owned),
                 headers: parts.headers.clone(),
                 body,
+                shared: base.skills.clone(),
             };
             let response = self.registry.answer(self.owner(parts).as_ref(), asked).await;
             terminal::line(&format!(

@@ -22,6 +22,7 @@ mod runner;
 mod saved_catalog;
 mod skill;
 mod skill_files;
+mod skills_api;
 mod stub_hub;
 mod versions;
 

@@ -15,13 +15,14 @@ use super::uploads::Uploads;
 pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
     let format = error_format(&request);
     let (parts, body) = request.into_parts();
+    let base = gateway.served().catalog.snapshot().await;
     if !caller::has_credential(&parts.headers, &parts.uri) {
-        return uploads.answer(&parts, Bytes::new()).await.map(Body::from);
+        return uploads.answer(&parts, Bytes::new(), base).await.map(Body::from);
     }
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
         // What it holds of the budget is held until the answer is there.
-        Ok(held) => uploads.answer(&parts, held.bytes.clone()).await.map(Body::from),
+        Ok(held) => uploads.answer(&parts, held.bytes.clone(), base).await.map(Body::from),
         Err(error) => fault(&body_fault(error), format),
     }
 }

@@ -15,8 +15,10 @@ pub trait Uploads: Debug + Send + Sync {
     /// Whether a request is for these APIs. All others go to a provider.
     fn takes(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool;
 
-    /// Answers a request that [`Uploads::takes`] took. Without a credential its body is empty.
-    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes) -> BoxFuture<'a, http::Response<Bytes>>;
+    /// Answers a request that [`Uploads::takes`] took. Without a credential its body is empty. `base` is what everybody is
+    /// served.
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, base: Arc<Snapshot>)
+    -> BoxFuture<'a, http::Response<Bytes>>;
 
     /// What the sender of a request is served: `base`, and its own skills.
     fn snapshot<'a>(&'a self, parts: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>>;

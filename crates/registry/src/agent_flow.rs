@@ -10,18 +10,15 @@ use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Value, json};
 
 use crate::Files;
-use crate::answer::{Kind, Refusal, rfc3339};
+use crate::answer::{Answer, Kind, Refusal, rfc3339};
 use crate::check::check;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::model::{Owner, Record};
-use crate::page::Page;
-use crate::store::Store;
+use crate::store::{Store, all};
 
 /// Skills of a list, which has no pages here; `total` counts all.
 const LIST_MAX: usize = 1_000;
-/// Records that are read from the store at once.
-const PAGE: usize = 1_000;
 
 /// What is asked, with the name in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +46,6 @@ impl AgentFlow {
         }
     }
 }
-
-/// Status and body of an answer.
-pub(crate) type Answer = (u16, Option<Value>);
 
 pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body: &[u8]) -> Result<Answer, Refusal> {
     match call {
@@ -170,19 +164,7 @@ async fn document(store: &dyn Store, owner: &Owner, record: &Record) -> Result<S
 
 /// The newest change first; what this API cannot read is left out.
 async fn list(store: &dyn Store, owner: &Owner) -> Result<Value, Refusal> {
-    let mut records: Vec<Record> = Vec::new();
-    loop {
-        let page = Page {
-            after: records.last().map(|record| record.id.clone()),
-            limit: PAGE,
-            newest_first: false,
-        };
-        let paged = store.list(owner, &page).await.map_err(|error| Refusal::of(error, ""))?;
-        records.extend(paged.items);
-        if !paged.more {
-            break;
-        }
-    }
+    let mut records = all(store, owner).await.map_err(|error| Refusal::of(error, ""))?;
     records.sort_by_key(|record| std::cmp::Reverse(record.updated));
     let total = records.len();
     let mut skills = Vec::new();

@@ -1,5 +1,7 @@
 //! What an API answers, before it has the shape of a dialect.
 
+use serde_json::Value;
+
 use crate::error::StoreError;
 use crate::model::{Record, Version};
 use crate::page::Paged;
@@ -15,6 +17,9 @@ pub(crate) enum Outcome {
     Zip(Vec<u8>),
 }
 
+/// Status and body of an answer of an API that has no other parts.
+pub(crate) type Answer = (u16, Option<Value>);
+
 /// The kind of a refusal; status and words of each dialect follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -22,6 +27,8 @@ pub(crate) enum Kind {
     Invalid,
     /// 401.
     NoCredential,
+    /// 403.
+    Forbidden,
     /// 404.
     NotFound,
     /// 405.
@@ -41,6 +48,7 @@ impl Kind {
         match self {
             Self::Invalid => 400,
             Self::NoCredential => 401,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::NotAllowed => 405,
             Self::Conflict => 409,

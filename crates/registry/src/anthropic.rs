@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::answer::{Kind, Outcome, Refusal, rfc3339};
 use crate::model::{Record, VERSION_PREFIX, Version};
 use crate::page::Page;
-use crate::route::parameters;
+use crate::query::parameters;
 
 /// Items of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -138,7 +138,7 @@ fn version(record: &Record, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        Kind::Invalid | Kind::Conflict | Kind::NotAllowed => "invalid_request_error",
+        Kind::Invalid | Kind::Conflict | Kind::NotAllowed | Kind::Forbidden => "invalid_request_error",
         Kind::NoCredential => "authentication_error",
         Kind::NotFound => "not_found_error",
         Kind::TooLarge => "request_too_large",

@@ -7,6 +7,7 @@ use knack_skill::{LoadInput, SpecOverrides, load};
 use crate::Files;
 use crate::answer::Refusal;
 use crate::draft::Draft;
+use crate::mode::Mode;
 use crate::model::{Record, Version};
 
 /// The namespace of uploaded skills.
@@ -29,6 +30,9 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
         Some(skill) => Ok(Draft {
             name: skill.id.name,
             description: skill.description,
+            version: skill.version,
+            mode: Mode::of_activation(skill.activation),
+            litellm: None,
             digest: skill.digest,
             bytes: skill.files.values().map(|file| file.bytes.len() as u64).sum(),
             files: skill.files,
@@ -69,6 +73,7 @@ pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<S
         files,
         overrides: SpecOverrides {
             ids: Some(record.references(version)),
+            version: version.version.clone(),
             ..SpecOverrides::default()
         },
         profile: Profile::Load,
@@ -81,6 +86,13 @@ pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<S
         id: record.id.clone(),
         number: version.number,
     });
+    skill.description.clone_from(&version.description);
+    if let Some(fields) = &version.litellm {
+        fields.apply(record.title.as_ref(), &mut skill);
+    }
+    if let Some(mode) = record.mode_of(version) {
+        skill.activation = mode.activation();
+    }
     if !is_default {
         skill.activation = skill.activation.min(ActivationMode::OnRequest);
     }

@@ -1,6 +1,8 @@
 //! An upload that was validated.
 
 use crate::Files;
+use crate::litellm::LiteLlmFields;
+use crate::mode::Mode;
 
 /// A valid upload.
 #[derive(Debug, Clone)]
@@ -9,6 +11,12 @@ pub struct Draft {
     pub name: String,
     /// Its description.
     pub description: String,
+    /// The version that it says of itself, such as `1.4.0`.
+    pub version: Option<String>,
+    /// The mode that it asks for, if that is one of OmniRoute's.
+    pub mode: Option<Mode>,
+    /// What LiteLLM's API keeps beside the files.
+    pub litellm: Option<LiteLlmFields>,
     /// Of its file tree.
     pub digest: String,
     /// Bytes of all files.

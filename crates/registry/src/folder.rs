@@ -26,6 +26,7 @@ use crate::Files;
 use crate::disk::{Disk, RealDisk};
 use crate::draft::Draft;
 use crate::error::StoreError;
+use crate::mode::Mode;
 use crate::model::{Owner, Record, Stamp};
 use crate::page::{Page, Paged};
 use crate::store::Store;
@@ -252,6 +253,14 @@ impl Inner {
         })
     }
 
+    fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+        self.change(owner, id, || {
+            let record = self.get(owner, id)?.with_mode(mode, now());
+            self.replace(&record)?;
+            Ok(record)
+        })
+    }
+
     fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
         self.change(owner, id, || {
             let record = self.get(owner, id)?.without_version(number, now())?;
@@ -333,6 +342,11 @@ impl Store for FolderStore {
     async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| inner.set_default(&owner, &id, number)).await
+    }
+
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| inner.set_mode(&owner, &id, mode)).await
     }
 
     async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {

@@ -1,7 +1,7 @@
 //! Skills that programs upload: a store, its rules, and the vendors' Skills APIs over it.
 //!
 //! ```text
-//! request ─▶ route ─▶ dialect (Anthropic, OpenAI, Agent Flow) ─▶ Store ─▶ dialect ─▶ answer
+//! request ─▶ route ─▶ dialect (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) ─▶ Store ─▶ dialect ─▶ answer
 //!                        │ upload: multipart, zip
 //!                        ▼
 //!                      check: the strict profile of knack_skill::load
@@ -17,9 +17,14 @@ mod disk;
 mod draft;
 mod error;
 mod folder;
+mod litellm;
+mod mode;
 mod model;
+mod omniroute;
 mod openai;
 mod page;
+mod query;
+mod reader;
 mod route;
 mod service;
 mod store;
@@ -31,7 +36,10 @@ pub use disk::{Disk, RealDisk};
 pub use draft::Draft;
 pub use error::StoreError;
 pub use folder::{FolderStore, Opened};
+pub use litellm::{LiteLlm, LiteLlmFields};
+pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Version};
+pub use omniroute::{OmniRoute, Row, resolve, visible};
 pub use page::{Page, Paged};
 pub use route::{Call, Dialect, Operation, route};
 pub use service::{Asked, Registry};

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
 use crate::error::StoreError;
+use crate::litellm::{LiteLlmFields, shown_id};
+use crate::mode::Mode;
 
 pub use knack_skill::ids::UPLOADED as ID_PREFIX;
 
@@ -23,6 +25,13 @@ impl From<[u8; 32]> for Owner {
     }
 }
 
+impl Owner {
+    /// The hash.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// An uploaded skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -34,6 +43,9 @@ pub struct Record {
     pub name: String,
     /// `display_name` or `display_title` as given.
     pub title: Option<String>,
+    /// Set over what its versions ask for.
+    #[serde(default)]
+    pub mode: Option<Mode>,
     /// Unix time in microseconds.
     pub created: i64,
     /// The same, of the last change.
@@ -57,6 +69,15 @@ pub struct Version {
     pub created: i64,
     /// The description in its SKILL.md.
     pub description: String,
+    /// The version that it says of itself. `None` also for what was stored before this was noted.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// The mode that it asks for. `None`: another activation, or it was stored before this was noted.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// What LiteLLM's API keeps beside the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub litellm: Option<LiteLlmFields>,
     /// Of its file tree ([`knack_skill::tree::digest`]).
     pub digest: String,
     /// Bytes of all files.
@@ -82,6 +103,7 @@ impl Record {
             owner,
             name: draft.name.clone(),
             title,
+            mode: None,
             created: stamp.now,
             updated: stamp.now,
             default: None,
@@ -120,6 +142,21 @@ impl Record {
         })
     }
 
+    /// With a mode over what its versions ask for.
+    #[must_use]
+    pub fn with_mode(&self, mode: Mode, now: i64) -> Self {
+        Self {
+            mode: Some(mode),
+            updated: now.max(self.updated),
+            ..self.clone()
+        }
+    }
+
+    /// The mode of a version; `None`: its SKILL.md says something else.
+    pub fn mode_of(&self, version: &Version) -> Option<Mode> {
+        self.mode.or(version.mode)
+    }
+
     /// Without a version; if it was the default, the highest of the others is.
     pub fn without_version(&self, number: u32, now: i64) -> Result<Self, StoreError> {
         self.version(number).ok_or(StoreError::NotFound)?;
@@ -139,6 +176,9 @@ impl Record {
             id: format!("{VERSION_PREFIX}{}", stamp.version),
             created: stamp.now.max(after_last),
             description: draft.description.clone(),
+            version: draft.version.clone(),
+            mode: draft.mode,
+            litellm: draft.litellm.clone(),
             digest: draft.digest.clone(),
             bytes: draft.bytes,
         });
@@ -185,7 +225,7 @@ impl Record {
             all.push(versioned(&self.id, "latest"));
         }
         if self.default == Some(version.number) {
-            all.push(self.id.clone());
+            all.extend([self.id.clone(), shown_id(&self.id)]);
         }
         all
     }
@@ -204,6 +244,9 @@ mod tests {
         Draft {
             name: name.to_owned(),
             description: "d".to_owned(),
+            version: None,
+            mode: None,
+            litellm: None,
             digest: String::new(),
             bytes: 3,
             files: crate::Files::new(),
@@ -254,6 +297,6 @@ mod tests {
         for word in ["2", "", "v1", "Latest"] {
             assert_eq!(record.named(word), None, "{word}");
         }
-        assert_eq!(record.references(record.latest().unwrap()).len(), 5);
+        assert_eq!(record.references(record.latest().unwrap()).len(), 6);
     }
 }

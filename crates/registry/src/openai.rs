@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::answer::{Kind, Outcome, Refusal};
 use crate::model::{ID_PREFIX, Record, VERSION_PREFIX, Version};
 use crate::page::Page;
-use crate::route::parameters;
+use crate::query::parameters;
 
 /// Items of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -126,7 +126,7 @@ const fn seconds(micros: i64) -> i64 {
 
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let (kind, code) = match refusal.kind {
-        Kind::Invalid | Kind::NotAllowed => ("invalid_request_error", None),
+        Kind::Invalid | Kind::NotAllowed | Kind::Forbidden => ("invalid_request_error", None),
         Kind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
         Kind::NotFound => ("invalid_request_error", Some("not_found")),
         Kind::Conflict => ("invalid_request_error", Some("conflict")),

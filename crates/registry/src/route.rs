@@ -3,7 +3,10 @@
 use http::{HeaderMap, Method};
 
 use crate::agent_flow::AgentFlow;
+use crate::litellm::{LITELLM_PREFIX, LiteLlm, PROVIDER, PROXY};
 use crate::model::ID_PREFIX;
+use crate::omniroute::OmniRoute;
+use crate::query::parameters;
 
 /// The shapes that an API speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,10 @@ pub enum Call {
     Skills(Dialect, Operation),
     /// One of Agent Flow's API.
     AgentFlow(AgentFlow),
+    /// One of OmniRoute's.
+    OmniRoute(OmniRoute),
+    /// One of LiteLLM's, about its own records.
+    LiteLlm(LiteLlm),
 }
 
 /// The word in `anthropic-beta` that asks for the older shapes.
@@ -57,12 +64,17 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     if before.ends_with(&["api", "v1"]) {
         return Some(Call::AgentFlow(AgentFlow::of(method, rest)));
     }
+    if before.ends_with(&["api"]) {
+        return Some(Call::OmniRoute(OmniRoute::of(method, rest)));
+    }
     if !matches!(before.last(), None | Some(&"v1")) {
         return None;
     }
-    let foreign = |pair: (String, String)| {
-        (pair.0 == "custom_llm_provider" && pair.1 != "litellm_proxy") || (pair.0 == "source" && pair.1 != "custom")
-    };
+    let is_record = rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
+    if is_record || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
+        return Some(Call::LiteLlm(LiteLlm::of(method, rest)));
+    }
+    let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
     if parameters(query).any(foreign) || rest.first().is_some_and(|id| !id.starts_with(ID_PREFIX)) {
         return None;
     }
@@ -93,15 +105,6 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
         _ => Operation::NotAllowed,
     };
     Some(Call::Skills(dialect, operation))
-}
-
-/// The parameters of a query in order. Ids, numbers and words need no decoding; what does is compared as it came.
-pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (String, String)> {
-    let pairs = query
-        .unwrap_or_default()
-        .split('&')
-        .filter_map(|pair| pair.split_once('='));
-    pairs.map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]
@@ -213,6 +216,57 @@ mod tests {
         ] {
             let call = found(method, path, "", &[("anthropic-version", "1")]);
             assert_eq!(call, Some(Call::AgentFlow(expected)), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn records_of_litellm_and_rows_of_omniroute_are_told_from_the_vendors() {
+        let version = ("anthropic-version", "2023-06-01");
+        let record = || "litellm_skill_1".to_owned();
+        for (method, path, query, expected) in [
+            (
+                "POST",
+                "/v1/skills",
+                "custom_llm_provider=litellm_proxy",
+                Call::LiteLlm(LiteLlm::Create),
+            ),
+            (
+                "GET",
+                "/skills",
+                "limit=1&custom_llm_provider=litellm_proxy",
+                Call::LiteLlm(LiteLlm::List),
+            ),
+            (
+                "GET",
+                "/v1/skills/litellm_skill_1",
+                "",
+                Call::LiteLlm(LiteLlm::Get(record())),
+            ),
+            (
+                "DELETE",
+                "/v1/skills/litellm_skill_1",
+                "custom_llm_provider=anthropic",
+                Call::LiteLlm(LiteLlm::Delete(record())),
+            ),
+            (
+                "POST",
+                "/v1/skills/litellm_skill_1/versions",
+                "",
+                Call::LiteLlm(LiteLlm::Unknown),
+            ),
+            ("GET", "/api/skills", "q=x", Call::OmniRoute(OmniRoute::List)),
+            (
+                "POST",
+                "/gw/api/skills/install/",
+                "",
+                Call::OmniRoute(OmniRoute::Install),
+            ),
+        ] {
+            assert_eq!(
+                found(method, path, query, &[version]),
+                Some(expected),
+                "{method} {path}?{query}"
+            );
         }
     }
 }

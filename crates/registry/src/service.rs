@@ -4,30 +4,26 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::answer::{Kind, Outcome, Refusal};
-use crate::check::check;
+use crate::answer::{Answer, Kind, Outcome, Refusal};
 use crate::draft::Draft;
 use crate::model::{Owner, Record, Version};
 use crate::page::Paged;
+use crate::reader::Reader;
 use crate::route::{Call, Dialect, Operation};
 use crate::store::Store;
-use crate::upload::{Form, Unpack, zipped};
-use crate::{agent_flow, anthropic, openai};
-
-/// Uploads that are unpacked and checked at once: each may hold an unpacked archive, 64 MiB, in memory.
-const UPLOADS_AT_ONCE: usize = 2;
+use crate::upload::{Form, Unpack};
+use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 
 /// The APIs over a store.
 #[derive(Debug)]
 pub struct Registry {
     store: Arc<dyn Store>,
-    unpack: Unpack,
-    uploads: Semaphore,
+    reader: Reader,
 }
 
 /// A request to an API.
@@ -41,6 +37,8 @@ pub struct Asked {
     pub headers: HeaderMap,
     /// Its whole body.
     pub body: Bytes,
+    /// Skills that everybody is served: those from files.
+    pub shared: Vec<Arc<Skill>>,
 }
 
 impl Registry {
@@ -48,8 +46,7 @@ impl Registry {
     pub fn new(store: Arc<dyn Store>, unpack: Unpack) -> Self {
         Self {
             store,
-            unpack,
-            uploads: Semaphore::new(UPLOADS_AT_ONCE),
+            reader: Reader::new(unpack),
         }
     }
 
@@ -60,17 +57,49 @@ impl Registry {
             Refusal::new(Kind::NoCredential, "authorization", text)
         });
         match asked.call.clone() {
-            Call::Skills(dialect, operation) => respond(
-                dialect,
-                match owner {
-                    Ok(owner) => self.call(owner, dialect, operation, asked).await,
+            Call::Skills(dialect, operation) => match owner {
+                Ok(owner) => self.vendor(owner, dialect, operation, asked).await,
+                Err(refused) => respond(dialect, Err(refused)),
+            },
+            Call::AgentFlow(call) => {
+                let done = match owner {
+                    Ok(owner) => agent_flow::call(&*self.store, owner, call, &asked.body).await,
                     Err(refused) => Err(refused),
-                },
+                };
+                respond_json(done, agent_flow::refuse)
+            }
+            Call::OmniRoute(call) => {
+                let sent = (asked.query.as_deref(), &asked.body[..]);
+                let done = match owner {
+                    Ok(owner) => omniroute::call(&*self.store, (owner, &asked.shared), call, sent).await,
+                    Err(refused) => Err(refused),
+                };
+                respond_json(done, omniroute::refuse)
+            }
+            Call::LiteLlm(call) => {
+                let (parts, query) = ((&*self.store, &self.reader), asked.query.as_deref());
+                let done = match owner {
+                    Ok(owner) => litellm::call(parts, owner, call, query, (&asked.headers, asked.body)).await,
+                    Err(refused) => Err(refused),
+                };
+                respond_json(done, litellm::refuse)
+            }
+        }
+    }
+
+    /// A call of a vendor's API, unless its form says that the skill is a record of LiteLLM's.
+    async fn vendor(&self, owner: &Owner, dialect: Dialect, operation: Operation, asked: Asked) -> Response<Bytes> {
+        let form = match operation {
+            Operation::Create => Form::read(&asked.headers, asked.body.clone()).await,
+            _ => Ok(Form::default()),
+        };
+        match form {
+            Ok(form) if litellm::is_meant(&form) => respond_json(
+                litellm::create((&*self.store, &self.reader), owner, form).await,
+                litellm::refuse,
             ),
-            Call::AgentFlow(call) => respond_agent_flow(match owner {
-                Ok(owner) => agent_flow::call(&*self.store, owner, call, &asked.body).await,
-                Err(refused) => Err(refused),
-            }),
+            Ok(form) => respond(dialect, self.call(owner, dialect, operation, (asked, form)).await),
+            Err(refused) => respond(dialect, Err(refused)),
         }
     }
 
@@ -79,7 +108,7 @@ impl Registry {
         owner: &Owner,
         dialect: Dialect,
         operation: Operation,
-        asked: Asked,
+        (asked, form): (Asked, Form),
     ) -> Result<Outcome, Refusal> {
         let Asked {
             query, headers, body, ..
@@ -87,7 +116,6 @@ impl Registry {
         let query = query.as_deref();
         match operation {
             Operation::Create => {
-                let form = Form::read(&headers, body).await?;
                 let title = title(dialect, &form)?;
                 let draft = self.draft(dialect, form).await?;
                 let created = self.store.create(owner, title, draft).await;
@@ -165,33 +193,18 @@ impl Registry {
     }
 
     async fn draft(&self, dialect: Dialect, form: Form) -> Result<Draft, Refusal> {
-        let unpack = self.unpack;
-        let _one = self.uploads.acquire().await;
-        let work = tokio::task::spawn_blocking(move || {
+        let folder = move |unpack| {
             let folder = form.folder(unpack)?;
             dialect.may_be_named(&folder.name)?;
-            check(&folder.name, folder.files, Profile::Strict)
-        });
-        work.await.unwrap_or_else(|error| {
-            Err(Refusal::new(
-                Kind::Failed,
-                "",
-                format!("the upload could not be read: {error}"),
-            ))
-        })
+            Ok(folder)
+        };
+        self.reader.checked(Profile::Strict, folder).await
     }
 
     async fn zip(&self, owner: &Owner, record: &Record, number: u32) -> Result<Outcome, Refusal> {
         let files = self.store.content(owner, &record.id, number).await;
         let files = files.map_err(|error| Refusal::of(error, &record.id))?;
-        let _one = self.uploads.acquire().await;
-        let name = record.name.clone();
-        let zip = tokio::task::spawn_blocking(move || zipped(&name, &files)).await;
-        let zip = zip
-            .map_err(|error| error.to_string())
-            .and_then(|zip| zip.map_err(|error| error.to_string()));
-        zip.map(Outcome::Zip)
-            .map_err(|error| Refusal::new(Kind::Failed, "", format!("the zip could not be made: {error}")))
+        self.reader.zipped(record.name.clone(), files).await.map(Outcome::Zip)
     }
 }
 
@@ -203,21 +216,8 @@ fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
     })
 }
 
-/// Longest title, characters.
-const TITLE_MAX_CHARS: usize = 255;
-
 fn title(dialect: Dialect, form: &Form) -> Result<Option<String>, Refusal> {
-    let Some(field) = dialect.title_field() else {
-        return Ok(None);
-    };
-    let Some(title) = form.fields.get(field).filter(|title| !title.is_empty()) else {
-        return Ok(None);
-    };
-    if title.chars().count() > TITLE_MAX_CHARS || title.chars().any(char::is_control) {
-        let text = format!("{field} is one line of at most {TITLE_MAX_CHARS} characters");
-        return Err(Refusal::invalid(field, text));
-    }
-    Ok(Some(title.clone()))
+    dialect.title_field().map_or(Ok(None), |field| form.title(field))
 }
 
 fn respond(dialect: Dialect, done: Result<Outcome, Refusal>) -> Response<Bytes> {
@@ -233,7 +233,7 @@ fn respond(dialect: Dialect, done: Result<Outcome, Refusal>) -> Response<Bytes> 
     response
 }
 
-fn respond_agent_flow(done: Result<agent_flow::Answer, Refusal>) -> Response<Bytes> {
+fn respond_json(done: Result<Answer, Refusal>, refuse: fn(&Refusal) -> Value) -> Response<Bytes> {
     let mut response = match done {
         Ok((status, Some(body))) => response(status, JSON, json(&body)),
         Ok((status, None)) => {
@@ -241,7 +241,7 @@ fn respond_agent_flow(done: Result<agent_flow::Answer, Refusal>) -> Response<Byt
             empty.headers_mut().remove(header::CONTENT_TYPE);
             empty
         }
-        Err(refusal) => refused(&refusal, &agent_flow::refuse(&refusal)),
+        Err(refusal) => refused(&refusal, &refuse(&refusal)),
     };
     if let Ok(id) = HeaderValue::from_str(&request_id()) {
         response.headers_mut().insert("x-request-id", id);

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use crate::Files;
 use crate::draft::Draft;
 use crate::error::StoreError;
+use crate::mode::Mode;
 use crate::model::{Owner, Record};
 use crate::page::{Page, Paged};
 
@@ -32,10 +33,32 @@ pub trait Store: Debug + Send + Sync {
     async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError>;
     /// Serves another version where none is named.
     async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError>;
+    /// Sets when it reaches models, whatever its versions ask for.
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError>;
     /// Removes a skill with all versions; the answer is what it was.
     async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError>;
     /// Removes a version; the answer is the skill without it.
     async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError>;
     /// The files of a version.
     async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError>;
+}
+
+/// Records that are read at once.
+const PAGE: usize = 1_000;
+
+/// All skills of an owner in the order of their making.
+pub(crate) async fn all(store: &dyn Store, owner: &Owner) -> Result<Vec<Record>, StoreError> {
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        let page = Page {
+            after: records.last().map(|record| record.id.clone()),
+            limit: PAGE,
+            newest_first: false,
+        };
+        let paged = store.list(owner, &page).await?;
+        records.extend(paged.items);
+        if !paged.more {
+            return Ok(records);
+        }
+    }
 }

@@ -29,8 +29,10 @@ pub struct BadArchive {
 const FILES_MAX: usize = 500;
 /// Fields of a form beside its files.
 const FIELDS_MAX: usize = 32;
-/// Bytes of one such field: titles and words.
-const FIELD_MAX_BYTES: usize = 4 << 10;
+/// Bytes of one such field: titles, words, and the instructions of a record of LiteLLM's.
+const FIELD_MAX_BYTES: usize = 64 << 10;
+/// Longest title, characters.
+const TITLE_MAX_CHARS: usize = 255;
 /// The names of parts with files.
 const FILE_PARTS: [&str; 3] = ["files[]", "files", "file"];
 /// Said of a folder without its document, as Anthropic's API says it.
@@ -43,6 +45,8 @@ pub(crate) struct Form {
     pub(crate) fields: BTreeMap<String, String>,
     /// Files with their whole name.
     parts: Vec<(String, Bytes)>,
+    /// The media type of the first file.
+    media_type: Option<String>,
 }
 
 /// A folder that was uploaded.
@@ -71,6 +75,9 @@ impl Form {
         while let Some(part) = parts.next_field().await.map_err(broken)? {
             let name = part.name().unwrap_or_default().to_owned();
             let path = part.file_name().map(str::to_owned);
+            if form.parts.is_empty() {
+                form.media_type = part.content_type().map(ToString::to_string);
+            }
             let bytes = part.bytes().await.map_err(broken)?;
             form.add(name, path, bytes)?;
         }
@@ -97,6 +104,22 @@ impl Form {
             .map_err(|_| Refusal::invalid("body", "a field of the form is not UTF-8"))?;
         self.fields.insert(name, text);
         Ok(())
+    }
+
+    /// The field of a title; `None`: it is not there, or empty.
+    pub(crate) fn title(&self, field: &str) -> Result<Option<String>, Refusal> {
+        let title = self.fields.get(field).filter(|title| !title.is_empty());
+        if title.is_some_and(|title| title.chars().count() > TITLE_MAX_CHARS || title.chars().any(char::is_control)) {
+            let text = format!("{field} is one line of at most {TITLE_MAX_CHARS} characters");
+            return Err(Refusal::invalid(field, text));
+        }
+        Ok(title.cloned())
+    }
+
+    /// Name and media type of the first file.
+    pub(crate) fn first_file(&self) -> Option<(String, Option<String>)> {
+        let (name, _) = self.parts.first()?;
+        Some((name.clone(), self.media_type.clone()))
     }
 
     /// The one folder that was uploaded, as files or as a zip.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use knack_registry::{Disk, Draft, Files, FolderStore, Owner, Page, RealDisk, Record, Store, StoreError};
+use knack_registry::{Disk, Draft, Files, FolderStore, Mode, Owner, Page, RealDisk, Record, Store, StoreError};
 use knack_skill::model::SkillFile;
 use proptest::prelude::*;
 
@@ -66,6 +66,7 @@ enum Change {
     Create(u8),
     AddVersion(usize, bool),
     SetDefault(usize, usize),
+    SetMode(usize, bool),
     Delete(usize),
     DeleteVersion(usize, usize),
 }
@@ -75,6 +76,7 @@ fn change() -> impl Strategy<Value = Change> {
         3 => (0..4_u8).prop_map(Change::Create),
         3 => (0..4_usize, any::<bool>()).prop_map(|(skill, default)| Change::AddVersion(skill, default)),
         1 => (0..4_usize, 0..4_usize).prop_map(|(skill, version)| Change::SetDefault(skill, version)),
+        1 => (0..4_usize, any::<bool>()).prop_map(|(skill, on)| Change::SetMode(skill, on)),
         1 => (0..4_usize).prop_map(Change::Delete),
         1 => (0..4_usize, 0..4_usize).prop_map(|(skill, version)| Change::DeleteVersion(skill, version)),
     ]
@@ -90,6 +92,9 @@ fn draft(name: &str, text: &str) -> Draft {
     Draft {
         name: name.to_owned(),
         description: "d".to_owned(),
+        version: None,
+        mode: None,
+        litellm: None,
         digest: knack_skill::tree::digest(&files),
         bytes: text.len() as u64,
         files,
@@ -138,6 +143,10 @@ async fn apply(store: &FolderStore, change: &Change, text: &str) -> Result<(), S
             let number = number(record, *version);
             store.set_default(&owner(), &record.id, number).await.map(drop)
         }
+        Change::SetMode(at, on) => {
+            let mode = if *on { Mode::On } else { Mode::Off };
+            store.set_mode(&owner(), &pick(*at)?.id, mode).await.map(drop)
+        }
         Change::Delete(at) => store.delete(&owner(), &pick(*at)?.id).await.map(drop),
         Change::DeleteVersion(at, version) => {
             let record = pick(*at)?;
@@ -147,14 +156,14 @@ async fn apply(store: &FolderStore, change: &Change, text: &str) -> Result<(), S
     }
 }
 
-/// Name, default version, versions and their files.
-type Shape = (String, Option<u32>, Vec<u32>, Vec<Files>);
+/// Name, default version, mode, versions and their files.
+type Shape = (String, Option<u32>, Option<Mode>, Vec<u32>, Vec<Files>);
 
 /// What of a state does not depend on the time at which it was made.
 fn shape(state: &[(Record, Vec<Files>)]) -> Vec<Shape> {
     let one = |(record, files): &(Record, Vec<Files>)| {
         let numbers = record.versions.iter().map(|version| version.number).collect();
-        (record.name.clone(), record.default, numbers, files.clone())
+        (record.name.clone(), record.default, record.mode, numbers, files.clone())
     };
     state.iter().map(one).collect()
 }
@@ -254,6 +263,7 @@ fn every_kind_of_change_is_whole_or_absent() {
         Change::Create(1),
         Change::AddVersion(0, true),
         Change::SetDefault(0, 0),
+        Change::SetMode(0, false),
         Change::DeleteVersion(0, 0),
         Change::Delete(0),
     ] {
@@ -280,6 +290,7 @@ fn a_folder_has_one_writer_and_strangers_see_nothing() {
             store.delete(&stranger, id).await,
             store.add_version(&stranger, id, draft("a", "y"), true).await,
             store.set_default(&stranger, id, 1).await,
+            store.set_mode(&stranger, id, Mode::On).await,
             store.delete_version(&stranger, id, 1).await,
             store.get(&stranger, "skill_knack_none").await,
         ] {

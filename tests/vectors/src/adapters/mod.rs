@@ -19,6 +19,7 @@ mod omniroute;
 mod pyschema;
 mod semver;
 mod skillmd;
+mod skills_api;
 mod sse;
 mod template;
 mod toolcalls;
@@ -39,6 +40,7 @@ pub(crate) const TABLES: &[&[Op]] = &[
     pyschema::OPS,
     semver::OPS,
     skillmd::OPS,
+    skills_api::OPS,
     sse::OPS,
     template::OPS,
     toolcalls::OPS,

@@ -1,0 +1,245 @@
+//! LiteLLM's `/v1/skills` for skills that it stores itself (`custom_llm_provider=litellm_proxy`): create, list, get, delete.
+//!
+//! A record is an uploaded skill under another id: `litellm_skill_` and its UUID.
+
+mod record;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use knack_skill::model::SkillFile;
+use knack_skill::names;
+use knack_skill::problem::Profile;
+use knack_skill::tree::DOCUMENT_NAMES;
+use serde_json::{Value, json};
+
+pub use record::LiteLlmFields;
+pub(crate) use record::{LITELLM_PREFIX, shown_id};
+
+use crate::Files;
+use crate::answer::{Answer, Kind, Refusal, rfc3339};
+use crate::error::StoreError;
+use crate::model::{Owner, Record};
+use crate::query::parameters;
+use crate::reader::Reader;
+use crate::store::{Store, all};
+use crate::upload::{Folder, Form};
+use record::of_shown;
+
+/// The parameter, and the field of a form, that says who keeps a skill.
+pub(crate) const PROVIDER: &str = "custom_llm_provider";
+/// Its value for records.
+pub(crate) const PROXY: &str = "litellm_proxy";
+/// Records of a page that does not say.
+const LIMIT_DEFAULT: usize = 20;
+/// Records of a page at most.
+const LIMIT_MAX: usize = 100;
+
+/// What is asked, with the id in the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the API")]
+pub enum LiteLlm {
+    Create,
+    List,
+    Get(String),
+    Delete(String),
+    /// A path or method that is not there.
+    Unknown,
+}
+
+impl LiteLlm {
+    /// Reads what follows `/v1/skills`.
+    pub(crate) fn of(method: &Method, rest: &[&str]) -> Self {
+        match (method.as_str(), rest) {
+            ("POST", []) => Self::Create,
+            ("GET", []) => Self::List,
+            ("GET", [id]) => Self::Get((*id).to_owned()),
+            ("DELETE", [id]) => Self::Delete((*id).to_owned()),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Answers a call of `owner`.
+pub(crate) async fn call(
+    (store, reader): (&dyn Store, &Reader),
+    owner: &Owner,
+    call: LiteLlm,
+    query: Option<&str>,
+    (headers, body): (&HeaderMap, Bytes),
+) -> Result<Answer, Refusal> {
+    let done = match call {
+        LiteLlm::Create => {
+            let form = Form::read(headers, body).await?;
+            return create((store, reader), owner, form).await;
+        }
+        LiteLlm::List => {
+            let (limit, offset) = page(query)?;
+            let records = all(store, owner).await.map_err(|error| refused(error, ""))?;
+            let data: Vec<Value> = records.iter().rev().skip(offset).take(limit).map(shown).collect();
+            let more = records.len() > offset.saturating_add(limit);
+            json!({"data": data, "has_more": more, "next_page": null})
+        }
+        LiteLlm::Get(id) => {
+            let record = store.get(owner, &of_shown(&id)).await;
+            shown(&record.map_err(|error| refused(error, &id))?)
+        }
+        LiteLlm::Delete(id) => {
+            let deleted = store.delete(owner, &of_shown(&id)).await;
+            deleted.map_err(|error| refused(error, &id))?;
+            json!({"id": id, "type": "skill_deleted"})
+        }
+        LiteLlm::Unknown => {
+            let text = "LiteLLM's skills have no versions and no such method; there are POST and GET /v1/skills, and GET and \
+                        DELETE /v1/skills/{id}";
+            return Err(Refusal::new(Kind::NotAllowed, "", text));
+        }
+    };
+    Ok((200, Some(done)))
+}
+
+/// Whether a form says that the skill is kept here.
+pub(crate) fn is_meant(form: &Form) -> bool {
+    form.fields.get(PROVIDER).is_some_and(|provider| provider == PROXY)
+}
+
+/// Keeps the folder that was uploaded, or, without one, the bare instructions.
+pub(crate) async fn create(
+    (store, reader): (&dyn Store, &Reader),
+    owner: &Owner,
+    form: Form,
+) -> Result<Answer, Refusal> {
+    let fields = fields(&form)?;
+    let title = form.title("display_title")?;
+    let bare = match fields.file_name {
+        Some(_) => None,
+        None => Some(bare_folder(title.as_deref(), &fields)?),
+    };
+    let draft = reader.checked(Profile::Load, move |unpack| {
+        bare.map_or_else(|| form.folder(unpack), Ok)
+    });
+    let mut draft = draft.await?;
+    if let Some(description) = &fields.description {
+        draft.description.clone_from(description);
+    }
+    draft.litellm = Some(fields);
+    let created = store.create(owner, title, draft).await;
+    let record = created.map_err(|error| refused(error, ""))?;
+    Ok((200, Some(shown(&record))))
+}
+
+/// What a form says beside its files.
+fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
+    let field = |name: &str| form.fields.get(name).filter(|text| !text.is_empty()).cloned();
+    let metadata = field("metadata").map(|text| {
+        serde_json::from_str(&text)
+            .map_err(|error| Refusal::invalid("metadata", format!("metadata is no JSON object: {error}")))
+    });
+    let (file_name, file_type) = form.first_file().unzip();
+    Ok(LiteLlmFields {
+        description: field("description"),
+        instructions: field("instructions"),
+        metadata: metadata.transpose()?,
+        file_name,
+        file_type: file_type.flatten(),
+    })
+}
+
+/// The folder of a record without files.
+fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Refusal> {
+    let Some(instructions) = &fields.instructions else {
+        return Err(Refusal::invalid(
+            "files",
+            "send the zip of a skill's folder in files, or instructions",
+        ));
+    };
+    let Some(title) = title else {
+        return Err(Refusal::invalid(
+            "display_title",
+            "a skill without files is named by its display_title",
+        ));
+    };
+    let name = names::normalize(title);
+    let description = fields.description.as_ref().unwrap_or(instructions);
+    let text = format!(
+        "---\nname: {name}\ndescription: {}\n---\n",
+        Value::from(description.as_str())
+    );
+    let file = SkillFile {
+        bytes: text.into_bytes().into(),
+        executable: false,
+    };
+    let files = Files::from([(DOCUMENT_NAMES[0].to_owned(), file)]);
+    Ok(Folder { name, files })
+}
+
+/// Reads `limit` and `offset`.
+fn page(query: Option<&str>) -> Result<(usize, usize), Refusal> {
+    let (mut limit, mut offset) = (LIMIT_DEFAULT, 0);
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => {
+                let number = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+                limit = number
+                    .ok_or_else(|| Refusal::invalid("limit", format!("limit: a number from 1 to {LIMIT_MAX}")))?;
+            }
+            "offset" => {
+                offset = value
+                    .parse()
+                    .map_err(|_| Refusal::invalid("offset", "offset: a number from 0"))?;
+            }
+            "query" | "top_k" => {
+                let text = "there is no search by meaning here; list the skills without it";
+                return Err(Refusal::invalid(&key, text));
+            }
+            _ => {}
+        }
+    }
+    Ok((limit, offset))
+}
+
+fn shown(record: &Record) -> Value {
+    let version = record.served().or_else(|| record.latest());
+    let fields = version.and_then(|version| version.litellm.as_ref());
+    let text = |member: fn(&LiteLlmFields) -> &Option<String>| fields.and_then(|fields| member(fields).clone());
+    json!({
+        "id": shown_id(&record.id), "type": "skill", "source": "custom", "display_title": record.title,
+        "latest_version": record.latest().map(|version| version.created.to_string()),
+        "description": version.map(|version| &version.description),
+        "instructions": text(|fields| &fields.instructions), "metadata": fields.and_then(|fields| fields.metadata.as_ref()),
+        "file_name": text(|fields| &fields.file_name), "file_type": text(|fields| &fields.file_type),
+        "created_at": rfc3339(record.created), "updated_at": rfc3339(record.updated),
+    })
+}
+
+/// The same for what is missing and what is another's.
+fn refused(error: StoreError, id: &str) -> Refusal {
+    match error {
+        StoreError::NotFound => Refusal::new(Kind::NotFound, "skill_id", format!("Skill not found: {id}")),
+        other => Refusal::of(other, id),
+    }
+}
+
+pub(crate) fn refuse(refusal: &Refusal) -> Value {
+    let kind = match refusal.kind {
+        Kind::NoCredential => "auth_error",
+        Kind::Full | Kind::Failed => "internal_server_error",
+        _ => "invalid_request_error",
+    };
+    let param = Some(&refusal.field).filter(|field| !field.is_empty());
+    let code = refusal.kind.status().to_string();
+    json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_bounded_and_nothing_is_searched() {
+        assert_eq!(page(None), Ok((20, 0)));
+        assert_eq!(page(Some("offset=7&limit=100")), Ok((100, 7)));
+        for query in ["limit=0", "limit=101", "offset=-1", "query=word", "top_k=3"] {
+            assert!(page(Some(query)).is_err(), "{query}");
+        }
+    }
+}

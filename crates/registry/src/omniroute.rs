@@ -1,0 +1,330 @@
+//! OmniRoute's management API: `/api/skills` and `/api/skills/install`.
+//!
+//! One skill is one row, in the version that is served by default. Skills from files are rows of the owner `system`, which
+//! everybody sees and nobody changes here.
+
+mod install;
+mod rows;
+
+use std::sync::Arc;
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+pub use rows::{Row, resolve, visible};
+
+use crate::answer::{Answer, Kind, Refusal};
+use crate::mode::Mode;
+use crate::model::{ID_PREFIX, Owner, Record};
+use crate::query::parameters;
+use crate::store::{Store, all};
+use install::Installation;
+use rows::{Item, LOCAL, Shared, detail, missing, of_record, of_shared, refused, shown};
+
+/// Rows of a page that does not say.
+const LIMIT_DEFAULT: usize = 20;
+/// Rows of a page at most.
+const LIMIT_MAX: usize = 100;
+/// Where OmniRoute's skills come from. Knack has no skills of its catalogs.
+const SOURCES: [&str; 3] = ["skillsmp", "skillssh", LOCAL];
+/// Said of what is not here.
+const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, and GET, PUT and DELETE /api/skills/{id}. \
+    Catalogs to install from are not here, and neither is a history of executions: a skill runs in a model request.";
+
+/// What is asked, with the id in the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the API")]
+pub enum OmniRoute {
+    List,
+    Install,
+    Get(String),
+    Update(String),
+    Delete(String),
+    /// A path or method that is not there.
+    Unknown,
+}
+
+/// The words of this API that stand where an id may.
+const WORDS: [&str; 5] = ["install", "marketplace", "skillssh", "executions", "collect"];
+
+impl OmniRoute {
+    /// Reads what follows `/api/skills`.
+    pub(crate) fn of(method: &Method, rest: &[&str]) -> Self {
+        let id = |id: &str| percent_decode_str(id).decode_utf8_lossy().into_owned();
+        match (method.as_str(), rest) {
+            ("GET", []) => Self::List,
+            ("POST", ["install"]) => Self::Install,
+            (_, [word]) if WORDS.contains(word) => Self::Unknown,
+            ("GET", [name]) => Self::Get(id(name)),
+            ("PUT", [name]) => Self::Update(id(name)),
+            ("DELETE", [name]) => Self::Delete(id(name)),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Answers a call of `owner`, beside whose skills the shared ones are.
+pub(crate) async fn call(
+    store: &dyn Store,
+    (owner, shared): (&Owner, &Shared),
+    call: OmniRoute,
+    (query, body): (Option<&str>, &[u8]),
+) -> Result<Answer, Refusal> {
+    let done = match call {
+        OmniRoute::List => list(store, (owner, shared), query).await?,
+        OmniRoute::Install => {
+            let id = install(store, owner, Installation::read(body, owner)?).await?;
+            json!({"success": true, "id": id})
+        }
+        OmniRoute::Get(identifier) => get(store, (owner, shared), &identifier).await?,
+        OmniRoute::Update(id) => {
+            let mode = wanted_mode(body)?;
+            let record = own(store, (owner, shared), &id).await?;
+            let set = store.set_mode(owner, &record.id, mode).await;
+            set.map_err(|error| refused(error, &id))?;
+            json!({"success": true, "enabled": mode != Mode::Off, "mode": mode})
+        }
+        OmniRoute::Delete(id) => {
+            let record = own(store, (owner, shared), &id).await?;
+            let deleted = store.delete(owner, &record.id).await;
+            deleted.map_err(|error| refused(error, &id))?;
+            json!({"success": true})
+        }
+        OmniRoute::Unknown => return Err(Refusal::new(Kind::NotFound, "", NOT_HERE)),
+    };
+    Ok((200, Some(done)))
+}
+
+/// The mode that a patch sets: its `mode`, else the one that `enabled` means.
+fn wanted_mode(body: &[u8]) -> Result<Mode, Refusal> {
+    let body: Value =
+        serde_json::from_slice(body).map_err(|error| Refusal::invalid("body", format!("it is not JSON: {error}")))?;
+    let members = body
+        .as_object()
+        .ok_or_else(|| Refusal::invalid("body", "it is no object"))?;
+    if let Some(other) = members.keys().find(|key| !["enabled", "mode"].contains(&key.as_str())) {
+        let text = "only enabled and mode are changed; install another version for the rest";
+        return Err(Refusal::invalid(other, text));
+    }
+    let enabled = members.get("enabled").map(|enabled| {
+        let enabled = enabled.as_bool();
+        enabled.ok_or_else(|| Refusal::invalid("enabled", "it is true or false"))
+    });
+    let enabled = enabled.transpose()?;
+    match members.get("mode") {
+        Some(mode) => mode_of(mode.as_str().unwrap_or_default()),
+        None => match enabled {
+            Some(true) => Ok(Mode::On),
+            Some(false) => Ok(Mode::Off),
+            None => Err(Refusal::invalid("", "No update payload provided")),
+        },
+    }
+}
+
+fn mode_of(word: &str) -> Result<Mode, Refusal> {
+    Mode::of_word(word).ok_or_else(|| Refusal::invalid("mode", "it is on, off or auto"))
+}
+
+/// Keeps a new skill, or a new version of the one of that name, which is served from now on. The answer is its id.
+async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<String, Refusal> {
+    let name = new.draft.name.clone();
+    let found = store.find(owner, &name).await.map_err(|error| refused(error, &name))?;
+    let kept = match found {
+        None => store.create(owner, new.title, new.draft).await,
+        Some(record) => {
+            let there = record
+                .versions
+                .iter()
+                .any(|version| version.version == new.draft.version);
+            if there {
+                let version = new.draft.version.unwrap_or_default();
+                let text = format!(
+                    "{name}@{version} is installed ({}); delete it first, or install another version",
+                    record.id
+                );
+                return Err(Refusal::new(Kind::Conflict, "version", text));
+            }
+            store.add_version(owner, &record.id, new.draft, true).await
+        }
+    };
+    kept.map(|record| record.id).map_err(|error| refused(error, &name))
+}
+
+/// What a list is asked for.
+struct Wanted {
+    text: String,
+    mode: Option<Mode>,
+    source: Option<String>,
+    page: usize,
+    limit: usize,
+}
+
+impl Wanted {
+    fn read(query: Option<&str>) -> Result<Self, Refusal> {
+        let mut wanted = Self {
+            text: String::new(),
+            mode: None,
+            source: None,
+            page: 1,
+            limit: LIMIT_DEFAULT,
+        };
+        let number = |name: &str, value: &str, most: usize| {
+            let number = value.parse().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
+        };
+        for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
+            match key.as_str() {
+                "q" => {
+                    let spaced = value.replace('+', " ");
+                    wanted.text = percent_decode_str(&spaced).decode_utf8_lossy().to_lowercase();
+                }
+                "mode" => wanted.mode = Some(mode_of(&value)?),
+                "source" if SOURCES.contains(&value.as_str()) => wanted.source = Some(value),
+                "source" => {
+                    let text = format!("it is one of {}", SOURCES.join(", "));
+                    return Err(Refusal::invalid("source", text));
+                }
+                "page" => wanted.page = number("page", &value, usize::MAX / LIMIT_MAX)?,
+                "limit" => wanted.limit = number("limit", &value, LIMIT_MAX)?,
+                _ => {}
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn takes(&self, row: &Row<Item>) -> bool {
+        self.source.as_deref().is_none_or(|source| source == LOCAL)
+            && self.mode.is_none_or(|mode| mode == row.item.mode())
+            && [&row.name, row.item.description()]
+                .iter()
+                .any(|text| text.to_lowercase().contains(&self.text))
+    }
+}
+
+async fn list(store: &dyn Store, (owner, shared): (&Owner, &Shared), query: Option<&str>) -> Result<Value, Refusal> {
+    let wanted = Wanted::read(query)?;
+    let records = all(store, owner).await.map_err(|error| refused(error, ""))?;
+    let own = records.into_iter().filter_map(|record| {
+        let number = record.default?;
+        of_record(record.into(), number)
+    });
+    let rows = visible(own.chain(of_shared(shared)).collect(), owner.as_str());
+    let taken: Vec<&Row<Item>> = rows.iter().filter(|row| wanted.takes(row)).collect();
+    let from = (wanted.page - 1) * wanted.limit;
+    let data: Vec<Value> = taken
+        .iter()
+        .skip(from)
+        .take(wanted.limit)
+        .map(|row| shown(row))
+        .collect();
+    Ok(json!({
+        "data": data, "total": taken.len(), "page": wanted.page, "limit": wanted.limit,
+        "totalPages": taken.len().div_ceil(wanted.limit),
+    }))
+}
+
+async fn get(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: &str) -> Result<Value, Refusal> {
+    if identifier.starts_with(ID_PREFIX) {
+        let record = store.get(owner, identifier).await;
+        let record = record.map_err(|error| refused(error, identifier))?;
+        let number = record.default.ok_or_else(|| missing(identifier))?;
+        let row = of_record(record.into(), number).ok_or_else(|| missing(identifier))?;
+        return detail(store, owner, &row).await;
+    }
+    let records = all(store, owner).await.map_err(|error| refused(error, identifier))?;
+    let versions = records.into_iter().flat_map(|record| {
+        let record = Arc::new(record);
+        let numbers: Vec<u32> = record.versions.iter().map(|version| version.number).collect();
+        numbers
+            .into_iter()
+            .filter_map(move |number| of_record(record.clone(), number))
+    });
+    let rows = visible(versions.chain(of_shared(shared)).collect(), owner.as_str());
+    let by_id = rows.iter().find(|row| row.item.id() == identifier);
+    let row = by_id.or_else(|| resolve(&rows, identifier));
+    detail(store, owner, row.ok_or_else(|| missing(identifier))?).await
+}
+
+/// The caller's skill of an id.
+async fn own(store: &dyn Store, (owner, shared): (&Owner, &Shared), id: &str) -> Result<Record, Refusal> {
+    if of_shared(shared).any(|row| row.item.id() == id) {
+        let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
+        return Err(Refusal::new(Kind::Forbidden, "id", text));
+    }
+    store.get(owner, id).await.map_err(|error| refused(error, id))
+}
+
+/// Says which member is wrong where one is.
+pub(crate) fn refuse(refusal: &Refusal) -> Value {
+    let Refusal { kind, field, message } = refusal;
+    if *kind != Kind::Invalid || field.is_empty() {
+        return json!({"error": message});
+    }
+    json!({"error": format!("{field}: {message}"), "details": [{"field": field, "message": message}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_wins_over_enabled_and_an_empty_patch_is_none() {
+        for (body, expected) in [
+            (r#"{"enabled": false}"#, Ok(Mode::Off)),
+            (r#"{"enabled": true}"#, Ok(Mode::On)),
+            (r#"{"mode": "auto"}"#, Ok(Mode::Auto)),
+            (r#"{"enabled": false, "mode": "auto"}"#, Ok(Mode::Auto)),
+            ("{}", Err("")),
+            ("[]", Err("body")),
+            ("", Err("body")),
+            (r#"{"enabled": "no"}"#, Err("enabled")),
+            (r#"{"enabled": 0, "mode": "on"}"#, Err("enabled")),
+            (r#"{"mode": "manual"}"#, Err("mode")),
+            (r#"{"mode": null}"#, Err("mode")),
+            (r#"{"name": "x"}"#, Err("name")),
+        ] {
+            let found = wanted_mode(body.as_bytes());
+            assert_eq!(
+                found.map_err(|refusal| refusal.field),
+                expected.map_err(str::to_owned),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_list_is_asked_for_is_bounded() {
+        for query in [
+            "limit=0",
+            "limit=101",
+            "page=0",
+            "page=x",
+            "mode=manual",
+            "source=elsewhere",
+        ] {
+            assert!(Wanted::read(Some(query)).is_err(), "{query}");
+        }
+        let wanted = Wanted::read(Some("q=Two+w%C3%B6rds&mode=off&source=skillsmp&page=3&limit=5&other=x")).unwrap();
+        assert_eq!((wanted.text.as_str(), wanted.mode), ("two wörds", Some(Mode::Off)));
+        assert_eq!(
+            (wanted.source.as_deref(), wanted.page, wanted.limit),
+            (Some("skillsmp"), 3, 5)
+        );
+    }
+
+    #[test]
+    fn words_of_the_api_are_no_ids() {
+        let of = |method: &str, rest: &[&str]| OmniRoute::of(&Method::from_bytes(method.as_bytes()).unwrap(), rest);
+        assert_eq!(of("GET", &["echo@%5E1"]), OmniRoute::Get("echo@^1".to_owned()));
+        for (method, rest) in [
+            ("GET", &["executions"][..]),
+            ("GET", &["install"]),
+            ("POST", &[]),
+            ("POST", &["marketplace", "install"]),
+            ("PATCH", &["skill_knack_1"]),
+        ] {
+            assert_eq!(of(method, rest), OmniRoute::Unknown, "{method} {rest:?}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The body of an install as a valid upload.
+//!
+//! OmniRoute's `handlerCode` names a function of its process, or holds the text of a SKILL.md; neither is run there. Here it
+//! is the text of a SKILL.md, or a Python program that is run in the sandbox. A name of a handler is refused: no handler is
+//! here, and the skill could not act.
+
+use std::collections::BTreeMap;
+
+use knack_skill::functions::{Function, FunctionLock, LOCK_FILE};
+use knack_skill::model::SkillFile;
+use knack_skill::names;
+use knack_skill::problem::Profile;
+use knack_skill::registration::{self, Registration};
+use knack_skill::schema;
+use knack_skill::tree::DOCUMENT_NAMES;
+use serde_json::{Map, Value};
+
+use crate::Files;
+use crate::answer::Refusal;
+use crate::check::check;
+use crate::draft::Draft;
+use crate::mode::Mode;
+use crate::model::Owner;
+
+/// The file of a Python program.
+pub(super) const HANDLER: &str = "handler.py";
+/// The function in it that is called.
+const FUNCTION: &str = "handler";
+/// The member of the body with the code.
+const CODE: &str = "handlerCode";
+/// The members of a body.
+const MEMBERS: [&str; 6] = ["name", "version", "description", "schema", CODE, "apiKeyId"];
+
+/// A valid install.
+#[derive(Debug)]
+pub(super) struct Installation {
+    /// The name as written, where it is no legal one.
+    pub(super) title: Option<String>,
+    /// What is kept.
+    pub(super) draft: Draft,
+}
+
+impl Installation {
+    /// Reads a body. Errors name the member that is wrong.
+    pub(super) fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| Refusal::invalid("body", format!("it is not JSON: {error}")))?;
+        let Value::Object(mut members) = body else {
+            return Err(Refusal::invalid("body", "it is no object"));
+        };
+        if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
+            let text = format!("there is no such member; there are {}", MEMBERS.join(", "));
+            return Err(Refusal::invalid(unknown, text));
+        }
+        of_caller(&members, owner)?;
+        let version_given = members.contains_key("version");
+        if let Some(code) = members.remove(CODE) {
+            members.insert("handler".to_owned(), code);
+        }
+        if let Some(Value::Object(schema)) = members.get_mut("schema") {
+            for part in ["input", "output"] {
+                schema.entry(part).or_insert_with(|| Value::Object(Map::new()));
+            }
+        }
+        let schema = members.get("schema").cloned().unwrap_or_default();
+        let record = registration::check(&Value::Object(members)).map_err(|invalid| {
+            let field = if invalid.field == "handler" {
+                CODE
+            } else {
+                &invalid.field
+            };
+            Refusal::invalid(field, invalid.message)
+        })?;
+        Self::of(&record, version_given, &schema)
+    }
+
+    fn of(record: &Registration, version_given: bool, schema: &Value) -> Result<Self, Refusal> {
+        let name = names::normalize(&record.name);
+        if !record.name.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(Refusal::invalid(
+                "name",
+                "it has none of the letters a to z and digits, of which the name in requests is made",
+            ));
+        }
+        let files = files(&name, record, schema)?;
+        let is_document = !files.contains_key(HANDLER);
+        let mut draft = check(&name, files, Profile::Load)
+            .map_err(|refusal| Refusal::invalid(CODE, format!("{}: {}", refusal.field, refusal.message)))?;
+        let version = record.version.to_string();
+        match &draft.version {
+            Some(said) if version_given && *said != version => {
+                let text =
+                    format!("its SKILL.md says {said}, and the body {version}; make them equal, or leave one out");
+                return Err(Refusal::invalid("version", text));
+            }
+            Some(_) => {}
+            None => draft.version = Some(version),
+        }
+        // A description is the skill's name where nobody wrote one.
+        if is_document && draft.description == draft.name && !record.description.is_empty() {
+            draft.description.clone_from(&record.description);
+        }
+        draft.mode = Some(Mode::On);
+        let title = (record.name != name).then(|| record.name.clone());
+        Ok(Self { title, draft })
+    }
+}
+
+/// Skills belong to whoever sends them: another owner cannot be named.
+fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(), Refusal> {
+    match members.get("apiKeyId") {
+        None => Ok(()),
+        Some(id) if id.as_str() == Some(owner.as_str()) => Ok(()),
+        Some(_) => {
+            let text = "skills belong to the credential that sends the request; leave this out";
+            Err(Refusal::invalid("apiKeyId", text))
+        }
+    }
+}
+
+/// The folder of a skill.
+fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Refusal> {
+    let code = &record.handler;
+    if code.starts_with("---") {
+        let takes = schema::normalize(&schema["input"]);
+        if takes["properties"]
+            .as_object()
+            .is_some_and(|properties| !properties.is_empty())
+        {
+            let text =
+                "a SKILL.md is no function and takes no arguments; leave it {}, or declare tools in the SKILL.md";
+            return Err(Refusal::invalid("schema.input", text));
+        }
+        return Ok(Files::from([file(DOCUMENT_NAMES[0], code.clone())]));
+    }
+    let calls = [format!("def {FUNCTION}("), format!("async def {FUNCTION}(")];
+    if !code
+        .lines()
+        .any(|line| calls.iter().any(|call| line.starts_with(call.as_str())))
+    {
+        let text = format!(
+            "it is neither the text of a SKILL.md, which begins with ---, nor a Python program with a function \
+             \"def {FUNCTION}(…)\" that takes what schema.input declares; names of handlers, such as {:?}, mean \
+             functions of OmniRoute's process, and none of them is here",
+            record.handler.chars().take(NAMED_CHARS).collect::<String>()
+        );
+        return Err(Refusal::invalid(CODE, text));
+    }
+    let mut files = Files::from([
+        file(HANDLER, code.clone()),
+        file(DOCUMENT_NAMES[0], document(name, record, schema)),
+    ]);
+    let function = Function {
+        function: FUNCTION.to_owned(),
+        name: name.to_owned(),
+        description: described(record).to_owned(),
+        input_schema: schema::normalize(&schema["input"]),
+        retryable: false,
+        hidden: false,
+    };
+    let functions = BTreeMap::from([(HANDLER.to_owned(), vec![function])]);
+    let lock = FunctionLock::of(&functions, &files).text();
+    files.extend([file(LOCK_FILE, lock)]);
+    Ok(files)
+}
+
+/// Characters of a handler's name that a refusal repeats.
+const NAMED_CHARS: usize = 40;
+
+fn described(record: &Registration) -> &str {
+    if record.description.is_empty() {
+        &record.name
+    } else {
+        &record.description
+    }
+}
+
+/// The SKILL.md of a Python program. JSON is YAML.
+fn document(name: &str, record: &Registration, schema: &Value) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    let (shown, description, version) = (
+        text(&record.name),
+        text(described(record)),
+        text(&record.version.to_string()),
+    );
+    format!(
+        "---\nname: {name}\ndisplay_name: {shown}\ndescription: {description}\nversion: {version}\nschema: {schema}\n\
+         tools:\n  - python: {HANDLER}\n---\n{}\n",
+        described(record)
+    )
+}
+
+fn file(path: &str, text: String) -> (String, SkillFile) {
+    let file = SkillFile {
+        bytes: text.into_bytes().into(),
+        executable: false,
+    };
+    (path.to_owned(), file)
+}

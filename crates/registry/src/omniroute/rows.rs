@@ -1,0 +1,191 @@
+//! Skills as rows of OmniRoute's registry: whose they are, who sees them, which one an identifier names.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use knack_skill::functions::LOCK_FILE;
+use knack_skill::model::Skill;
+use knack_skill::{ids, semver};
+use serde_json::{Value, json};
+
+use super::install::HANDLER;
+use crate::answer::{Kind, Refusal, rfc3339};
+use crate::check::load_stored;
+use crate::error::StoreError;
+use crate::mode::Mode;
+use crate::model::{Owner, Record, Version};
+use crate::store::Store;
+
+/// Who owns what everybody sees, in this order: the operator, and the catalogs, of which Knack has no skills.
+const SHARED: [&str; 3] = [SYSTEM, "skillsmp", "skillssh"];
+/// Who owns the skills from files.
+const SYSTEM: &str = "system";
+
+/// The source of every skill that is here.
+pub(super) const LOCAL: &str = "local";
+
+/// The skills from files.
+pub(crate) type Shared = [Arc<Skill>];
+
+/// One version of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row<T> {
+    /// Whose it is.
+    pub owner: String,
+    /// The name under which requests know it.
+    pub name: String,
+    /// The version that it says of itself.
+    pub version: Option<String>,
+    /// The rest of it.
+    pub item: T,
+}
+
+/// What a caller sees, its own first and then the shared, each in the order given. The first of one name and version hides
+/// the others.
+pub fn visible<T>(rows: Vec<Row<T>>, caller: &str) -> Vec<Row<T>> {
+    let rank = |row: &Row<T>| {
+        let shared = SHARED.iter().position(|owner| *owner == row.owner);
+        if row.owner == caller {
+            Some(0)
+        } else {
+            Some(shared? + 1)
+        }
+    };
+    let mut seen: Vec<(usize, Row<T>)> = rows.into_iter().filter_map(|row| Some((rank(&row)?, row))).collect();
+    seen.sort_by_key(|(rank, _)| *rank);
+    let mut known = HashSet::new();
+    seen.retain(|(_, row)| known.insert((row.name.clone(), row.version.clone())));
+    seen.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The row that `name`, `name@version` or `name@constraint` names. A name alone is its highest version.
+pub fn resolve<'a, T>(visible: &'a [Row<T>], identifier: &str) -> Option<&'a Row<T>> {
+    let (name, wanted) = ids::with_version(identifier).unwrap_or((identifier, "latest"));
+    let named: Vec<&Row<T>> = visible.iter().filter(|row| row.name == name).collect();
+    let versions: Vec<&str> = named
+        .iter()
+        .map(|row| row.version.as_deref().unwrap_or_default())
+        .collect();
+    named.get(semver::choose(&versions, wanted)?).copied()
+}
+
+/// Where a row comes from.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// An uploaded skill in one of its versions.
+    Own(Arc<Record>, Box<Version>),
+    /// A skill from files, with the id that it has here.
+    Shared(Arc<Skill>, String),
+}
+
+impl Item {
+    pub(super) fn id(&self) -> &str {
+        match self {
+            Self::Own(record, _) => &record.id,
+            Self::Shared(_, id) => id,
+        }
+    }
+
+    pub(super) fn description(&self) -> &String {
+        match self {
+            Self::Own(_, version) => &version.description,
+            Self::Shared(skill, _) => &skill.description,
+        }
+    }
+
+    /// What the model decides itself is `auto`, too.
+    pub(super) fn mode(&self) -> Mode {
+        let mode = match self {
+            Self::Own(record, version) => record.mode_of(version),
+            Self::Shared(skill, _) => Mode::of_activation(skill.activation),
+        };
+        mode.unwrap_or(Mode::Auto)
+    }
+}
+
+/// The row of a version.
+pub(super) fn of_record(record: Arc<Record>, number: u32) -> Option<Row<Item>> {
+    let version = Box::new(record.version(number)?.clone());
+    Some(Row {
+        owner: record.owner.as_str().to_owned(),
+        name: record.name.clone(),
+        version: version.version.clone(),
+        item: Item::Own(record, version),
+    })
+}
+
+/// The rows of the skills from files.
+pub(super) fn of_shared(shared: &Shared) -> impl Iterator<Item = Row<Item>> {
+    shared.iter().map(|skill| Row {
+        owner: SYSTEM.to_owned(),
+        name: skill.id.name.clone(),
+        version: skill.version.clone(),
+        item: Item::Shared(
+            Arc::clone(skill),
+            format!("{SYSTEM}.{}.{}", skill.id.namespace, skill.id.name),
+        ),
+    })
+}
+
+/// The same for what is missing and what is another's.
+pub(super) fn missing(id: &str) -> Refusal {
+    Refusal::new(Kind::NotFound, "id", format!("Skill not found: {id}"))
+}
+
+pub(super) fn refused(error: StoreError, id: &str) -> Refusal {
+    match error {
+        StoreError::NotFound => missing(id),
+        other => Refusal::of(other, id),
+    }
+}
+
+/// A row of a list.
+pub(super) fn shown(row: &Row<Item>) -> Value {
+    let mode = row.item.mode();
+    let (created, updated) = match &row.item {
+        Item::Own(record, version) => (Some(rfc3339(version.created)), Some(rfc3339(record.updated))),
+        Item::Shared(..) => (None, None),
+    };
+    json!({
+        "id": row.item.id(), "apiKeyId": row.owner, "name": row.name, "version": row.version,
+        "description": row.item.description(), "enabled": mode != Mode::Off, "mode": mode,
+        "sourceProvider": LOCAL, "createdAt": created, "updatedAt": updated,
+    })
+}
+
+/// A row with what only its files say.
+pub(super) async fn detail(store: &dyn Store, owner: &Owner, row: &Row<Item>) -> Result<Value, Refusal> {
+    let skill = match &row.item {
+        Item::Shared(skill, _) => Arc::clone(skill),
+        Item::Own(record, version) => {
+            let files = store.content(owner, &record.id, version.number).await;
+            let files = files.map_err(|error| refused(error, &record.id))?;
+            let loaded = load_stored(record, version, files);
+            Arc::new(loaded.map_err(|why| Refusal::new(Kind::Failed, "", why))?)
+        }
+    };
+    let mut shown = shown(row);
+    shown["schema"] = schema(&skill);
+    shown["handler"] = handler(&skill).into();
+    shown["tags"] = json!(skill.tags);
+    shown["installCount"] = skill.install_count.into();
+    Ok(shown)
+}
+
+/// The schema that was installed, else that of the first declared tool.
+fn schema(skill: &Skill) -> Value {
+    if let Some(installed) = skill.extra.get("schema").filter(|schema| schema.is_object()) {
+        return installed.clone();
+    }
+    let input = skill.tools.first().map(|tool| tool.input_schema.clone());
+    json!({"input": input.unwrap_or_else(|| json!({})), "output": {}})
+}
+
+/// The code that was installed, else SKILL.md.
+fn handler(skill: &Skill) -> String {
+    let installed = skill.files.get(HANDLER).filter(|_| skill.files.contains_key(LOCK_FILE));
+    installed.map_or_else(
+        || skill.document.clone(),
+        |file| String::from_utf8_lossy(&file.bytes).into_owned(),
+    )
+}

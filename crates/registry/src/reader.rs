@@ -1,0 +1,61 @@
+//! Uploads on their way in and out: read, validated and packed beside the threads that serve requests, few at once.
+
+use knack_skill::problem::Profile;
+use tokio::sync::Semaphore;
+
+use crate::Files;
+use crate::answer::{Kind, Refusal};
+use crate::check::check;
+use crate::draft::Draft;
+use crate::upload::{Folder, Unpack, zipped};
+
+/// Uploads that are unpacked and checked at once: each may hold an unpacked archive, 64 MiB, in memory.
+const UPLOADS_AT_ONCE: usize = 2;
+
+/// Reads, validates and packs.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    unpack: Unpack,
+    one: Semaphore,
+}
+
+impl Reader {
+    /// One with a reader of archives.
+    pub(crate) fn new(unpack: Unpack) -> Self {
+        Self {
+            unpack,
+            one: Semaphore::new(UPLOADS_AT_ONCE),
+        }
+    }
+
+    /// Reads a folder, few at once, and validates it.
+    pub(crate) async fn checked(
+        &self,
+        profile: Profile,
+        folder: impl FnOnce(Unpack) -> Result<Folder, Refusal> + Send + 'static,
+    ) -> Result<Draft, Refusal> {
+        let unpack = self.unpack;
+        let _one = self.one.acquire().await;
+        let work = tokio::task::spawn_blocking(move || {
+            let folder = folder(unpack)?;
+            check(&folder.name, folder.files, profile)
+        });
+        work.await.unwrap_or_else(|error| {
+            Err(Refusal::new(
+                Kind::Failed,
+                "",
+                format!("the upload could not be read: {error}"),
+            ))
+        })
+    }
+
+    /// A skill's folder as a zip.
+    pub(crate) async fn zipped(&self, name: String, files: Files) -> Result<Vec<u8>, Refusal> {
+        let _one = self.one.acquire().await;
+        let zip = tokio::task::spawn_blocking(move || zipped(&name, &files)).await;
+        let zip = zip
+            .map_err(|error| error.to_string())
+            .and_then(|zip| zip.map_err(|error| error.to_string()));
+        zip.map_err(|error| Refusal::new(Kind::Failed, "", format!("the zip could not be made: {error}")))
+    }
+}

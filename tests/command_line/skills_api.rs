@@ -1,0 +1,72 @@
+//! The Skills APIs of `knack dev --registry` over HTTP: OmniRoute's rows and LiteLLM's records, and what models are served of them.
+
+mod litellm;
+mod omniroute;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::program::{Program, folder};
+
+/// One program with a scripted model, files beside the registry, and a client.
+struct Served {
+    program: Program,
+    client: reqwest::Client,
+    registry: tempfile::TempDir,
+}
+
+impl Served {
+    async fn start(script: &str, files: &[(&str, &str)]) -> Self {
+        let registry = tempfile::tempdir().unwrap();
+        let program = Self::program(script, files, &registry).await;
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self {
+            program,
+            client,
+            registry,
+        }
+    }
+
+    async fn program(script: &str, files: &[(&str, &str)], registry: &tempfile::TempDir) -> Program {
+        let files = folder(&[&[("script.yaml", script), ("skills/README", "")], files].concat());
+        let registry = registry.path().to_str().unwrap();
+        Program::start(files, &["--upstream", "mock=script.yaml", "--registry", registry], &[]).await
+    }
+
+    /// Sends a request with a key, none if it is empty; the answer is status and body, and an id of it is there.
+    async fn send(&self, request: reqwest::RequestBuilder, key: &str) -> (u16, Value) {
+        let request = if key.is_empty() {
+            request
+        } else {
+            request.bearer_auth(key)
+        };
+        let response = request.send().await.unwrap();
+        let has_id = ["x-request-id", "request-id"]
+            .iter()
+            .any(|name| response.headers().contains_key(*name));
+        assert!(has_id, "{:?}", response.headers());
+        let status = response.status().as_u16();
+        let text = response.text().await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or_else(|_| panic!("not JSON: {text}"));
+        (status, body)
+    }
+
+    async fn call(&self, method: &str, path: &str, body: &Value, key: &str) -> (u16, Value) {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let mut request = self.client.request(method, format!("{}{path}", self.program.url));
+        if !body.is_null() {
+            request = request
+                .header("content-type", "application/json")
+                .body(body.to_string());
+        }
+        self.send(request, key).await
+    }
+
+    /// What a model answers to a text.
+    async fn chat(&self, text: &str, key: &str, headers: &[(&'static str, &str)]) -> String {
+        let authorization = format!("Bearer {key}");
+        let headers = [&[("authorization", authorization.as_str())], headers].concat();
+        let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": text}]});
+        self.program.post("/v1/chat/completions", &body, &headers).await
+    }
+}
