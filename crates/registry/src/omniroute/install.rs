@@ -11,6 +11,7 @@ use knack_skill::model::SkillFile;
 use knack_skill::names;
 use knack_skill::problem::Profile;
 use knack_skill::registration::{self, Registration};
+use knack_skill::risk::Risk;
 use knack_skill::schema;
 use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Map, Value};
@@ -157,6 +158,8 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         input_schema: schema::normalize(&schema["input"]),
         retryable: false,
         hidden: false,
+        // What a declared tool has that says nothing.
+        risk: Risk::Safe,
     };
     let functions = BTreeMap::from([(HANDLER.to_owned(), vec![function])]);
     let lock = FunctionLock::of(&functions, &files).text();
