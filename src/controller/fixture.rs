@@ -45,7 +45,7 @@ fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
     lease.map_or_else(|| refuse(404, "NotFound"), |lease| Json(lease).into_response())
 }
 
-/// What a test answers itself, by method, path with query, and body.
+/// What a test answers itself, by method, path and body.
 type Answers = Arc<dyn Fn(&Method, &str, &[u8]) -> Option<Value> + Send + Sync>;
 
 /// Watches report nothing, lists that the test does not answer are empty, and nothing else may be read or written.
@@ -57,8 +57,7 @@ async fn serve(State((stored, answers)): State<(Shared, Answers)>, request: Requ
     if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
         return std::future::pending().await;
     }
-    let with_query = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    if let Some(answer) = answers(&parts.method, with_query, &body) {
+    if let Some(answer) = answers(&parts.method, &path, &body) {
         return Json(answer).into_response();
     }
     if path.contains("/namespaces/home/leases") && !is_list {

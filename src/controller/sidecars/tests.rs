@@ -38,14 +38,13 @@ fn pod(namespace: &str, name: &str, account: &str, image: Option<&str>) -> Value
 }
 
 /// Namespaces `listed`, which the SkillRuntime names, and `other`; and in the second a ServiceAccount that RBAC lets use it.
-fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, target: &str, body: &[u8]) -> Option<Value> {
+fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, path: &str, body: &[u8]) -> Option<Value> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let list = |items: Vec<Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
     let of = |namespace: &str| {
         let own = pods.iter().filter(|pod| pod["metadata"]["namespace"] == namespace);
         own.cloned().collect()
     };
-    let path = target.split('?').next().unwrap_or_default();
     match (method, path) {
         (&Method::GET, "/api/v1/namespaces") => {
             let namespace = |name: &str, team: &str| json!({"metadata": {"name": name, "labels": {"team": team, "knack.dev/inject": "enabled"}}});
@@ -96,7 +95,7 @@ fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, target: &st
 async fn first_look(pods: Vec<Value>, events: usize) -> Written {
     let written = Arc::new(Mutex::new(Written::default()));
     let seen = Arc::clone(&written);
-    let (address, _lease) = start(move |method, target, body| answer(&seen, &pods, method, target, body));
+    let (address, _lease) = start(move |method, path, body| answer(&seen, &pods, method, path, body));
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let leases = Keeper::start(config.clone()).unwrap();
     let client = kube::Client::try_from(config).unwrap();
