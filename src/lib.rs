@@ -3,6 +3,7 @@
 //! This crate is the operator and the command line; what processes without Kubernetes need is in `crates/`.
 //! ARCHITECTURE.md has the map.
 
+mod access_review;
 mod api_call;
 pub mod artifact;
 #[cfg(target_os = "linux")]

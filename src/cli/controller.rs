@@ -33,10 +33,12 @@ pub struct ControllerArgs {
     /// The SkillRuntime, as namespace/name, of sidecars whose pod names none; pods that ask for one and have none are reported
     #[arg(long)]
     injection_runtime: Option<RuntimeName>,
-    /// Restart workloads whose pods have a sidecar of another image than this, in namespaces with the label
-    /// knack.dev/roll: enabled
+    /// The image of sidecars that are injected now; pods that have another one are reported
     #[arg(long, value_name = "IMAGE", requires = "injection_runtime")]
-    roll_stale_sidecars: Option<String>,
+    sidecar_image: Option<String>,
+    /// Restart workloads whose pods have a sidecar of another image, in namespaces with the label knack.dev/roll: enabled
+    #[arg(long, requires = "sidecar_image")]
+    roll_stale_sidecars: bool,
     #[command(flatten)]
     webhook: WebhookArgs,
 }
@@ -88,6 +90,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         allow_archive_networks: args.allow_archive_networks,
         hub_names: args.hub_names,
         injection_runtime: args.injection_runtime,
+        sidecar_image: args.sidecar_image,
         roll_stale_sidecars: args.roll_stale_sidecars,
         webhook: args.webhook.settings(),
         metrics_listen: installation.metrics_listen,

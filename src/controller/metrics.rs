@@ -118,7 +118,7 @@ impl Default for Metrics {
         );
         registry.register(
             "sidecar_pods",
-            "Pods that ask for the sidecar: injected, partly (an API does not go through it) or without",
+            "Pods that ask for the sidecar: injected, stale (another image than this installation's), partly (an API does not go through it), refused (by the hub) or without; each counts once, as the worst",
             metrics.sidecars.clone(),
         );
         registry.register(
@@ -149,12 +149,10 @@ impl Metrics {
         self.writes.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// Sets how the pods that ask for the sidecar fare.
-    pub(super) fn sidecars(&self, injected: usize, partly: usize, without: usize) {
-        for (state, count) in [("injected", injected), ("partly", partly), ("without", without)] {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.sidecars.get_or_create(&StateLabel { state }).set(count);
-        }
+    /// Sets how many of the pods that ask for the sidecar are in a state.
+    pub(super) fn sidecars(&self, state: &'static str, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.sidecars.get_or_create(&StateLabel { state }).set(count);
     }
 
     /// Sets how many pods have an older sidecar.

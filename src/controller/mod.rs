@@ -16,6 +16,8 @@ mod desired;
 mod environments;
 mod error;
 mod events;
+#[cfg(test)]
+mod fixture;
 mod http;
 mod index;
 mod metrics;

@@ -184,7 +184,8 @@ mod tests {
             allow_archive_networks: Vec::new(),
             hub_names: Vec::new(),
             injection_runtime: None,
-            roll_stale_sidecars: None,
+            sidecar_image: None,
+            roll_stale_sidecars: false,
             webhook: None,
             metrics_listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
         }

@@ -77,8 +77,10 @@ pub struct ControllerSettings {
     pub hub_names: Vec<String>,
     /// The SkillRuntime of sidecars whose pod names none; absent where no sidecars are injected, and then none are missed.
     pub injection_runtime: Option<RuntimeName>,
-    /// The sidecar's image of this installation, if workloads whose pods have another one are restarted where namespaces ask.
-    pub roll_stale_sidecars: Option<String>,
+    /// The sidecar's image of this installation: pods with another one are reported.
+    pub sidecar_image: Option<String>,
+    /// Whether workloads whose pods have another sidecar than that are restarted where namespaces ask.
+    pub roll_stale_sidecars: bool,
     /// The webhook that injects sidecars; absent where the API server does without.
     pub webhook: Option<WebhookSettings>,
     /// Where `/healthz`, `/readyz` and `/metrics` answer.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use knack_hub_api::PROTOCOL;
+use knack_hub_api::{PROTOCOL, PROTOCOL_MIN};
 use knack_skill::LoadInput;
 use knack_skill::model::SkillFile;
 use knack_skill::problem::Profile;
@@ -273,6 +273,7 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
     let mount = |name: &str| json!({"mount": name, "namespace": "team", "name": "weather", "digest": "d"});
     for (change, field) in [
         (json!({"protocol": PROTOCOL + 1}), "protocol"),
+        (json!({"protocol": PROTOCOL_MIN - 1}), "protocol"),
         (json!({"id": "x"}), "id"),
         (json!({"mounts": [mount("a/b")]}), "mounts"),
         (json!({"mounts": [mount("..")]}), "mounts"),

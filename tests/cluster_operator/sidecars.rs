@@ -74,7 +74,11 @@ fn pods_without_their_sidecar_are_reported() {
             create_runtime(
                 &api,
                 name,
-                json!({"sandbox": {"image": IMAGE}, "warmPool": {"replicas": 0}}),
+                json!({
+                    "sandbox": {"image": IMAGE},
+                    "warmPool": {"replicas": 0},
+                    "allowedCallers": {"namespaces": {"selector": {"matchLabels": {"knack.dev/inject": "enabled"}}}},
+                }),
             )
             .await;
         }

@@ -147,7 +147,13 @@ fn older_sidecars_are_replaced_one_workload_after_the_other() {
             deploy(&client, namespace, name, &labels).await;
         }
         let default = format!("{home}/default");
-        let flags = ["--injection-runtime", default.as_str(), "--roll-stale-sidecars", NEW];
+        let flags = [
+            "--injection-runtime",
+            default.as_str(),
+            "--sidecar-image",
+            NEW,
+            "--roll-stale-sidecars",
+        ];
         let controller = Controller::start(cluster, home, &[home, asks, quiet], &flags, "leading").await;
 
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), asks);

@@ -15,6 +15,7 @@ mod inject;
 mod packages;
 #[path = "../support/program.rs"]
 mod program;
+mod protocols;
 mod push;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]

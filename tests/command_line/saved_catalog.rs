@@ -16,13 +16,13 @@ use super::stub_hub::Hub;
 const POLL: Duration = Duration::from_millis(50);
 
 /// A model that loads the skill that it sees, and repeats what it was told.
-struct Model {
+pub(crate) struct Model {
     url: String,
     _child: Child,
 }
 
 impl Model {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let port = free_port();
         let child = Command::new(env!("CARGO_BIN_EXE_knack"))
             .args(["mock", &format!("--listen=127.0.0.1:{port}")])
@@ -41,7 +41,7 @@ impl Model {
 }
 
 /// A gateway with a folder for its catalog, without any wait for the hub.
-async fn gateway(folder: &Path, model: &Model, hub: &Hub) -> Gateway {
+pub(crate) async fn gateway(folder: &Path, model: &Model, hub: &Hub) -> Gateway {
     let saved = folder.join("saved");
     let more = [
         ("KNACK_CATALOG_DIR", saved.to_str().unwrap()),
@@ -54,7 +54,7 @@ async fn gateway(folder: &Path, model: &Model, hub: &Hub) -> Gateway {
 }
 
 /// What the model says.
-async fn chat(gateway: &Gateway) -> String {
+pub(crate) async fn chat(gateway: &Gateway) -> String {
     let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
     let answer = client()
         .post(format!("{}/chat/completions", gateway.url))
@@ -77,7 +77,7 @@ async fn says_saved(gateway: &Gateway) -> bool {
     text.contains("\nknack_gateway_catalog_saved 1\n")
 }
 
-async fn until(what: &str, mut is_done: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_done: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_done().await {
         assert!(begun.elapsed() < PATIENCE, "{what}");

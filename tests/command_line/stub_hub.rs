@@ -46,6 +46,10 @@ struct Catalog {
     is_removed: bool,
     /// Why nobody gets it.
     refused: Option<Problem>,
+    /// The oldest protocol that is spoken, which older hubs did not say, and the newest; `None`: this build's newest.
+    spoken: Option<(Option<u32>, u32)>,
+    /// `maxSnapshotAgeSeconds` of the runtime, if it has one of its own.
+    max_age_seconds: Option<u64>,
 }
 
 impl Catalog {
@@ -119,7 +123,13 @@ impl Hub {
             .route("/v1/content/{digest}/{*path}", get(file))
             .with_state(self.catalog.clone());
         process.spawn(async move {
-            let listener = TcpListener::bind(address).await.unwrap();
+            // The process that was killed holds the address a moment longer.
+            let listener = loop {
+                match TcpListener::bind(address).await {
+                    Ok(listener) => break listener,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            };
             axum::serve(Tls { listener, acceptor }, router).await
         });
         self.process = Some(process);
@@ -148,6 +158,18 @@ impl Hub {
     /// From now on clients are refused, or served again.
     pub(crate) fn refuse(&self, why: Option<Problem>) {
         self.catalog.send_modify(|catalog| catalog.refused = why);
+    }
+
+    /// Speaks these protocols in the next streams: the oldest, which older hubs did not say, and the newest.
+    pub(crate) fn speak(&self, oldest: Option<u32>, newest: u32) {
+        self.catalog
+            .send_modify(|catalog| catalog.spoken = Some((oldest, newest)));
+    }
+
+    /// Catalogs are not served any longer than this without the hub.
+    pub(crate) fn keep_for(&self, seconds: u64) {
+        self.catalog
+            .send_modify(|catalog| catalog.max_age_seconds = Some(seconds));
     }
 
     /// The skill is deleted.
@@ -186,18 +208,20 @@ impl axum::serve::Listener for Tls {
 }
 
 fn opening(catalog: &Catalog) -> Vec<CatalogLine> {
+    let (protocol_min, protocol) = catalog.spoken.unwrap_or((None, PROTOCOL));
+    let mut runtime = runtime_line();
+    if let Some(seconds) = catalog.max_age_seconds {
+        runtime.max_snapshot_age_seconds = seconds;
+    }
     let hello = Hello {
-        protocol: PROTOCOL,
-        protocol_min: None,
+        protocol,
+        protocol_min,
         version: "1".to_owned(),
         resource_version: (10 + catalog.versions.len()).to_string(),
         client_namespace: None,
         watched_namespaces: None,
     };
-    vec![
-        CatalogLine::Hello(hello),
-        CatalogLine::Runtime(Box::new(runtime_line())),
-    ]
+    vec![CatalogLine::Hello(hello), CatalogLine::Runtime(Box::new(runtime))]
 }
 
 fn ndjson(lines: &[CatalogLine]) -> String {

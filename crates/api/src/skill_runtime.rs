@@ -260,6 +260,17 @@ pub struct InjectionSettings {
     pub min_max_tokens: Option<u64>,
 }
 
+impl SkillRuntime {
+    /// Whether it names the callers of a namespace with these labels: by `allowedCallers`, and without that its own namespace.
+    /// Besides them may call whoever has the RBAC verb `use`.
+    pub fn names_callers_of(&self, namespace: &str, labels: Option<&Labels>) -> bool {
+        match &self.spec.allowed_callers {
+            Some(allowed) => allowed.namespaces.selector.matches(labels.unwrap_or(&Labels::new())),
+            None => self.metadata.namespace.as_deref() == Some(namespace),
+        }
+    }
+}
+
 impl SkillRuntimeSpec {
     /// The highest risk of a declared tool that runs.
     pub fn max_risk(&self) -> Risk {
@@ -309,5 +320,49 @@ impl SkillRuntimeSpec {
             .filter(|(_, is_set)| *is_set)
             .map(|(name, _)| name)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_names_whom_it_lets_in_and_without_names_its_own_namespace() {
+        let map = |labels: &[(&str, &str)]| -> Labels {
+            let labels = labels.iter();
+            labels
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        for (allowed, namespace, labels, expected) in [
+            (None, "run", None, true),
+            (None, "team", None, false),
+            (Some(&[("a", "b")][..]), "team", Some(&[("a", "b")][..]), true),
+            (Some(&[("a", "b")]), "team", Some(&[("a", "c")]), false),
+            (Some(&[("a", "b")]), "team", None, false),
+            (Some(&[("a", "b")]), "run", None, false),
+            (Some(&[]), "team", None, true),
+        ] {
+            let spec = SkillRuntimeSpec {
+                allowed_callers: allowed.map(|labels| AllowedCallers {
+                    namespaces: CallerNamespaces {
+                        selector: LabelSelector {
+                            match_labels: map(labels),
+                            ..LabelSelector::default()
+                        },
+                    },
+                }),
+                ..SkillRuntimeSpec::default()
+            };
+            let mut runtime = SkillRuntime::new("default", spec);
+            runtime.metadata.namespace = Some("run".to_owned());
+            let labels = labels.map(map);
+            assert_eq!(
+                runtime.names_callers_of(namespace, labels.as_ref()),
+                expected,
+                "{allowed:?} {namespace}"
+            );
+        }
     }
 }

@@ -177,7 +177,7 @@ impl CatalogMetrics {
     fn register(&self, registry: &mut Registry) {
         registry.register(
             "gateway_catalog_age_seconds",
-            "Time since the last message of the hub about the catalog",
+            "Time since the hub sent or confirmed the catalog",
             self.age.clone(),
         );
         registry.register(

@@ -40,7 +40,7 @@ impl Probes for GatewayProbes {
     }
 }
 
-/// Where a catalog is from, and the time since the hub's last message.
+/// Where a catalog is from, and the time since the hub sent or confirmed it.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Hub(Duration),

@@ -16,15 +16,35 @@ const WHY_MAX_CHARS: usize = 120;
 /// Namespaces that no delivery looks at, besides the release's own.
 const NEVER: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// How a pod that asks fares.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a pod that asks fares; the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum InjectionState {
+    /// It has no sidecar.
+    Without,
+    /// It has one, and the hub refuses its ServiceAccount: calls pass unchanged.
+    Refused,
+    /// It has one, and calls of an API do not go through it.
+    Partly,
+    /// It has one of another image than this installation's, which carries skills all the same.
+    Stale,
     /// It has the sidecar, and calls go through it.
     Injected,
-    /// It has the sidecar, and calls of an API do not go through it: which, and why.
-    Partly(String),
-    /// It has none: why.
-    Without(String),
+}
+
+impl InjectionState {
+    /// All of them.
+    pub(super) const ALL: [Self; 5] = [Self::Without, Self::Refused, Self::Partly, Self::Stale, Self::Injected];
+
+    /// As metrics name it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Without => "without",
+            Self::Refused => "refused",
+            Self::Partly => "partly",
+            Self::Stale => "stale",
+            Self::Injected => "injected",
+        }
+    }
 }
 
 /// Whether pods of a namespace can get the sidecar at all.
@@ -32,8 +52,8 @@ pub(super) fn is_reached(namespace: &str, own: &str) -> bool {
     namespace != own && !NEVER.contains(&namespace)
 }
 
-/// How a pod fares; `None` if it does not ask.
-pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<InjectionState> {
+/// How a pod fares by its metadata, and why; `None` if it does not ask.
+pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<(InjectionState, String)> {
     let label = |key: &str| pod.labels.as_ref()?.get(key).map(String::as_str);
     let annotation = |key: &str| pod.annotations.as_ref()?.get(key).map(String::as_str);
     let asks = match label(LABEL_INJECT) {
@@ -48,11 +68,14 @@ pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<
         return None;
     }
     Some(match annotation(ANNOTATION_INJECTION) {
-        None => InjectionState::Without("nothing has added it; pods get it when they are created".to_owned()),
-        Some("injected") => InjectionState::Injected,
+        None => {
+            let why = "nothing has added it; pods get it when they are created";
+            (InjectionState::Without, why.to_owned())
+        }
+        Some("injected") => (InjectionState::Injected, String::new()),
         Some(text) => match text.strip_prefix("injected; ") {
-            Some(why) => InjectionState::Partly(why.to_owned()),
-            None => InjectionState::Without(text.to_owned()),
+            Some(why) => (InjectionState::Partly, why.to_owned()),
+            None => (InjectionState::Without, text.to_owned()),
         },
     })
 }
@@ -70,76 +93,95 @@ pub(super) fn runtime_of(pod: &ObjectMeta, of_namespace: Option<&str>, default: 
 /// The pods of one SkillRuntime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// With the sidecar.
-    pub(super) injected: usize,
-    /// With the sidecar, and an API that does not go through it.
-    pub(super) partly: usize,
-    /// Without it.
-    pub(super) without: usize,
-    /// What is wrong by `namespace/name`: the first by name, those without a sidecar before the others.
-    named: BTreeMap<(bool, String), String>,
+    counts: BTreeMap<InjectionState, usize>,
+    /// What is wrong by `namespace/name`: the first by name, the worst before the others.
+    named: BTreeMap<(InjectionState, String), String>,
 }
 
 impl Tally {
     /// Counts a pod.
-    pub(super) fn add(&mut self, pod: &str, injection_state: &InjectionState) {
-        let (has_it, why) = match injection_state {
-            InjectionState::Injected => {
-                self.injected += 1;
-                return;
-            }
-            InjectionState::Partly(why) => {
-                self.partly += 1;
-                (true, why)
-            }
-            InjectionState::Without(why) => {
-                self.without += 1;
-                (false, why)
-            }
-        };
+    pub(super) fn add(&mut self, pod: &str, state: InjectionState, why: &str) {
+        *self.counts.entry(state).or_default() += 1;
+        if state == InjectionState::Injected {
+            return;
+        }
         let why = why.chars().take(WHY_MAX_CHARS).collect();
-        self.named.insert((has_it, pod.to_owned()), why);
+        self.named.insert((state, pod.to_owned()), why);
         if self.named.len() > NAMED_MAX {
             self.named.pop_last();
         }
     }
 
-    /// Status, reason and message of the condition.
+    /// Pods that fare so.
+    pub(super) fn count(&self, state: InjectionState) -> usize {
+        self.counts.get(&state).copied().unwrap_or(0)
+    }
+
+    /// Status, reason and message of the condition. An older sidecar carries skills, so it makes nothing false.
     pub(super) fn condition(&self) -> (&'static str, &'static str, String) {
-        let all = self.injected + self.partly + self.without;
-        if self.without + self.partly == 0 {
-            return (
-                "True",
-                "AllInjected",
-                format!("{all} of {all} pods that ask have the sidecar"),
-            );
-        }
-        let (reason, begin) = if self.without > 0 {
-            (
+        let all: usize = self.counts.values().sum();
+        let worst = self.counts.keys().next().copied().unwrap_or(InjectionState::Injected);
+        let count = self.count(worst);
+        let (status, reason, begin) = match worst {
+            InjectionState::Without => (
+                "False",
                 "PodsWithoutSidecar",
-                format!("{} of {all} pods that ask for the sidecar have none", self.without),
-            )
-        } else {
-            (
-                "ApisNotRedirected",
+                format!("{count} of {all} pods that ask for the sidecar have none"),
+            ),
+            InjectionState::Refused => (
+                "False",
+                "CallersNotAllowed",
                 format!(
-                    "an API does not go through the sidecar in {} of {all} pods",
-                    self.partly
+                    "the hub refuses the sidecars of {count} of {all} pods; add the labels of their namespaces to \
+                     spec.allowedCallers, or grant their ServiceAccounts the verb use"
                 ),
-            )
+            ),
+            InjectionState::Partly => (
+                "False",
+                "ApisNotRedirected",
+                format!("an API does not go through the sidecar in {count} of {all} pods"),
+            ),
+            InjectionState::Stale => (
+                "True",
+                "OlderSidecars",
+                format!(
+                    "all {all} pods that ask have the sidecar, {count} of them with another image than this installation's; \
+                     restart their workloads, or have it done (injection.rollStale)"
+                ),
+            ),
+            InjectionState::Injected => {
+                let text = format!("{all} of {all} pods that ask have the sidecar");
+                return ("True", "AllInjected", text);
+            }
         };
+        (status, reason, format!("{begin}: {}", self.names(status == "False")))
+    }
+
+    /// The first pods with what is wrong, and how many more there are. Older sidecars have no names beside what is `worse`.
+    fn names(&self, worse: bool) -> String {
+        let is_named =
+            |state: InjectionState| state != InjectionState::Injected && (!worse || state != InjectionState::Stale);
         let named: Vec<String> = self
             .named
             .iter()
+            .filter(|((state, _), _)| is_named(*state))
             .map(|((_, pod), why)| format!("{pod} ({why})"))
             .collect();
-        let more = (self.without + self.partly).saturating_sub(named.len());
-        let more = if more > 0 {
-            format!(", and {more} more")
-        } else {
-            String::new()
-        };
-        ("False", reason, format!("{begin}: {}{more}", named.join(", ")))
+        let wrong: usize = InjectionState::ALL
+            .into_iter()
+            .filter(|state| is_named(*state))
+            .map(|state| self.count(state))
+            .sum();
+        let mut text = named.join(", ");
+        let more = wrong.saturating_sub(named.len());
+        if more > 0 {
+            text += &format!(", and {more} more");
+        }
+        let older = self.count(InjectionState::Stale);
+        if worse && older > 0 {
+            text += &format!("; {older} others have another image than this installation's");
+        }
+        text
     }
 }
 
@@ -157,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_pod_fares_as_its_labels_and_its_annotation_say() {
-        let without = |why: &str| Some(InjectionState::Without(why.to_owned()));
+        let without = |why: &str| Some((InjectionState::Without, why.to_owned()));
         let nothing = "nothing has added it; pods get it when they are created";
         let says = |text: &str| json!({"knack.dev/injection": text});
         let enabled = || json!({"knack.dev/inject": "enabled"});
@@ -184,14 +226,15 @@ mod tests {
                 enabled(),
                 says("injected"),
                 false,
-                Some(InjectionState::Injected),
+                Some((InjectionState::Injected, String::new())),
             ),
             (
                 "in part",
                 enabled(),
                 says("injected; not redirected: openai (base URLs differ)"),
                 false,
-                Some(InjectionState::Partly(
+                Some((
+                    InjectionState::Partly,
                     "not redirected: openai (base URLs differ)".to_owned(),
                 )),
             ),
@@ -246,20 +289,10 @@ mod tests {
     #[test]
     fn the_condition_names_ten_pods_and_says_how_many_there_are() {
         let mut tally = Tally::default();
-        tally.add("n/good", &InjectionState::Injected);
-        assert_eq!(tally.condition().0, "True");
-        tally.add(
-            "a/part",
-            &InjectionState::Partly("not redirected: openai (x)".to_owned()),
-        );
-        let (status, reason, message) = tally.condition();
-        assert_eq!((status, reason), ("False", "ApisNotRedirected"));
-        assert_eq!(
-            message,
-            "an API does not go through the sidecar in 1 of 2 pods: a/part (not redirected: openai (x))"
-        );
+        tally.add("n/good", InjectionState::Injected, "");
+        tally.add("a/part", InjectionState::Partly, "not redirected: openai (x)");
         for number in 0..15 {
-            tally.add(&format!("z/p{number:02}"), &InjectionState::Without("w".repeat(1_000)));
+            tally.add(&format!("z/p{number:02}"), InjectionState::Without, &"w".repeat(1_000));
         }
         let (status, reason, message) = tally.condition();
         assert_eq!((status, reason), ("False", "PodsWithoutSidecar"));
@@ -273,6 +306,42 @@ mod tests {
             "{message}"
         );
         assert!(message.len() < 2_000);
+    }
+
+    #[test]
+    fn the_condition_says_the_worst_and_what_to_do() {
+        use InjectionState::{Injected, Partly, Refused, Stale, Without};
+        let refused = "False CallersNotAllowed the hub refuses the sidecars of 1 of 2 pods; add the labels of their namespaces \
+             to spec.allowedCallers, or grant their ServiceAccounts the verb use: n/refused (why)";
+        let older = "True OlderSidecars all 2 pods that ask have the sidecar, 1 of them with another image than this \
+             installation's; restart their workloads, or have it done (injection.rollStale): n/stale (why)";
+        let partly = "False ApisNotRedirected an API does not go through the sidecar in 1 of";
+        for (states, expected) in [
+            (
+                &[Injected][..],
+                "True AllInjected 1 of 1 pods that ask have the sidecar".to_owned(),
+            ),
+            (&[Injected, Stale], older.to_owned()),
+            (&[Injected, Partly], format!("{partly} 2 pods: n/partly (why)")),
+            (
+                &[Stale, Partly],
+                format!("{partly} 2 pods: n/partly (why); 1 others have another image than this installation's"),
+            ),
+            (&[Injected, Refused], refused.to_owned()),
+            (
+                &[Partly, Refused, Without],
+                "False PodsWithoutSidecar 1 of 3 pods that ask for the sidecar have none: n/without (why), \
+                 n/refused (why), n/partly (why)"
+                    .to_owned(),
+            ),
+        ] {
+            let mut tally = Tally::default();
+            for state in states {
+                tally.add(&format!("n/{}", state.word()), *state, "why");
+            }
+            let (status, reason, message) = tally.condition();
+            assert_eq!(format!("{status} {reason} {message}"), expected, "{states:?}");
+        }
     }
 
     #[test]

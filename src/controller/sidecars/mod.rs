@@ -1,12 +1,18 @@
-//! Pods that ask for the sidecar and have none: condition `PodsInjected` of their SkillRuntime, metrics, Events.
+//! Pods that ask for the sidecar and do not fare as they should: condition `PodsInjected` of their SkillRuntime, metrics, Events.
 //!
-//! Whoever injects can be away, and then pods start without it: `failurePolicy` is `Ignore`. [`count`] judges pods by their
-//! metadata, [`report`] lists them and tells. [`restart`] replaces sidecars of an older release where namespaces ask for it.
+//! Whoever injects can be away, and then pods start without it: `failurePolicy` is `Ignore`. [`look`] lists them, [`count`] judges
+//! them by their metadata, [`callers`] as the hub does, and [`report`] tells. [`restart`] replaces sidecars of an older release
+//! where namespaces ask for it.
 
+mod callers;
 mod count;
+mod look;
 mod report;
 mod restart;
 mod roll;
 mod workloads;
 
 pub(super) use report::run;
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::ObjectReference;
 use knack_vocabulary::{ANNOTATION_ROLLED_FOR, ENABLED, FIELD_MANAGER_SIDECARS, LABEL_ROLL};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType};
@@ -22,7 +22,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::count::{ALIVE, is_reached};
 use super::roll::{Decision, Workload, decide};
-use super::workloads::{daemon_set, deployment, sidecar_image, stateful_set, workload_of};
+use super::workloads::{PodInBrief, daemon_set, deployment, stale_image, stateful_set, workload_of};
 use crate::events::NOTE_MAX_CHARS;
 
 /// How long a controller leads before it restarts anything: what injects must be of this release too. A policy is in force about
@@ -33,7 +33,7 @@ const SETTLE: Duration = Duration::from_secs(50);
 /// namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
 const ROLLS_PER_LOOK: usize = 5;
 /// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each.
-const PAGE: u32 = 100;
+pub(super) const PAGE: u32 = 100;
 
 /// The state of the restarts between two looks.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ impl Restarts {
     async fn namespace(&self, context: &Context, namespace: &str, may: bool) -> Result<(usize, bool), ControllerError> {
         let mut stale: BTreeMap<Option<(&'static str, String)>, usize> = BTreeMap::new();
         let mut seen = None;
-        each::<Pod>(context, namespace, |pod| {
-            if let Some(image) = sidecar_image(&pod).filter(|image| *image != self.image) {
+        each::<PodInBrief>(context, namespace, |pod| {
+            if let Some(image) = stale_image(&pod, &self.image) {
                 seen.get_or_insert_with(|| image.to_owned());
                 *stale.entry(workload_of(&pod)).or_default() += 1;
             }

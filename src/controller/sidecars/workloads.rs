@@ -4,6 +4,8 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knack_vocabulary::{ANNOTATION_ROLLED_FOR, CONTAINER_SIDECAR, LABEL_ROLL};
+use kube::Resource;
+use serde::Deserialize;
 
 use super::roll::Workload;
 
@@ -12,8 +14,38 @@ const LABEL_TEMPLATE_HASH: &str = "pod-template-hash";
 /// A strategy that replaces pods when somebody deletes them.
 const ON_DELETE: &str = "OnDelete";
 
+/// A pod as far as its sidecar goes. The rest, such as the environment of its containers, is passed over when it is read.
+#[derive(Debug, Clone, Default, Resource, Deserialize)]
+#[resource(inherit = Pod)]
+pub(super) struct PodInBrief {
+    /// Its metadata.
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SpecInBrief,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SpecInBrief {
+    init_containers: Vec<ContainerInBrief>,
+    service_account_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ContainerInBrief {
+    name: String,
+    image: Option<String>,
+}
+
+impl PodInBrief {
+    /// Its ServiceAccount; the API server gives each pod one.
+    pub(super) fn service_account(&self) -> &str {
+        self.spec.service_account_name.as_deref().unwrap_or("default")
+    }
+}
+
 /// Kind and name of the workload of a pod; `None` for those that nothing restarts: Jobs, pods of their own.
-pub(super) fn workload_of(pod: &Pod) -> Option<(&'static str, String)> {
+pub(super) fn workload_of(pod: &PodInBrief) -> Option<(&'static str, String)> {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true) && owner.api_version == "apps/v1")?;
     match owner.kind.as_str() {
@@ -28,14 +60,14 @@ pub(super) fn workload_of(pod: &Pod) -> Option<(&'static str, String)> {
     }
 }
 
-/// The image of a pod's sidecar; `None` if it has none, or is about to go.
-pub(super) fn sidecar_image(pod: &Pod) -> Option<&str> {
+/// The image of a pod's sidecar if it is another one than `wanted`; `None` also if it has none, or is about to go.
+pub(super) fn stale_image<'p>(pod: &'p PodInBrief, wanted: &str) -> Option<&'p str> {
     if pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let containers = pod.spec.as_ref()?.init_containers.iter().flatten();
-    let mut own = containers.filter(|container| container.name == CONTAINER_SIDECAR);
-    own.next()?.image.as_deref()
+    let mut containers = pod.spec.init_containers.iter();
+    let own = containers.find(|container| container.name == CONTAINER_SIDECAR)?;
+    own.image.as_deref().filter(|image| *image != wanted)
 }
 
 /// What matters of a Deployment.
@@ -195,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_pod_leads_to_its_workload_and_its_sidecar() {
-        let pod = |kind: &str, name: &str, api: &str| -> Pod {
+        let pod = |kind: &str, name: &str, api: &str| -> PodInBrief {
             serde_json::from_value(json!({
                 "metadata": {
                     "labels": {"pod-template-hash": "7d9"},
@@ -224,9 +256,11 @@ mod tests {
             assert_eq!(workload_of(&pod(kind, name, api)), expected, "{kind} {name}");
         }
         let mut one = pod("DaemonSet", "agent", "apps/v1");
-        assert_eq!(sidecar_image(&one), Some("image:1"));
+        assert_eq!(one.service_account(), "default");
+        assert_eq!(stale_image(&one, "image:2"), Some("image:1"));
+        assert_eq!(stale_image(&one, "image:1"), None);
         one.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert_eq!(sidecar_image(&one), None);
-        assert_eq!(sidecar_image(&Pod::default()), None);
+        assert_eq!(stale_image(&one, "image:2"), None);
+        assert_eq!(stale_image(&PodInBrief::default(), "image:2"), None);
     }
 }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use knack_api::{Labels, SkillRuntime};
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
+use knack_api::SkillRuntime;
 use knack_hub_api::{Problem, ProblemCode, RuntimeName};
-use knack_vocabulary::{GROUP, VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
+use knack_vocabulary::{VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 
 use super::cache::Expiring;
 use super::caller::Caller;
+use crate::access_review::review;
 use crate::hub::watch::Shared;
 
 /// How long an answer of the API server is used: a revoked right ends within it.
@@ -71,7 +72,7 @@ impl Access {
             let labels = world.namespaces.get(&caller.namespace);
             let listed = runtime
                 .as_deref()
-                .is_some_and(|runtime| is_listed(runtime, &caller.namespace, labels));
+                .is_some_and(|runtime| runtime.names_callers_of(&caller.namespace, labels));
             (runtime, listed, world.waiting_for(self.lists).is_none())
         });
         // A replica that has just started has no data yet, which is no reason to refuse.
@@ -118,7 +119,7 @@ impl Access {
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
-        let review = review(caller, name, verb);
+        let review = review_of(caller, name, verb);
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let params = PostParams::default();
         let asked = api.create(&params, &review);
@@ -136,33 +137,16 @@ impl Access {
     }
 }
 
-/// Whether the runtime itself admits a namespace: by `allowedCallers`, and without that its own namespace.
-fn is_listed(runtime: &SkillRuntime, namespace: &str, labels: Option<&Labels>) -> bool {
-    match &runtime.spec.allowed_callers {
-        Some(allowed) => allowed.namespaces.selector.matches(labels.unwrap_or(&Labels::new())),
-        None => runtime.namespace().as_deref() == Some(namespace),
-    }
-}
-
-fn review(caller: &Caller, name: &RuntimeName, verb: &str) -> SubjectAccessReview {
-    SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(caller.username.clone()),
-            uid: Some(caller.uid.clone()),
-            groups: Some(caller.groups.clone()),
-            extra: Some(caller.extra.clone()),
-            resource_attributes: Some(ResourceAttributes {
-                namespace: Some(name.namespace.clone()),
-                verb: Some(verb.to_owned()),
-                group: Some(GROUP.to_owned()),
-                resource: Some("skillruntimes".to_owned()),
-                name: Some(name.name.clone()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    }
+/// The question whether RBAC lets a caller do something.
+fn review_of(caller: &Caller, name: &RuntimeName, verb: &str) -> SubjectAccessReview {
+    let subject = SubjectAccessReviewSpec {
+        user: Some(caller.username.clone()),
+        uid: Some(caller.uid.clone()),
+        groups: Some(caller.groups.clone()),
+        extra: Some(caller.extra.clone()),
+        ..SubjectAccessReviewSpec::default()
+    };
+    review(subject, name, verb)
 }
 
 fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
@@ -203,61 +187,4 @@ fn unavailable() -> Problem {
         "the API server did not say in time whether this is allowed; try again",
     )
     .retry_after(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::ObjectMeta;
-
-    use super::*;
-    use knack_api::skill_runtime::{AllowedCallers, CallerNamespaces};
-    use knack_api::{LabelSelector, SkillRuntimeSpec};
-
-    fn runtime(allowed: Option<&[(&str, &str)]>) -> SkillRuntime {
-        SkillRuntime {
-            metadata: ObjectMeta {
-                namespace: Some("run".to_owned()),
-                ..ObjectMeta::default()
-            },
-            spec: SkillRuntimeSpec {
-                allowed_callers: allowed.map(|labels| AllowedCallers {
-                    namespaces: CallerNamespaces {
-                        selector: LabelSelector {
-                            match_labels: map(labels),
-                            ..LabelSelector::default()
-                        },
-                    },
-                }),
-                ..SkillRuntimeSpec::default()
-            },
-            status: None,
-        }
-    }
-
-    fn map(labels: &[(&str, &str)]) -> Labels {
-        labels
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
-    }
-
-    #[test]
-    fn a_runtime_lets_in_whom_it_names_and_without_names_its_own_namespace() {
-        for (allowed, namespace, labels, expected) in [
-            (None, "run", None, true),
-            (None, "team", None, false),
-            (Some(&[("a", "b")][..]), "team", Some(&[("a", "b")][..]), true),
-            (Some(&[("a", "b")]), "team", Some(&[("a", "c")]), false),
-            (Some(&[("a", "b")]), "team", None, false),
-            (Some(&[("a", "b")]), "run", None, false),
-            (Some(&[]), "team", None, true),
-        ] {
-            let labels = labels.map(map);
-            assert_eq!(
-                is_listed(&runtime(allowed), namespace, labels.as_ref()),
-                expected,
-                "{allowed:?} {namespace}"
-            );
-        }
-    }
 }

@@ -24,12 +24,12 @@ the reconciler's rights; the gateway holds none at all.
   resources: [events]
   verbs: [create, patch]
 {{- if ne (include "knack.injectionDelivery" .) "None" }}
-# Which pods ask for the sidecar and have none. It asks for their metadata only.
+# Which pods ask for the sidecar and have none, or an older one. They come whole: no metadata has the sidecar's image.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list]
 {{- if .Values.injection.rollStale }}
-# Restarts of workloads whose pods have an older sidecar: it reads the pods and workloads of namespaces that ask. The admission policy controller-workloads says what of them it changes.
+# Restarts of workloads whose pods have an older sidecar: it reads the workloads of namespaces that ask. The admission policy controller-workloads says what of them it changes.
 - apiGroups: [apps]
   resources: [deployments, statefulsets, daemonsets]
   verbs: [list, patch]
@@ -134,6 +134,12 @@ name; one by server-side apply can, since it carries the name.
   resources: [leases]
   resourceNames: [knack-controller]
   verbs: [list]
+{{- if ne (include "knack.injectionDelivery" .) "None" }}
+# Whether the hub refuses the ServiceAccount of a sidecar: it asks what the hub asks.
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
 {{- if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}
 # caBundle of the webhook that injects sidecars.
 - apiGroups: [admissionregistration.k8s.io]

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Route, Token};
+use knack_hub_api::{HEADER_PROTOCOL, PROTOCOL, PROTOCOL_MIN};
+use knack_skill::call::ToolRun;
+use knack_skill::model::SkillRef;
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -35,9 +39,14 @@ impl Route for Turns {
     }
 }
 
-/// A server that answers one request with these lines and hangs up; whole, or in the middle of a line. The ids that it was
-/// asked for go to `ids`.
-async fn server(pair: &CertifiedKey<KeyPair>, lines: &'static str, ids: Arc<Mutex<Vec<String>>>) -> u16 {
+/// The requests that servers got, in their order.
+type Posts = Arc<Mutex<Vec<Value>>>;
+
+/// How a stream of lines begins.
+const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ncontent-length: 100000\r\n\r\n";
+
+/// A server that answers one request so and hangs up; whole, or in the middle of a line.
+async fn server(pair: &CertifiedKey<KeyPair>, answer: String, posts: Posts) -> u16 {
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -60,17 +69,13 @@ async fn server(pair: &CertifiedKey<KeyPair>, lines: &'static str, ids: Arc<Mute
             request.extend_from_slice(&piece[..count]);
             let text = String::from_utf8_lossy(&request);
             if let Some((_, body)) = text.split_once("\r\n\r\n")
-                && let Ok(body) = serde_json::from_str::<serde_json::Value>(body)
+                && let Ok(body) = serde_json::from_str::<Value>(body)
             {
                 break body;
             }
         };
-        ids.lock()
-            .unwrap()
-            .push(body["id"].as_str().unwrap_or_default().to_owned());
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ncontent-length: 100000\r\n\r\n";
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(lines.as_bytes()).await.unwrap();
+        posts.lock().unwrap().push(body);
+        stream.write_all(answer.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
     });
     port
@@ -97,18 +102,14 @@ const WHOLE: &str = concat!(
     "\n"
 );
 
-#[tokio::test]
-async fn a_run_is_followed_over_a_lost_hub_by_its_id_and_each_byte_is_shown_once() {
+fn authority() -> CertifiedKey<KeyPair> {
     // Another test may have done so.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let ids = Arc::new(Mutex::new(Vec::new()));
-    let first = server(&pair, CUT, Arc::clone(&ids)).await;
-    let mut ports = vec![first, 0, 0];
-    for _ in 0..4 {
-        ports.push(server(&pair, THROTTLED, Arc::clone(&ids)).await);
-    }
-    ports.push(server(&pair, WHOLE, Arc::clone(&ids)).await);
+    rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap()
+}
+
+/// One that asks these servers, one after the other.
+fn executor(pair: &CertifiedKey<KeyPair>, ports: Vec<u16>) -> Arc<RemoteExecutor> {
     let client = HubClient::new(HubClientSettings {
         url: "https://localhost:1".to_owned(),
         authorities: Authorities::Pem(pair.cert.pem()),
@@ -120,6 +121,19 @@ async fn a_run_is_followed_over_a_lost_hub_by_its_id_and_each_byte_is_shown_once
         ports,
         asked: AtomicUsize::new(0),
     }));
+    RemoteExecutor::new(client, "a/b".parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_run_is_followed_over_a_lost_hub_by_its_id_and_each_byte_is_shown_once() {
+    let (pair, posts) = (authority(), Posts::default());
+    let first = server(&pair, format!("{STREAM}{CUT}"), Arc::clone(&posts)).await;
+    let mut ports = vec![first, 0, 0];
+    for _ in 0..4 {
+        ports.push(server(&pair, format!("{STREAM}{THROTTLED}"), Arc::clone(&posts)).await);
+    }
+    ports.push(server(&pair, format!("{STREAM}{WHOLE}"), Arc::clone(&posts)).await);
+    let executor = executor(&pair, ports);
     let program = Program::Code {
         language: Language::Python,
         source: String::new(),
@@ -131,7 +145,6 @@ async fn a_run_is_followed_over_a_lost_hub_by_its_id_and_each_byte_is_shown_once
             seen.lock().unwrap().push_str(std::str::from_utf8(&bytes).unwrap());
         }
     };
-    let executor = RemoteExecutor::new(client, "a/b".parse().unwrap());
     let cancel = CancellationToken::new();
     let running = executor.execute_shown(&request, &cancel, &show);
     let result = tokio::time::timeout(Duration::from_secs(20), running)
@@ -140,5 +153,74 @@ async fn a_run_is_followed_over_a_lost_hub_by_its_id_and_each_byte_is_shown_once
         .unwrap();
     assert_eq!(result.stdout.text(), "one two");
     assert_eq!(*seen.lock().unwrap(), "one two");
-    assert_eq!(*ids.lock().unwrap(), vec![request.id.to_string(); 6]);
+    let posts = posts.lock().unwrap();
+    let ids: Vec<_> = posts.iter().map(|post| post["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, vec![request.id.to_string(); 6]);
+}
+
+/// The answer of a hub that speaks `protocol` and nothing newer.
+fn refusal(protocol: u32) -> String {
+    let body = json!({
+        "code": "invalid",
+        "message": format!("this hub understands protocol {protocol}, the request is of protocol {PROTOCOL}; upgrade the older one"),
+    })
+    .to_string();
+    format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n{HEADER_PROTOCOL}: {protocol}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// While gateways are upgraded before hubs: a hub of a protocol that is still spoken is asked again in its own words, one that is
+/// older still, or claims to be newer, is not.
+#[tokio::test]
+async fn a_hub_of_the_release_before_runs_what_it_understands() {
+    let request = || {
+        let argv: Vec<String> = ["python3", "scripts/now.py", "Oslo"].map(str::to_owned).into();
+        let id = ExecutionId::new(crate::now(), "r", 0, "c");
+        let mut request = ExecutionRequest::new(id, "cli", Program::Command { argv: argv.clone() });
+        request.tool = Some(Arc::new(ToolRun {
+            skill: SkillRef {
+                namespace: "team".to_owned(),
+                name: "weather".to_owned(),
+            },
+            tool: "now".to_owned(),
+            arguments: json!({"place": "Oslo"}).as_object().cloned().unwrap(),
+            argv,
+            env: Vec::new(),
+            is_open: false,
+        }));
+        request
+    };
+    let (pair, cancel) = (authority(), CancellationToken::new());
+    for (protocol, is_understood) in [(PROTOCOL_MIN, true), (PROTOCOL_MIN - 1, false), (PROTOCOL + 1, false)] {
+        let posts = Posts::default();
+        let ports = vec![
+            server(&pair, refusal(protocol), Arc::clone(&posts)).await,
+            server(&pair, format!("{STREAM}{WHOLE}"), Arc::clone(&posts)).await,
+        ];
+        let (executor, request) = (executor(&pair, ports), request());
+        let running = executor.execute_shown(&request, &cancel, &|_| {});
+        let result = tokio::time::timeout(Duration::from_secs(20), running).await.unwrap();
+        let posts = posts.lock().unwrap();
+        let by_name = json!({"kind": "tool", "name": "now", "arguments": {"place": "Oslo"}});
+        assert_eq!(
+            (&posts[0]["protocol"], &posts[0]["program"]),
+            (&json!(PROTOCOL), &by_name)
+        );
+        if is_understood {
+            assert_eq!(result.unwrap().stdout.text(), "one two");
+            // The hub of the release before knew no tools by name.
+            let by_command = json!({"kind": "command", "argv": ["python3", "scripts/now.py", "Oslo"]});
+            assert_eq!(
+                (&posts[1]["protocol"], &posts[1]["program"]),
+                (&json!(protocol), &by_command)
+            );
+            assert_eq!(posts[0]["id"], posts[1]["id"]);
+        } else {
+            let said = result.unwrap_err().to_string();
+            assert!(said.contains("upgrade the older one"), "{said}");
+            assert_eq!(posts.len(), 1);
+        }
+    }
 }

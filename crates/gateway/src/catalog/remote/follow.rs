@@ -160,14 +160,14 @@ impl Follower {
         let mut logged = String::new();
         loop {
             let path = format!("/v1/catalog?runtime={}&watch=true", self.runtime);
-            let error = match self.client.watch(&path).await {
-                Ok(lines) => {
-                    wait = WAIT_FIRST;
-                    logged.clear();
-                    self.read(lines).await
-                }
-                Err(error) => error,
+            let (error, was_served) = match self.client.watch(&path).await {
+                Ok(lines) => self.read(lines).await,
+                Err(error) => (error, false),
             };
+            if was_served {
+                wait = WAIT_FIRST;
+                logged.clear();
+            }
             let client_namespace = self.client.client_namespace();
             if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
                 tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; retrying");
@@ -190,8 +190,10 @@ impl Follower {
         }
     }
 
-    /// Reads one stream to its end; the reason it ended.
-    async fn read(&mut self, mut lines: Lines) -> HubError {
+    /// Reads one stream to its end: the reason it ended, and whether it brought a whole catalog. Only after that does a line
+    /// of it make the catalog young: a hub that greets and cannot be used, or ends each stream early, confirms nothing.
+    async fn read(&mut self, mut lines: Lines) -> (HubError, bool) {
+        let mut is_served = false;
         loop {
             let line = if self.outdated {
                 tokio::select! {
@@ -206,19 +208,23 @@ impl Follower {
             };
             let line = match line {
                 Ok(Some(line)) => line,
-                Ok(None) => return HubError::Broken("the hub ended the stream".to_owned()),
-                Err(error) => return error,
+                Ok(None) => return (HubError::Broken("the hub ended the stream".to_owned()), is_served),
+                Err(error) => return (error, is_served),
             };
-            self.serving.age.hear();
-            match self.mirror.take(line) {
+            let taken = self.mirror.take(line);
+            is_served |= taken == Taken::Complete;
+            if is_served {
+                self.serving.age.hear();
+            }
+            match taken {
                 Taken::Noted => {}
                 Taken::Complete => {
                     self.answered = true;
                     self.rebuild().await;
                 }
                 Taken::Refused(why) => {
-                    tracing::warn!(runtime = %self.runtime, %why, "the catalog of this hub cannot be used");
-                    return HubError::Protocol(why);
+                    self.serving.tell(&why);
+                    return (HubError::Protocol(why), is_served);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! When the hub last said something about a catalog, and so how old the catalog is.
+//! When the hub last sent or confirmed a catalog, and so how old the catalog is.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub struct CatalogAge(Arc<Mutex<Heard>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Heard {
-    /// The last message of the hub; before the first one, the start.
+    /// The last message of a hub that is followed; before the first one, the start.
     at: Instant,
     /// Age that the catalog had at `at`: that of a saved one. A clock of this process cannot say when the one before it
     /// heard the hub.
@@ -33,7 +33,7 @@ impl CatalogAge {
         })))
     }
 
-    /// Time since the hub's last message, also to the process before this one; since the start if there was none.
+    /// Time since the hub sent or confirmed the catalog, also to the process before this one; since the start if it never did.
     pub fn get(&self) -> Duration {
         self.lock().age()
     }
@@ -54,7 +54,7 @@ impl CatalogAge {
         self.lock().max_age = max_age;
     }
 
-    /// The hub said something.
+    /// The hub sent the whole catalog, or something after it: it is as the hub has it.
     pub(super) fn hear(&self) {
         let mut heard = self.lock();
         heard.at = Instant::now();

@@ -10,7 +10,7 @@ use crate::catalog::{LiveCatalog, Snapshot};
 /// How often the age of the snapshot is checked.
 const AGE_CHECK: Duration = Duration::from_secs(1);
 /// Why there is no catalog any more.
-const TOO_OLD: &str = "the last message of the hub is too old";
+const TOO_OLD: &str = "the hub has not confirmed it for too long";
 
 /// What requests get, and who is told about it.
 pub(super) struct Serving {
@@ -60,7 +60,7 @@ impl Serving {
             {
                 tracing::warn!(
                     age_seconds = age.as_secs(),
-                    "the catalog is dropped: the last message of the hub is older than maxSnapshotAgeSeconds"
+                    "the catalog is dropped: the hub has not confirmed it for longer than maxSnapshotAgeSeconds"
                 );
                 self.serve(Snapshot::without_catalog(current.runtime.clone(), TOO_OLD));
             }

@@ -7,7 +7,7 @@
 //! digest    hex SHA-256 of everything before, and a line feed
 //! ```
 //!
-//! The time of the file is that of the hub's last message, so that a restart makes no catalog younger. A file that is not
+//! The time of the file is when the hub last sent or confirmed it, so that a restart makes no catalog younger. A file that is not
 //! whole, not for this gateway or not readable by this version is never used in part.
 //!
 //! A change is a new file that is renamed over the old one: a process that is killed leaves the old one. Nothing is flushed

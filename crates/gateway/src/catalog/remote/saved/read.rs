@@ -23,7 +23,7 @@ use crate::catalog::remote::mirror::MirrorState;
 pub(in crate::catalog::remote) struct Restored {
     pub(in crate::catalog::remote) state: MirrorState,
     pub(in crate::catalog::remote) trees: BTreeMap<String, Tree>,
-    /// Time since the hub's last message.
+    /// Time since the hub sent or confirmed it.
     pub(in crate::catalog::remote) age: Duration,
 }
 

@@ -1,0 +1,112 @@
+//! An API server that holds the leader's Lease, what a test answers, and nothing else.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use http::{Method, StatusCode};
+use knack_vocabulary::LEASE_CONTROLLER;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::settings::ControllerSettings;
+
+/// The Lease, and how often it was written.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    pub(super) lease: Option<Value>,
+    writes: usize,
+}
+
+pub(super) type Shared = Arc<Mutex<Stored>>;
+
+/// How often the Lease was written.
+pub(super) fn writes(stored: &Shared) -> usize {
+    stored.lock().unwrap_or_else(PoisonError::into_inner).writes
+}
+
+fn refuse(code: u16, reason: &str) -> Response {
+    let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "m"});
+    (StatusCode::from_u16(code).unwrap(), Json(status)).into_response()
+}
+
+fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
+    let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+    if *method != Method::GET {
+        let mut lease: Value = serde_json::from_slice(body).unwrap();
+        stored.writes += 1;
+        lease["metadata"]["resourceVersion"] = json!(stored.writes.to_string());
+        stored.lease = Some(lease);
+    }
+    let lease = stored.lease.clone();
+    lease.map_or_else(|| refuse(404, "NotFound"), |lease| Json(lease).into_response())
+}
+
+/// What a test answers itself, by method, path and body.
+type Answers = Arc<dyn Fn(&Method, &str, &[u8]) -> Option<Value> + Send + Sync>;
+
+/// Watches report nothing, lists that the test does not answer are empty, and nothing else may be read or written.
+async fn serve(State((stored, answers)): State<(Shared, Answers)>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let path = parts.uri.path().to_owned();
+    let is_list = parts.method == Method::GET && !path.ends_with(LEASE_CONTROLLER);
+    if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
+        return std::future::pending().await;
+    }
+    if let Some(answer) = answers(&parts.method, &path, &body) {
+        return Json(answer).into_response();
+    }
+    if path.contains("/namespaces/home/leases") && !is_list {
+        return of_the_lease(&stored, &parts.method, &body);
+    }
+    if is_list && !path.contains("/secrets/") {
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+        return Json(list).into_response();
+    }
+    refuse(403, "Forbidden")
+}
+
+/// The API server on a thread of its own, which the test's thread cannot hold up.
+pub(super) fn start(
+    answers: impl Fn(&Method, &str, &[u8]) -> Option<Value> + Send + Sync + 'static,
+) -> (SocketAddr, Shared) {
+    let (stored, (address, started)) = (Shared::default(), mpsc::channel());
+    let answers: Answers = Arc::new(answers);
+    let state = (Arc::clone(&stored), answers);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            address.send(listener.local_addr().unwrap()).unwrap();
+            let router = Router::new().fallback(serve).with_state(state);
+            axum::serve(listener, router).await.unwrap();
+        });
+    });
+    (started.recv().unwrap(), stored)
+}
+
+/// Those of a controller of all namespaces.
+pub(super) fn settings() -> ControllerSettings {
+    ControllerSettings {
+        namespace: "home".to_owned(),
+        identity: "busy".to_owned(),
+        default_runtime: None,
+        watch_namespaces: Vec::new(),
+        runtime_namespaces: Vec::new(),
+        default_image: None,
+        allow_image_tags: false,
+        packages: false,
+        priority_class: None,
+        allow_archive_networks: Vec::new(),
+        hub_names: Vec::new(),
+        injection_runtime: None,
+        sidecar_image: None,
+        roll_stale_sidecars: false,
+        webhook: None,
+        metrics_listen: (Ipv4Addr::LOCALHOST, 0).into(),
+    }
+}

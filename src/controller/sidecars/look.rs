@@ -1,0 +1,170 @@
+//! Lists the pods that ask, and judges them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use knack_hub_api::RuntimeName;
+use knack_vocabulary::{CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT};
+use kube::api::ListParams;
+use kube::{Api, Resource as _, ResourceExt as _};
+
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use super::callers::{Callers, Judge};
+use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
+use super::restart::PAGE;
+use super::workloads::{PodInBrief, stale_image};
+
+/// Pods that are remembered as told; beyond it no Event is written.
+pub(super) const TOLD_MAX: usize = 1_000;
+
+/// What one look found.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// The pods that ask, by the SkillRuntime of their sidecar.
+    pub(super) by_runtime: BTreeMap<RuntimeName, Tally>,
+    /// Pods that get an Event.
+    pub(super) to_tell: Vec<ToTell>,
+}
+
+/// A pod without skills.
+#[derive(Debug)]
+pub(super) struct ToTell {
+    pub(super) pod: ObjectReference,
+    /// [`InjectionState::Without`] or [`InjectionState::Refused`].
+    pub(super) state: InjectionState,
+    pub(super) why: String,
+}
+
+/// One look under way.
+struct Looking<'a> {
+    context: &'a Context,
+    /// The SkillRuntime of pods that name none.
+    default: &'a RuntimeName,
+    judge: Judge<'a>,
+    /// What the settings of a namespace's sidecars name.
+    of_namespaces: BTreeMap<String, Option<String>>,
+    found: Look,
+}
+
+/// Looks at the pods of all namespaces.
+///
+/// Errors: the API server could not be asked for them.
+pub(super) async fn look(
+    context: &Context,
+    default: &RuntimeName,
+    callers: &mut Callers,
+) -> Result<Look, ControllerError> {
+    let own = context.settings.namespace.as_str();
+    let asking: BTreeSet<String> = context
+        .world
+        .namespaces
+        .state()
+        .iter()
+        .filter(|one| one.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED))
+        .map(|one| one.name_any())
+        .filter(|name| context.settings.looks_after(name) && is_reached(name, own))
+        .collect();
+    let mut looking = Looking {
+        context,
+        default,
+        judge: Judge::new(context, callers),
+        of_namespaces: BTreeMap::new(),
+        found: Look::default(),
+    };
+    for name in &asking {
+        let api = Api::namespaced(context.client.clone(), name);
+        looking.pods(&api, ListParams::default(), |_| true).await?;
+    }
+    // Pods that ask by themselves, where the namespace does not.
+    let labelled = ListParams::default().labels(&format!("{LABEL_INJECT}={ENABLED}"));
+    let elsewhere = |namespace: &str| !asking.contains(namespace) && is_reached(namespace, own);
+    let managed = context.settings.namespaces();
+    if managed.is_empty() {
+        let api = Api::all(context.client.clone());
+        looking.pods(&api, labelled, elsewhere).await?;
+    } else {
+        for name in managed {
+            let api = Api::namespaced(context.client.clone(), name);
+            looking.pods(&api, labelled.clone(), elsewhere).await?;
+        }
+    }
+    Ok(looking.found)
+}
+
+impl Looking<'_> {
+    /// Counts the pods of a list, page by page. They come whole: no metadata says which image their sidecar has.
+    async fn pods(
+        &mut self,
+        api: &Api<PodInBrief>,
+        params: ListParams,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), ControllerError> {
+        let namespace_asks = params.label_selector.is_none();
+        let mut params = params.fields(ALIVE).limit(PAGE);
+        loop {
+            let page = self.context.call(|| "list pods".to_owned(), api.list(&params)).await?;
+            params.continue_token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+            for pod in page.items {
+                if wanted(&pod.namespace().unwrap_or_default())
+                    && let Some((state, why)) = injection_state(&pod.metadata, namespace_asks)
+                {
+                    self.count(&pod, state, why).await?;
+                }
+            }
+            if params.continue_token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts a pod that asks, of which its metadata says this.
+    async fn count(&mut self, pod: &PodInBrief, state: InjectionState, why: String) -> Result<(), ControllerError> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let runtime = self.runtime(&namespace, pod).await?;
+        let (state, why) = self.judged(&namespace, pod, &runtime, (state, why)).await;
+        let tally = self.found.by_runtime.entry(runtime).or_default();
+        tally.add(&format!("{namespace}/{}", pod.name_any()), state, &why);
+        if state <= InjectionState::Refused && self.found.to_tell.len() < TOLD_MAX {
+            let pod = pod.object_ref(&());
+            self.found.to_tell.push(ToTell { pod, state, why });
+        }
+        Ok(())
+    }
+
+    /// How a pod fares, with what its metadata does not say.
+    async fn judged(
+        &mut self,
+        namespace: &str,
+        pod: &PodInBrief,
+        runtime: &RuntimeName,
+        by_metadata: (InjectionState, String),
+    ) -> (InjectionState, String) {
+        if by_metadata.0 == InjectionState::Without {
+            return by_metadata;
+        }
+        let account = pod.service_account();
+        if self.judge.refuses(namespace, account, runtime).await {
+            let why = format!("ServiceAccount {account} may not use SkillRuntime {runtime}");
+            return (InjectionState::Refused, why);
+        }
+        let wanted = self.context.settings.sidecar_image.as_deref();
+        match wanted.and_then(|wanted| stale_image(pod, wanted)) {
+            Some(image) if by_metadata.0 == InjectionState::Injected => (InjectionState::Stale, image.to_owned()),
+            _ => by_metadata,
+        }
+    }
+
+    /// The SkillRuntime of a pod's sidecar.
+    async fn runtime(&mut self, namespace: &str, pod: &PodInBrief) -> Result<RuntimeName, ControllerError> {
+        if !self.of_namespaces.contains_key(namespace) {
+            let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), namespace);
+            let what = || format!("get ConfigMap {namespace}/{CONFIG_MAP_SIDECAR}");
+            let settings = self.context.call(what, api.get_opt(CONFIG_MAP_SIDECAR)).await?;
+            let named = settings.and_then(|map| map.data?.remove(knack_injection::names::VARIABLE_RUNTIME));
+            self.of_namespaces.insert(namespace.to_owned(), named);
+        }
+        let of_namespace = self.of_namespaces.get(namespace).and_then(Option::as_deref);
+        Ok(runtime_of(&pod.metadata, of_namespace, self.default))
+    }
+}
