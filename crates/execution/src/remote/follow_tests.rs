@@ -10,6 +10,7 @@ use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError,
 use knack_hub_api::{HEADER_PROTOCOL, PROTOCOL, PROTOCOL_MIN};
 use knack_skill::call::ToolRun;
 use knack_skill::model::SkillRef;
+use knack_skill::risk::Risk;
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
@@ -189,6 +190,7 @@ async fn a_hub_of_the_release_before_runs_what_it_understands() {
             argv,
             env: Vec::new(),
             is_open: false,
+            risk: Risk::Safe,
         }));
         request
     };
