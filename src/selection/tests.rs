@@ -342,38 +342,6 @@ fn required_inputs_without_values_are_reported_where_only_a_pin_can_give_them() 
     }
 }
 
-#[test]
-fn tools_above_the_limit_of_risk_are_reported_by_name_and_the_skill_is_served() {
-    let tools = json!([{"name": "look"}, {"name": "wipe", "risk": "Moderate"}, {"name": "melt", "risk": "Critical"}]);
-    for (spec, expected) in [
-        (json!({}), None),
-        (json!({"maxRisk": "Critical"}), None),
-        (json!({"maxRisk": "Dangerous"}), Some("melt (Critical)")),
-        (json!({"maxRisk": "Safe"}), Some("wipe (Moderate), melt (Critical)")),
-    ] {
-        let mut skill = skill("blue", "disk", json!({}), json!({}));
-        skill.status.as_mut().unwrap().tools = serde_json::from_value(tools.clone()).unwrap();
-        let none = NamespaceLabels::new();
-        let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: None,
-            allow_image_tags: false,
-            environments: None,
-        };
-        let runtime = runtime("blue", spec.clone());
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let note = selected[0].accepted.as_ref().unwrap();
-        assert_eq!(note.is_some(), expected.is_some(), "{spec}: {note:?}");
-        let Some((note, names)) = note.as_ref().zip(expected) else {
-            continue;
-        };
-        assert!(note.reason == Reason::ToolsAboveMaxRisk && note.reason.is_reservation());
-        let said = format!("neither offers nor runs {names};");
-        assert!(note.message.contains(&said), "{}", note.message);
-    }
-}
-
 /// `verdict: message` and the state of a skill with packages at a runtime.
 fn packaged(declared: &Value, skill_spec: Value, rules: Value) -> (String, Option<String>) {
     let mut skill = skill("blue", "pdf", json!({}), skill_spec);
