@@ -1,5 +1,6 @@
 //! The words in conditions.
 
+use crate::selection::Selected;
 use crate::sources::Cause;
 
 /// Reason of a condition of a Skill or a SkillRuntime.
@@ -53,6 +54,14 @@ pub(super) enum Reason {
     ImageNotPinned,
     /// The namespace is not one in which this installation may run code.
     HubNotAuthorized,
+}
+
+/// The reason of a runtime's verdict on a skill, as statuses have it.
+pub(super) fn verdict_word(item: &Selected<'_>) -> &'static str {
+    match &item.accepted {
+        Ok(None) => Reason::Accepted.as_str(),
+        Ok(Some(rejection)) | Err(rejection) => rejection.reason.as_str(),
+    }
 }
 
 impl Reason {

@@ -173,21 +173,9 @@ mod tests {
     fn settings(watch_namespaces: &[&str]) -> ControllerSettings {
         ControllerSettings {
             namespace: "own".to_owned(),
-            identity: "pod".to_owned(),
-            default_runtime: None,
             watch_namespaces: watch_namespaces.iter().map(|name| (*name).to_owned()).collect(),
             runtime_namespaces: vec!["sandboxes".to_owned()],
-            default_image: None,
-            allow_image_tags: false,
-            packages: false,
-            priority_class: None,
-            allow_archive_networks: Vec::new(),
-            hub_names: Vec::new(),
-            injection_runtime: None,
-            sidecar_image: None,
-            roll_stale_sidecars: false,
-            webhook: None,
-            metrics_listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            ..crate::controller::fixture::settings()
         }
     }
 

@@ -200,9 +200,11 @@ impl Uploads for DevUploads {
                 query: parts.uri.query().map(str::to_owned),
                 headers: parts.headers.clone(),
                 body,
-                shared: base.skills.clone(),
             };
-            let response = self.registry.answer(self.owner(parts).as_ref(), asked).await;
+            let response = self
+                .registry
+                .answer(self.owner(parts).as_ref(), asked, &base.skills)
+                .await;
             terminal::line(&format!(
                 "{} skills api | {} {}",
                 response.status().as_u16(),

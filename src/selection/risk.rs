@@ -28,8 +28,8 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
 mod tests {
     use serde_json::json;
 
-    use crate::selection::tests::{runtime, skill};
-    use crate::selection::{Caller, NamespaceLabels, Reason, Scope, select};
+    use crate::selection::tests::{runtime, scope, skill};
+    use crate::selection::{Caller, NamespaceLabels, Reason, select};
 
     #[test]
     fn tools_above_the_limit_of_risk_are_reported_by_name_and_the_skill_is_served() {
@@ -44,13 +44,7 @@ mod tests {
             let mut skill = skill("blue", "disk", json!({}), json!({}));
             skill.status.as_mut().unwrap().tools = serde_json::from_value(tools.clone()).unwrap();
             let none = NamespaceLabels::new();
-            let scope = Scope {
-                cluster_default: false,
-                namespaces: &none,
-                default_image: None,
-                allow_image_tags: false,
-                environments: None,
-            };
+            let scope = scope(&none);
             let runtime = runtime("blue", spec.clone());
             let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
             let note = selected[0].accepted.as_ref().unwrap();

@@ -31,6 +31,17 @@ pub(super) fn runtime(namespace: &str, spec: Value) -> SkillRuntime {
     .unwrap()
 }
 
+/// Of a runtime that is not the cluster default, without an image.
+pub(super) fn scope(namespaces: &NamespaceLabels) -> Scope<'_> {
+    Scope {
+        cluster_default: false,
+        namespaces,
+        default_image: None,
+        allow_image_tags: false,
+        environments: None,
+    }
+}
+
 fn namespaces() -> NamespaceLabels {
     [("blue", "team"), ("red", "team"), ("grey", "other")]
         .into_iter()
@@ -297,13 +308,7 @@ fn template(mode: &str, pin: Option<Value>) -> String {
         json!({"maxActivation": "Always", "skillSelector": {"skills": pins}}),
     );
     let none = NamespaceLabels::new();
-    let scope = Scope {
-        cluster_default: false,
-        namespaces: &none,
-        default_image: None,
-        allow_image_tags: false,
-        environments: None,
-    };
+    let scope = scope(&none);
     let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
     match &selected[0].accepted {
         Ok(None) => "served".to_owned(),
@@ -349,11 +354,8 @@ fn packaged(declared: &Value, skill_spec: Value, rules: Value) -> (String, Optio
     let runtime = runtime("blue", rules);
     let none = NamespaceLabels::new();
     let scope = Scope {
-        cluster_default: false,
-        namespaces: &none,
-        default_image: None,
         allow_image_tags: true,
-        environments: None,
+        ..scope(&none)
     };
     let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
     let said = match &selected[0].accepted {
@@ -551,11 +553,10 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
         skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
         let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
         let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
             default_image: Some("r.io/default@sha256:00"),
             allow_image_tags: true,
             environments: Some(&records),
+            ..scope(&none)
         };
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
         let told = match &selected[0].accepted {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::answer::{Kind, Outcome, Refusal, rfc3339};
 use crate::model::{Record, VERSION_PREFIX, Version};
 use crate::page::Page;
-use crate::query::parameters;
+use crate::query::{page_limit, parameters};
 
 /// Items of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -28,11 +28,7 @@ pub(crate) fn page(query: Option<&str>, id: &str, beta: bool) -> Result<Page, Re
     let most = if beta { LIMIT_MAX_BETA } else { LIMIT_MAX };
     for (key, value) in parameters(query) {
         match key.as_str() {
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=most).contains(limit));
-                page.limit =
-                    limit.ok_or_else(|| Refusal::invalid("limit", format!("limit: a number from 1 to {most}")))?;
-            }
+            "limit" => page.limit = page_limit(&value, &(1..=most))?,
             "page" if !value.is_empty() => {
                 let expected = if id.is_empty() {
                     crate::model::ID_PREFIX

@@ -19,7 +19,7 @@ use crate::Files;
 use crate::answer::{Answer, Kind, Refusal, rfc3339};
 use crate::error::StoreError;
 use crate::model::{Owner, Record};
-use crate::query::parameters;
+use crate::query::{page_limit, parameters};
 use crate::reader::Reader;
 use crate::store::{Store, all};
 use crate::upload::{Folder, Form};
@@ -177,11 +177,7 @@ fn page(query: Option<&str>) -> Result<(usize, usize), Refusal> {
     let (mut limit, mut offset) = (LIMIT_DEFAULT, 0);
     for (key, value) in parameters(query) {
         match key.as_str() {
-            "limit" => {
-                let number = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
-                limit = number
-                    .ok_or_else(|| Refusal::invalid("limit", format!("limit: a number from 1 to {LIMIT_MAX}")))?;
-            }
+            "limit" => limit = page_limit(&value, &(1..=LIMIT_MAX))?,
             "offset" => {
                 offset = value
                     .parse()

@@ -17,7 +17,7 @@ pub use rows::{Row, resolve, visible};
 use crate::answer::{Answer, Kind, Refusal};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
-use crate::query::parameters;
+use crate::query::{number, parameters};
 use crate::store::{Store, all};
 use install::Installation;
 use rows::{Item, LOCAL, Shared, detail, missing, of_record, of_shared, refused, shown};
@@ -170,8 +170,7 @@ impl Wanted {
             limit: LIMIT_DEFAULT,
         };
         let number = |name: &str, value: &str, most: usize| {
-            let number = value.parse().ok().filter(|number| (1..=most).contains(number));
-            number.ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
+            number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
         };
         for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
             match key.as_str() {

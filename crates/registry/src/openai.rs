@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::answer::{Kind, Outcome, Refusal};
 use crate::model::{ID_PREFIX, Record, VERSION_PREFIX, Version};
 use crate::page::Page;
-use crate::query::parameters;
+use crate::query::{page_limit, parameters};
 
 /// Items of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -21,11 +21,7 @@ pub(crate) fn page(query: Option<&str>, id: &str) -> Result<Page, Refusal> {
     };
     for (key, value) in parameters(query) {
         match key.as_str() {
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (0..=LIMIT_MAX).contains(limit));
-                page.limit =
-                    limit.ok_or_else(|| Refusal::invalid("limit", format!("limit: a number from 0 to {LIMIT_MAX}")))?;
-            }
+            "limit" => page.limit = page_limit(&value, &(0..=LIMIT_MAX))?,
             "order" => {
                 page.newest_first = match value.as_str() {
                     "desc" => true,

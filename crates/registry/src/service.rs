@@ -37,8 +37,6 @@ pub struct Asked {
     pub headers: HeaderMap,
     /// Its whole body.
     pub body: Bytes,
-    /// Skills that everybody is served: those from files.
-    pub shared: Vec<Arc<Skill>>,
 }
 
 impl Registry {
@@ -50,8 +48,8 @@ impl Registry {
         }
     }
 
-    /// Answers a call of `owner`; without one it is refused.
-    pub async fn answer(&self, owner: Option<&Owner>, asked: Asked) -> Response<Bytes> {
+    /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
+    pub async fn answer(&self, owner: Option<&Owner>, asked: Asked, shared: &[Arc<Skill>]) -> Response<Bytes> {
         let owner = owner.ok_or_else(|| {
             let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
             Refusal::new(Kind::NoCredential, "authorization", text)
@@ -71,7 +69,7 @@ impl Registry {
             Call::OmniRoute(call) => {
                 let sent = (asked.query.as_deref(), &asked.body[..]);
                 let done = match owner {
-                    Ok(owner) => omniroute::call(&*self.store, (owner, &asked.shared), call, sent).await,
+                    Ok(owner) => omniroute::call(&*self.store, (owner, shared), call, sent).await,
                     Err(refused) => Err(refused),
                 };
                 respond_json(done, omniroute::refuse)

@@ -17,7 +17,7 @@ use super::super::conditions::{Verdict, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
-use super::super::reason::Reason;
+use super::super::reason::verdict_word;
 use super::super::settings::FENCE_LOOK;
 use super::super::undecodable;
 use super::super::world::{WatchedRuntime, decoded};
@@ -166,7 +166,7 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
     };
     let of_selected = selected
         .iter()
-        .filter(|item| differs(item.skill, Some(verdict_of(item))));
+        .filter(|item| differs(item.skill, Some((item.accepted.is_ok(), verdict_word(item)))));
     let mut outdated: Vec<&Skill> = of_selected.map(|item| item.skill).collect();
     // Where all are selected, as at the cluster default, none is left over.
     if selected.len() < skills.len() {
@@ -177,15 +177,6 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
         outdated.extend(left_over.filter(|skill| differs(skill, None)));
     }
     outdated
-}
-
-/// Whether a runtime serves a skill, and the reason, as the skill's status has them.
-fn verdict_of(item: &Selected<'_>) -> (bool, &'static str) {
-    match &item.accepted {
-        Ok(None) => (true, Reason::Accepted.as_str()),
-        Ok(Some(note)) => (true, note.reason.as_str()),
-        Err(rejection) => (false, rejection.reason.as_str()),
-    }
 }
 
 /// Writes a status if it differs. Returns the version of the object if it is another one now: its event comes.

@@ -249,13 +249,7 @@ mod tests {
             })
             .collect();
         let none = NamespaceLabels::new();
-        let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: None,
-            allow_image_tags: false,
-            environments: None,
-        };
+        let scope = scope(&none, false);
         let selected = select(&runtime, &scope, Caller::All, &skills);
         let made = status(
             &runtime,

@@ -1,6 +1,6 @@
 //! Lists the pods that ask, and judges them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use knack_hub_api::RuntimeName;
@@ -12,7 +12,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::{Callers, Judge};
 use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
-use super::restart::PAGE;
+use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::workloads::{PodInBrief, stale_image};
 
 /// Pods that are remembered as told; beyond it no Event is written.
@@ -56,15 +56,7 @@ pub(super) async fn look(
     callers: &mut Callers,
 ) -> Result<Look, ControllerError> {
     let own = context.settings.namespace.as_str();
-    let asking: BTreeSet<String> = context
-        .world
-        .namespaces
-        .state()
-        .iter()
-        .filter(|one| one.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED))
-        .map(|one| one.name_any())
-        .filter(|name| context.settings.looks_after(name) && is_reached(name, own))
-        .collect();
+    let asking = namespaces_enabled(context, LABEL_INJECT);
     let mut looking = Looking {
         context,
         default,
@@ -103,9 +95,7 @@ impl Looking<'_> {
         let namespace_asks = params.label_selector.is_none();
         let mut params = params.fields(ALIVE).limit(PAGE);
         loop {
-            let page = self.context.call(|| "list pods".to_owned(), api.list(&params)).await?;
-            params.continue_token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-            for pod in page.items {
+            for pod in next_page(self.context, || "list pods".to_owned(), api, &mut params).await? {
                 if wanted(&pod.namespace().unwrap_or_default())
                     && let Some((state, why)) = injection_state(&pod.metadata, namespace_asks)
                 {

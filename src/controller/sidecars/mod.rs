@@ -6,6 +6,7 @@
 
 mod callers;
 mod count;
+mod lists;
 mod look;
 mod report;
 mod restart;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::ObjectReference;
-use knack_vocabulary::{ANNOTATION_ROLLED_FOR, ENABLED, FIELD_MANAGER_SIDECARS, LABEL_ROLL};
+use knack_vocabulary::{ANNOTATION_ROLLED_FOR, FIELD_MANAGER_SIDECARS, LABEL_ROLL};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt as _};
@@ -20,7 +20,8 @@ use tracing::{info, warn};
 
 use super::super::context::Context;
 use super::super::error::ControllerError;
-use super::count::{ALIVE, is_reached};
+use super::count::ALIVE;
+use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::roll::{Decision, Workload, decide};
 use super::workloads::{PodInBrief, daemon_set, deployment, stale_image, stateful_set, workload_of};
 use crate::events::NOTE_MAX_CHARS;
@@ -32,8 +33,6 @@ const SETTLE: Duration = Duration::from_secs(50);
 /// Restarts that one look begins in all namespaces together. There is a look every minute, so that an upgrade of hundreds of
 /// namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
 const ROLLS_PER_LOOK: usize = 5;
-/// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each.
-pub(super) const PAGE: u32 = 100;
 
 /// The state of the restarts between two looks.
 #[derive(Debug)]
@@ -63,17 +62,8 @@ impl Restarts {
         if self.begun.elapsed() < SETTLE {
             return;
         }
-        let own = context.settings.namespace.as_str();
-        let asking = context.world.namespaces.state();
-        let mut asking: Vec<String> = asking
-            .iter()
-            .filter(|one| one.labels().get(LABEL_ROLL).map(String::as_str) == Some(ENABLED))
-            .map(|one| one.name_any())
-            .filter(|name| context.settings.looks_after(name) && is_reached(name, own))
-            .collect();
-        asking.sort_unstable();
         let (mut stale, mut left) = (0, ROLLS_PER_LOOK);
-        for namespace in asking {
+        for namespace in namespaces_enabled(context, LABEL_ROLL) {
             match self.namespace(context, &namespace, left > 0).await {
                 Ok((count, rolled)) => {
                     stale += count;
@@ -223,9 +213,8 @@ where
     }
     loop {
         let what = || format!("list {} of {namespace}", K::plural(&()));
-        let page = context.call(what, api.list(&params)).await?;
-        params.continue_token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        page.items.into_iter().for_each(&mut take);
+        let page = next_page(context, what, &api, &mut params).await?;
+        page.into_iter().for_each(&mut take);
         if params.continue_token.is_none() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 
 use super::super::conditions::{Acceptance, cut};
 use super::super::context::Context;
-use super::super::reason::Reason;
+use super::super::reason::{Reason, verdict_word};
 use super::super::world::decoded;
 use crate::selection::{
     Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, packages, reaches, retained, select,
@@ -61,15 +61,9 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
         else {
             continue;
         };
-        let reason = match &item.accepted {
-            Ok(None) => Reason::Accepted.as_str(),
-            Ok(Some(note)) => note.reason.as_str(),
-            Err(rejection) => {
-                first_refusal
-                    .get_or_insert_with(|| format!("{runtime_namespace}/{runtime_name}: {}", rejection.message));
-                rejection.reason.as_str()
-            }
-        };
+        if let Err(rejection) = &item.accepted {
+            first_refusal.get_or_insert_with(|| format!("{runtime_namespace}/{runtime_name}: {}", rejection.message));
+        }
         if item.accepted.is_ok() {
             accepted_by += 1;
             history = history.max(Some(
@@ -83,7 +77,7 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
             namespace: runtime_namespace,
             name: runtime_name,
             accepted: item.accepted.is_ok(),
-            reason: reason.to_owned(),
+            reason: verdict_word(item).to_owned(),
             serves: item.earlier.map(|earlier| earlier.revision.clone()),
             packages: packages_status(runtime, item, &scope),
         });

@@ -70,9 +70,8 @@ impl Api {
             query: Some(query.to_owned()),
             headers,
             body: Bytes::from(body),
-            shared: Vec::new(),
         };
-        let answer = self.runtime.block_on(self.registry.answer(owner, asked));
+        let answer = self.runtime.block_on(self.registry.answer(owner, asked, &[]));
         let body = serde_json::from_slice(answer.body()).unwrap_or_default();
         Ok((answer.status().as_u16(), body))
     }
