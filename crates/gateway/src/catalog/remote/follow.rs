@@ -219,8 +219,10 @@ impl Follower {
             match taken {
                 Taken::Noted => {}
                 Taken::Complete => {
-                    self.answered = true;
-                    self.rebuild().await;
+                    let is_first = !std::mem::replace(&mut self.answered, true);
+                    if self.mirror.take_changed() || is_first || self.outdated || !self.serving.has_catalog() {
+                        self.rebuild().await;
+                    }
                 }
                 Taken::Refused(why) => {
                     self.serving.tell(&why);

@@ -22,6 +22,8 @@ pub struct Mirror {
     index: Option<Index>,
     /// The namespace of the client that the catalog was asked for.
     client_namespace: Option<String>,
+    /// What is served differs from what it was when [`Mirror::take_changed`] was called last.
+    changed: bool,
 }
 
 #[derive(Debug)]
@@ -82,8 +84,15 @@ impl Mirror {
         })
     }
 
+    /// Whether what is served, or a setting, has changed since this was called last. A hub that starts again, one that lags,
+    /// and one that follows writes of statuses sends much that is known.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
     /// Knows what another one knew.
     pub(super) fn restore(&mut self, state: MirrorState) {
+        self.changed = true;
         self.runtime = Some(state.runtime);
         let known = state.skills.into_iter();
         self.skills = known
@@ -153,7 +162,15 @@ impl Mirror {
             known.uid == runtime.uid && compare(&runtime.resource_version, &known.resource_version) == Ordering::Less
         });
         if !stale {
-            self.runtime = Some(runtime);
+            let before = self.runtime.replace(runtime.clone());
+            // A write of the status alone.
+            let same = |before| {
+                RuntimeLine {
+                    resource_version: runtime.resource_version.clone(),
+                    ..before
+                } == runtime
+            };
+            self.changed |= !before.is_some_and(same);
         }
     }
 
@@ -169,7 +186,14 @@ impl Mirror {
             .iter()
             .any(|(uid, at)| *uid == skill.uid && is_older(&skill.resource_version, at));
         if !stale && !gone {
-            self.skills.insert(id, skill);
+            let before = self.skills.insert(id, skill.clone());
+            let same = |before| {
+                SkillLine {
+                    resource_version: skill.resource_version.clone(),
+                    ..before
+                } == skill
+            };
+            self.changed |= !before.is_some_and(same);
         }
     }
 
@@ -181,7 +205,7 @@ impl Mirror {
         if newer_is_known {
             return;
         }
-        self.skills.remove(&id);
+        self.changed |= self.skills.remove(&id).is_some();
         self.bury(removed.uid.clone(), removed.resource_version.clone());
     }
 
@@ -203,6 +227,7 @@ impl Mirror {
             .collect();
         for id in absent {
             if let Some(known) = self.skills.remove(&id) {
+                self.changed = true;
                 self.bury(known.uid, known.resource_version);
             }
         }

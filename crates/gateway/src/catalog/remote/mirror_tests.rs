@@ -252,3 +252,47 @@ fn a_skill_without_content_is_not_saved_and_nothing_is_before_the_settings() {
         ["y"]
     );
 }
+
+#[test]
+fn what_is_known_is_no_change() {
+    let mut mirror = Mirror::default();
+    let mut changes = |lines: Vec<CatalogLine>| {
+        for line in lines {
+            mirror.take(line);
+        }
+        mirror.take_changed()
+    };
+    let all = |at| {
+        vec![
+            hello(at),
+            runtime(at, false),
+            skill("x", "u", 9),
+            skill("y", "v", 9),
+            synced(),
+        ]
+    };
+    assert!(changes(all(9)), "the first index");
+    assert!(!changes(all(9)), "a hub that starts again");
+    assert!(!changes(vec![runtime(10, false), synced()]), "a status was written");
+    let status = SkillLine {
+        resource_version: "10".to_owned(),
+        ..match skill("x", "u", 9) {
+            CatalogLine::Skill(line) => *line,
+            _ => unreachable!(),
+        }
+    };
+    assert!(
+        !changes(vec![CatalogLine::Skill(Box::new(status)), synced()]),
+        "the same of a Skill"
+    );
+    assert!(changes(vec![skill("x", "u", 11), synced()]), "other content");
+    assert!(!changes(vec![skill("x", "u", 9), synced()]), "a replica that lags");
+    assert!(changes(vec![skill("y", "w", 12), synced()]), "applied again");
+    assert!(changes(vec![removed("y", "w", 13), synced()]));
+    assert!(!changes(vec![removed("y", "w", 13), synced()]));
+    assert!(changes(vec![runtime(14, true), synced()]));
+    assert!(
+        changes(vec![hello(15), runtime(14, true), synced()]),
+        "not named by the index"
+    );
+}

@@ -41,6 +41,11 @@ impl Serving {
         self.live.replace(snapshot);
     }
 
+    /// Whether requests get a catalog: there is one, and it is not too old.
+    pub(super) fn has_catalog(&self) -> bool {
+        self.live.current().absent.is_none()
+    }
+
     /// Says why there is no catalog, where there is none.
     pub(super) fn tell(&self, why: &str) {
         let current = self.live.current();
