@@ -1,7 +1,5 @@
 //! Skills behind an address: a file, or what the index of a site offers.
 
-use std::net::IpAddr;
-
 use anyhow::{Context as _, bail};
 use knack_api::SkillManifest;
 use knack_api::skill::ArchiveSource;
@@ -12,7 +10,7 @@ use reqwest::header::HeaderValue;
 use super::terminal;
 use crate::dev::{archive_stem, archived_skill, lone_skill, with_files};
 use crate::sources::archive::unpack;
-use crate::sources::fetch::{Fetcher, Network};
+use crate::sources::fetch::{Fetcher, networks_of};
 use crate::sources::has_digest;
 use crate::sources::index::{Entry, INDEX_PATH, Kind, entries};
 
@@ -51,7 +49,7 @@ fn checked(source: &str) -> anyhow::Result<Url> {
 /// What is behind an address: a file, or of an index those of `wanted`, or all. Only public addresses are asked, and the host that the
 /// user named, which alone gets `key`.
 pub(super) async fn fetch(url: &Url, wanted: &[String], key: Option<HeaderValue>) -> anyhow::Result<Vec<Found>> {
-    let mut fetcher = Fetcher::new(networks(url).await?)?;
+    let mut fetcher = Fetcher::new(networks_of(url).await?)?;
     if let Some(key) = key {
         fetcher = fetcher.with_key(url, key);
     }
@@ -77,27 +75,9 @@ pub(super) async fn pinned(
     archive: &ArchiveSource,
 ) -> anyhow::Result<SkillSource> {
     let url = checked(&archive.url)?;
-    let fetched = Fetcher::new(networks(&url).await?)?.fetch(archive).await?;
+    let fetched = Fetcher::new(networks_of(&url).await?)?.fetch(archive).await?;
     let files = unpack(&fetched.bytes).map_err(|error| error.of_field("spec.source.archive"))?;
     with_files(origin, manifest, files).map_err(anyhow::Error::msg)
-}
-
-/// The addresses of the host of a URL: who names a host on the command line wants it, wherever it is.
-async fn networks(url: &Url) -> anyhow::Result<Vec<Network>> {
-    let host = url.host_str().context("the address has no host")?;
-    let literal = host.trim_matches(|c| c == '[' || c == ']').parse::<IpAddr>();
-    let found = match literal {
-        Ok(address) => vec![address],
-        Err(_) => tokio::net::lookup_host((host, 0))
-            .await
-            .with_context(|| host.to_owned())?
-            .map(|address| address.ip())
-            .collect(),
-    };
-    found
-        .iter()
-        .map(|address| address.to_string().parse().map_err(anyhow::Error::msg))
-        .collect()
 }
 
 async fn get(fetcher: &Fetcher, url: &Url) -> anyhow::Result<bytes::Bytes> {

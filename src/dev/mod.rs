@@ -1,6 +1,7 @@
 //! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
 
 mod assemble;
+mod catalogs;
 mod config_maps;
 mod discover;
 mod discovery;
@@ -103,6 +104,8 @@ pub struct DevArgs {
     /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
     registry: Option<PathBuf>,
+    #[command(flatten)]
+    catalogs: catalogs::CatalogArgs,
     /// Give a skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
     allow_env: Vec<String>,
@@ -134,7 +137,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let (changed, changes) = tokio::sync::watch::channel(0);
     let judged = Arc::new(Judged::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
-    let uploads = uploads(&args, &search, judged)?;
+    let uploads = uploads(&args, &search, judged).await?;
     let _building = packages.map(|packages| packages.follow(changes));
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = args.record.clone().map(Recorder::start).transpose();
@@ -241,9 +244,10 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
 }
 
 /// Uploaded skills, with `--registry`.
-fn uploads(args: &DevArgs, search: &Search, judged: Arc<Judged>) -> anyhow::Result<Option<Arc<dyn Uploads>>> {
+async fn uploads(args: &DevArgs, search: &Search, judged: Arc<Judged>) -> anyhow::Result<Option<Arc<dyn Uploads>>> {
     let Some(folder) = &args.registry else { return Ok(None) };
-    let opened = DevUploads::open(folder, search.packages, judged);
+    let catalogs = catalogs::catalogs(&args.catalogs).await?;
+    let opened = DevUploads::open(folder, search.packages, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
     Ok(Some(Arc::new(opened)))

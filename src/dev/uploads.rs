@@ -12,7 +12,9 @@ use http::{HeaderMap, Method, Uri};
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::uploads::Uploads;
-use knack_registry::{Asked, BadArchive, Files, FolderStore, Mode, Owner, Record, Registry, load_stored, route};
+use knack_registry::{
+    Asked, BadArchive, Catalogs, Files, FolderStore, Mode, Owner, Record, Registry, load_stored, route,
+};
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
@@ -58,14 +60,19 @@ type Named = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
     /// Opens a folder. `packages` tells which packages the runs of a skill have.
-    pub(super) fn open(root: &Path, packages: PackageNames, judged: Arc<Judged>) -> std::io::Result<Self> {
+    pub(super) fn open(
+        root: &Path,
+        packages: PackageNames,
+        judged: Arc<Judged>,
+        catalogs: Catalogs,
+    ) -> std::io::Result<Self> {
         let opened = FolderStore::open(root)?;
         for broken in &opened.broken {
             terminal::line(&format!("an uploaded skill is left out: {broken}"));
         }
         let store = Arc::new(opened.store);
         Ok(Self {
-            registry: Registry::new(Arc::clone(&store) as Arc<_>, unpack_upload),
+            registry: Registry::new(Arc::clone(&store) as Arc<_>, unpack_upload).with_catalogs(catalogs),
             store,
             secret: HistorySecret::new(opened.secret),
             packages,

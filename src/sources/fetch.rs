@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
@@ -151,6 +152,24 @@ impl Fetcher {
         }
         Err(denied(&shown(url)))
     }
+}
+
+/// The addresses of the host of a URL: who names a host on the command line wants it, wherever it is.
+pub async fn networks_of(url: &Url) -> anyhow::Result<Vec<Network>> {
+    let host = url.host_str().context("the address has no host")?;
+    let literal = host.trim_matches(|c| c == '[' || c == ']').parse::<IpAddr>();
+    let found = match literal {
+        Ok(address) => vec![address],
+        Err(_) => tokio::net::lookup_host((host, 0))
+            .await
+            .with_context(|| host.to_owned())?
+            .map(|address| address.ip())
+            .collect(),
+    };
+    found
+        .iter()
+        .map(|address| address.to_string().parse().map_err(anyhow::Error::msg))
+        .collect()
 }
 
 fn site(url: &Url) -> String {

@@ -1,5 +1,6 @@
 //! The Skills APIs of `knack dev --registry` over HTTP: OmniRoute's rows and LiteLLM's records, and what models are served of them.
 
+mod catalogs;
 mod litellm;
 mod omniroute;
 
@@ -17,8 +18,13 @@ struct Served {
 
 impl Served {
     async fn start(script: &str, files: &[(&str, &str)]) -> Self {
+        Self::with(script, files, &[], &[]).await
+    }
+
+    /// The same with more arguments and variables.
+    async fn with(script: &str, files: &[(&str, &str)], more: &[&str], variables: &[(&str, &str)]) -> Self {
         let registry = tempfile::tempdir().unwrap();
-        let program = Self::program(script, files, &registry).await;
+        let program = Self::program(script, files, &registry, (more, variables)).await;
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self {
             program,
@@ -27,10 +33,16 @@ impl Served {
         }
     }
 
-    async fn program(script: &str, files: &[(&str, &str)], registry: &tempfile::TempDir) -> Program {
+    async fn program(
+        script: &str,
+        files: &[(&str, &str)],
+        registry: &tempfile::TempDir,
+        (more, variables): (&[&str], &[(&str, &str)]),
+    ) -> Program {
         let files = folder(&[&[("script.yaml", script), ("skills/README", "")], files].concat());
         let registry = registry.path().to_str().unwrap();
-        Program::start(files, &["--upstream", "mock=script.yaml", "--registry", registry], &[]).await
+        let arguments = [&["--upstream", "mock=script.yaml", "--registry", registry], more].concat();
+        Program::start(files, &arguments, variables).await
     }
 
     /// Sends a request with a key, none if it is empty; the answer is status and body, and an id of it is there.

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     Full,
     /// 500.
     Failed,
+    /// 502.
+    BadGateway,
 }
 
 impl Kind {
@@ -55,6 +57,7 @@ impl Kind {
             Self::TooLarge => 413,
             Self::Full => 507,
             Self::Failed => 500,
+            Self::BadGateway => 502,
         }
     }
 }

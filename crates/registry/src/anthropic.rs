@@ -138,7 +138,7 @@ pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
         Kind::NoCredential => "authentication_error",
         Kind::NotFound => "not_found_error",
         Kind::TooLarge => "request_too_large",
-        Kind::Full | Kind::Failed => "api_error",
+        Kind::Full | Kind::Failed | Kind::BadGateway => "api_error",
     };
     json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
 }

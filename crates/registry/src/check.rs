@@ -32,6 +32,7 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
             description: skill.description,
             version: skill.version,
             mode: Mode::of_activation(skill.activation),
+            catalog: None,
             litellm: None,
             digest: skill.digest,
             bytes: skill.files.values().map(|file| file.bytes.len() as u64).sum(),

@@ -1,6 +1,7 @@
 //! An upload that was validated.
 
 use crate::Files;
+use crate::catalogs::Catalog;
 use crate::litellm::LiteLlmFields;
 use crate::mode::Mode;
 
@@ -15,6 +16,8 @@ pub struct Draft {
     pub version: Option<String>,
     /// The mode that it asks for, if that is one of OmniRoute's.
     pub mode: Option<Mode>,
+    /// The catalog that it was installed from.
+    pub catalog: Option<Catalog>,
     /// What LiteLLM's API keeps beside the files.
     pub litellm: Option<LiteLlmFields>,
     /// Of its file tree.

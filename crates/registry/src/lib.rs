@@ -7,11 +7,13 @@
 //!                      check: the strict profile of knack_skill::load
 //! ```
 //!
-//! Knows neither gateway nor Kubernetes: who asks comes as an [`Owner`], and the reader of archives as a function.
+//! Knows neither gateway nor Kubernetes: who asks comes as an [`Owner`], the reader of archives as a function, and what
+//! fetches from [catalogs](Catalogs) as a [`Web`].
 
 mod agent_flow;
 mod answer;
 mod anthropic;
+mod catalogs;
 mod check;
 mod disk;
 mod draft;
@@ -31,6 +33,7 @@ mod store;
 mod upload;
 
 pub use agent_flow::AgentFlow;
+pub use catalogs::{Catalog, Catalogs, FILES as CATALOG_FILES, Web, WebError};
 pub use check::load_stored;
 pub use disk::{Disk, RealDisk};
 pub use draft::Draft;
@@ -39,7 +42,7 @@ pub use folder::{FolderStore, Opened};
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Version};
-pub use omniroute::{OmniRoute, Row, resolve, visible};
+pub use omniroute::{OmniRoute, Row, resolve, search_limit, visible};
 pub use page::{Page, Paged};
 pub use route::{Call, Dialect, Operation, route};
 pub use service::{Asked, Registry};

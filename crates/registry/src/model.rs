@@ -3,6 +3,7 @@
 use knack_skill::ids::versioned;
 use serde::{Deserialize, Serialize};
 
+use crate::catalogs::Catalog;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::litellm::{LiteLlmFields, shown_id};
@@ -75,6 +76,9 @@ pub struct Version {
     /// The mode that it asks for. `None`: another activation, or it was stored before this was noted.
     #[serde(default)]
     pub mode: Option<Mode>,
+    /// The catalog that it was installed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<Catalog>,
     /// What LiteLLM's API keeps beside the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub litellm: Option<LiteLlmFields>,
@@ -178,6 +182,7 @@ impl Record {
             description: draft.description.clone(),
             version: draft.version.clone(),
             mode: draft.mode,
+            catalog: draft.catalog,
             litellm: draft.litellm.clone(),
             digest: draft.digest.clone(),
             bytes: draft.bytes,
@@ -246,6 +251,7 @@ mod tests {
             description: "d".to_owned(),
             version: None,
             mode: None,
+            catalog: None,
             litellm: None,
             digest: String::new(),
             bytes: 3,

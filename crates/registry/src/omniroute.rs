@@ -1,8 +1,9 @@
-//! OmniRoute's management API: `/api/skills` and `/api/skills/install`.
+//! OmniRoute's management API: `/api/skills`, `/api/skills/install`, and the catalogs to install from.
 //!
 //! One skill is one row, in the version that is served by default. Skills from files are rows of the owner `system`, which
 //! everybody sees and nobody changes here.
 
+mod catalogs;
 mod install;
 mod rows;
 
@@ -12,9 +13,11 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+pub use catalogs::search_limit;
 pub use rows::{Row, resolve, visible};
 
 use crate::answer::{Answer, Kind, Refusal};
+use crate::catalogs::{Catalog, Catalogs};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
 use crate::query::{number, parameters};
@@ -26,11 +29,12 @@ use rows::{Item, LOCAL, Shared, detail, missing, of_record, of_shared, refused, 
 const LIMIT_DEFAULT: usize = 20;
 /// Rows of a page at most.
 const LIMIT_MAX: usize = 100;
-/// Where OmniRoute's skills come from. Knack has no skills of its catalogs.
-const SOURCES: [&str; 3] = ["skillsmp", "skillssh", LOCAL];
+/// Where OmniRoute's skills come from.
+const SOURCES: [&str; 3] = [Catalog::SkillsMp.word(), Catalog::SkillsSh.word(), LOCAL];
 /// Said of what is not here.
-const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, and GET, PUT and DELETE /api/skills/{id}. \
-    Catalogs to install from are not here, and neither is a history of executions: a skill runs in a model request.";
+const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, and GET and \
+    POST …/install of /api/skills/marketplace and /api/skills/skillssh. A history of executions is not here: a skill runs in \
+    a model request.";
 
 /// What is asked, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,8 @@ const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, and
 pub enum OmniRoute {
     List,
     Install,
+    Search(Catalog),
+    InstallFrom(Catalog),
     Get(String),
     Update(String),
     Delete(String),
@@ -46,7 +52,16 @@ pub enum OmniRoute {
 }
 
 /// The words of this API that stand where an id may.
-const WORDS: [&str; 5] = ["install", "marketplace", "skillssh", "executions", "collect"];
+const WORDS: [&str; 3] = ["install", "executions", "collect"];
+
+/// The catalog of a word of the path.
+fn catalog_of(word: &str) -> Option<Catalog> {
+    match word {
+        "marketplace" => Some(Catalog::SkillsMp),
+        "skillssh" => Some(Catalog::SkillsSh),
+        _ => None,
+    }
+}
 
 impl OmniRoute {
     /// Reads what follows `/api/skills`.
@@ -55,6 +70,11 @@ impl OmniRoute {
         match (method.as_str(), rest) {
             ("GET", []) => Self::List,
             ("POST", ["install"]) => Self::Install,
+            (_, [word, after @ ..]) if catalog_of(word).is_some() => match (method.as_str(), after, catalog_of(word)) {
+                ("GET", [], Some(catalog)) => Self::Search(catalog),
+                ("POST", ["install"], Some(catalog)) => Self::InstallFrom(catalog),
+                _ => Self::Unknown,
+            },
             (_, [word]) if WORDS.contains(word) => Self::Unknown,
             ("GET", [name]) => Self::Get(id(name)),
             ("PUT", [name]) => Self::Update(id(name)),
@@ -66,7 +86,7 @@ impl OmniRoute {
 
 /// Answers a call of `owner`, beside whose skills the shared ones are.
 pub(crate) async fn call(
-    store: &dyn Store,
+    (store, catalogs): (&dyn Store, Option<&Catalogs>),
     (owner, shared): (&Owner, &Shared),
     call: OmniRoute,
     (query, body): (Option<&str>, &[u8]),
@@ -75,6 +95,12 @@ pub(crate) async fn call(
         OmniRoute::List => list(store, (owner, shared), query).await?,
         OmniRoute::Install => {
             let id = install(store, owner, Installation::read(body, owner)?).await?;
+            json!({"success": true, "id": id})
+        }
+        OmniRoute::Search(catalog) => catalogs::search(catalogs, catalog, query).await?,
+        OmniRoute::InstallFrom(catalog) => {
+            let new = catalogs::installation(catalogs, catalog, body).await?;
+            let id = install(store, owner, new).await?;
             json!({"success": true, "id": id})
         }
         OmniRoute::Get(identifier) => get(store, (owner, shared), &identifier).await?,
@@ -193,7 +219,7 @@ impl Wanted {
     }
 
     fn takes(&self, row: &Row<Item>) -> bool {
-        self.source.as_deref().is_none_or(|source| source == LOCAL)
+        self.source.as_deref().is_none_or(|source| source == row.item.source())
             && self.mode.is_none_or(|mode| mode == row.item.mode())
             && [&row.name, row.item.description()]
                 .iter()
@@ -320,7 +346,8 @@ mod tests {
             ("GET", &["executions"][..]),
             ("GET", &["install"]),
             ("POST", &[]),
-            ("POST", &["marketplace", "install"]),
+            ("GET", &["marketplace", "install"]),
+            ("PUT", &["skillssh"]),
             ("PATCH", &["skill_knack_1"]),
         ] {
             assert_eq!(of(method, rest), OmniRoute::Unknown, "{method} {rest:?}");

@@ -128,7 +128,7 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         Kind::Conflict => ("invalid_request_error", Some("conflict")),
         Kind::TooLarge => ("invalid_request_error", Some("request_too_large")),
         Kind::Full => ("server_error", Some("storage_full")),
-        Kind::Failed => ("server_error", None),
+        Kind::Failed | Kind::BadGateway => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

@@ -10,6 +10,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::answer::{Answer, Kind, Outcome, Refusal};
+use crate::catalogs::Catalogs;
 use crate::draft::Draft;
 use crate::model::{Owner, Record, Version};
 use crate::page::Paged;
@@ -24,6 +25,7 @@ use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 pub struct Registry {
     store: Arc<dyn Store>,
     reader: Reader,
+    catalogs: Option<Catalogs>,
 }
 
 /// A request to an API.
@@ -45,6 +47,16 @@ impl Registry {
         Self {
             store,
             reader: Reader::new(unpack),
+            catalogs: None,
+        }
+    }
+
+    /// The same with catalogs to install from.
+    #[must_use]
+    pub fn with_catalogs(self, catalogs: Catalogs) -> Self {
+        Self {
+            catalogs: Some(catalogs),
+            ..self
         }
     }
 
@@ -69,7 +81,9 @@ impl Registry {
             Call::OmniRoute(call) => {
                 let sent = (asked.query.as_deref(), &asked.body[..]);
                 let done = match owner {
-                    Ok(owner) => omniroute::call(&*self.store, (owner, shared), call, sent).await,
+                    Ok(owner) => {
+                        omniroute::call((&*self.store, self.catalogs.as_ref()), (owner, shared), call, sent).await
+                    }
                     Err(refused) => Err(refused),
                 };
                 respond_json(done, omniroute::refuse)

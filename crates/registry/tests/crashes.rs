@@ -94,6 +94,7 @@ fn draft(name: &str, text: &str) -> Draft {
         description: "d".to_owned(),
         version: None,
         mode: None,
+        catalog: None,
         litellm: None,
         digest: knack_skill::tree::digest(&files),
         bytes: text.len() as u64,

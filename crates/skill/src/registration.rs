@@ -7,7 +7,8 @@ use crate::semver::Version;
 const MAX_NAME_CHARS: usize = 100;
 const MAX_DESCRIPTION_CHARS: usize = 500;
 const MAX_HANDLER_CHARS: usize = 50_000;
-const DEFAULT_VERSION: &str = "1.0.0";
+/// The version of a record that says none.
+pub const DEFAULT_VERSION: &str = "1.0.0";
 /// Members that a record may have; others are refused.
 const KNOWN: [&str; 11] = [
     "name",

@@ -99,7 +99,7 @@ async fn what_is_installed_is_served_as_its_mode_says() {
         registry,
     } = served;
     program.stop().await;
-    let program = Served::program(SCRIPT, &[], &registry).await;
+    let program = Served::program(SCRIPT, &[], &registry, (&[], &[])).await;
     let served = Served {
         program,
         client,
@@ -312,7 +312,7 @@ async fn bad_input_is_refused_by_the_member_that_is_wrong() {
         ("GET", "/api/skills?limit=101", 400),
         ("GET", "/api/skills?mode=manual", 400),
         ("GET", "/api/skills/executions", 404),
-        ("POST", "/api/skills/marketplace/install", 404),
+        ("POST", "/api/skills/marketplace/install", 400),
         ("PATCH", row.as_str(), 404),
     ] {
         let (found, refused) = served.call(method, path, &Value::Null, "one").await;

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::Files;
 use crate::answer::Refusal;
+use crate::catalogs::Catalog;
 use crate::check::check;
 use crate::draft::Draft;
 use crate::mode::Mode;
@@ -31,6 +32,22 @@ const FUNCTION: &str = "handler";
 const CODE: &str = "handlerCode";
 /// The members of a body.
 const MEMBERS: [&str; 6] = ["name", "version", "description", "schema", CODE, "apiKeyId"];
+
+/// A skill that is installed from a catalog.
+#[derive(Debug)]
+pub(super) struct Installed {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) version: Option<String>,
+    /// The text of its SKILL.md.
+    pub(super) document: String,
+    pub(super) catalog: Catalog,
+}
+
+/// Characters of a name in an install from a catalog, as OmniRoute has it.
+const CATALOG_NAME_MAX: usize = 64;
+/// The same of a description.
+const CATALOG_DESCRIPTION_MAX: usize = 1024;
 
 /// A valid install.
 #[derive(Debug)]
@@ -72,10 +89,58 @@ impl Installation {
             };
             Refusal::invalid(field, invalid.message)
         })?;
-        Self::of(&record, version_given, &schema)
+        let files = |name: &str| files(name, &record, &schema);
+        let mut new = Self::of(&record, version_given, CODE, files)?;
+        new.draft.mode = Some(Mode::On);
+        Ok(new)
     }
 
-    fn of(record: &Registration, version_given: bool, schema: &Value) -> Result<Self, Refusal> {
+    /// A SKILL.md of a catalog.
+    pub(super) fn of_document(installed: Installed) -> Result<Self, Refusal> {
+        let Installed {
+            name,
+            description,
+            version,
+            document,
+            catalog,
+        } = installed;
+        for (field, text, most) in [
+            ("name", &name, CATALOG_NAME_MAX),
+            ("description", &description, CATALOG_DESCRIPTION_MAX),
+        ] {
+            let count = text.chars().count();
+            if !(1..=most).contains(&count) {
+                let text = format!("it has 1 to {most} characters, and this has {count}");
+                return Err(Refusal::invalid(field, text));
+            }
+        }
+        if !document.trim_start_matches('\u{feff}').starts_with("---") {
+            let text = "it is none: such a file begins with ---, its name and what it does";
+            return Err(Refusal::invalid(DOCUMENT_NAMES[0], text));
+        }
+        let version_given = version.is_some();
+        let version = version.as_deref().unwrap_or(registration::DEFAULT_VERSION).parse();
+        let version = version.map_err(|_| Refusal::invalid("version", "it is three numbers such as 1.4.0"))?;
+        let record = Registration {
+            name,
+            version,
+            description,
+            handler: document,
+            enabled: true,
+        };
+        let files = |_: &str| Ok(Files::from([file(DOCUMENT_NAMES[0], record.handler.clone())]));
+        let mut new = Self::of(&record, version_given, DOCUMENT_NAMES[0], files)?;
+        new.draft.mode = Some(Mode::Auto);
+        new.draft.catalog = Some(catalog);
+        Ok(new)
+    }
+
+    fn of(
+        record: &Registration,
+        version_given: bool,
+        field: &str,
+        files: impl FnOnce(&str) -> Result<Files, Refusal>,
+    ) -> Result<Self, Refusal> {
         let name = names::normalize(&record.name);
         if !record.name.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
             return Err(Refusal::invalid(
@@ -83,10 +148,10 @@ impl Installation {
                 "it has none of the letters a to z and digits, of which the name in requests is made",
             ));
         }
-        let files = files(&name, record, schema)?;
+        let files = files(&name)?;
         let is_document = !files.contains_key(HANDLER);
         let mut draft = check(&name, files, Profile::Load)
-            .map_err(|refusal| Refusal::invalid(CODE, format!("{}: {}", refusal.field, refusal.message)))?;
+            .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
         let version = record.version.to_string();
         match &draft.version {
             Some(said) if version_given && *said != version => {
@@ -101,7 +166,6 @@ impl Installation {
         if is_document && draft.description == draft.name && !record.description.is_empty() {
             draft.description.clone_from(&record.description);
         }
-        draft.mode = Some(Mode::On);
         let title = (record.name != name).then(|| record.name.clone());
         Ok(Self { title, draft })
     }

@@ -10,18 +10,20 @@ use serde_json::{Value, json};
 
 use super::install::HANDLER;
 use crate::answer::{Kind, Refusal, rfc3339};
+use crate::catalogs::Catalog;
 use crate::check::load_stored;
 use crate::error::StoreError;
 use crate::mode::Mode;
 use crate::model::{Owner, Record, Version};
 use crate::store::Store;
 
-/// Who owns what everybody sees, in this order: the operator, and the catalogs, of which Knack has no skills.
+/// Who owns what everybody sees, in this order: the operator, and OmniRoute's catalogs. What is installed from a catalog here
+/// belongs to whoever installs it.
 const SHARED: [&str; 3] = [SYSTEM, "skillsmp", "skillssh"];
 /// Who owns the skills from files.
 const SYSTEM: &str = "system";
 
-/// The source of every skill that is here.
+/// The source of a skill that is from no catalog.
 pub(super) const LOCAL: &str = "local";
 
 /// The skills from files.
@@ -93,6 +95,15 @@ impl Item {
         }
     }
 
+    /// The catalog that it was installed from, or [`LOCAL`].
+    pub(super) fn source(&self) -> &'static str {
+        let catalog = match self {
+            Self::Own(_, version) => version.catalog,
+            Self::Shared(..) => None,
+        };
+        catalog.map_or(LOCAL, Catalog::word)
+    }
+
     /// What the model decides itself is `auto`, too.
     pub(super) fn mode(&self) -> Mode {
         let mode = match self {
@@ -149,7 +160,7 @@ pub(super) fn shown(row: &Row<Item>) -> Value {
     json!({
         "id": row.item.id(), "apiKeyId": row.owner, "name": row.name, "version": row.version,
         "description": row.item.description(), "enabled": mode != Mode::Off, "mode": mode,
-        "sourceProvider": LOCAL, "createdAt": created, "updatedAt": updated,
+        "sourceProvider": row.item.source(), "createdAt": created, "updatedAt": updated,
     })
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
-use knack_registry::{Asked, BadArchive, Files, FolderStore, Owner, Registry, Row, Unpack, resolve, route, visible};
+use knack_registry::{
+    Asked, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Registry, Row, Unpack, Web,
+    WebError, resolve, route, search_limit, visible,
+};
 use serde_json::{Value, json};
 
 use super::omniroute::{items, text};
@@ -18,6 +21,10 @@ pub(crate) const OPS: &[Op] = &[
     Op::new("injection", "visible_skills", visible_skills),
     Op::new("injection", "resolve", resolve_visible),
     Op::new("injection", "litellm_record", litellm_record),
+    Op::new("injection", "marketplace_install", marketplace_install),
+    Op::new("injection", "skillssh_url", skillssh_url),
+    Op::new("injection", "skillssh_limit", skillssh_limit),
+    Op::new("injection", "active_provider", active_provider),
 ];
 
 /// A skill that can act, for cases that name none.
@@ -43,12 +50,16 @@ struct Api {
 
 impl Api {
     fn start() -> Result<Self, Failure> {
+        Self::with_catalog(Catalog::default())
+    }
+
+    fn with_catalog(active: Catalog) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::of_adapter(error.to_string());
         let folder = tempfile::tempdir().map_err(failed)?;
         let store = FolderStore::open(folder.path()).map_err(failed)?.store;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
-            registry: Registry::new(Arc::new(store), UNPACK),
+            registry: Registry::new(Arc::new(store), UNPACK).with_catalogs(catalogs(active)),
             _folder: folder,
         })
     }
@@ -166,6 +177,64 @@ fn visible_skills(input: &Value) -> Outcome {
 fn resolve_visible(input: &Value) -> Outcome {
     let seen = seen(input)?;
     Ok(json!(resolve(&seen, text(input, "identifier")).map(shown)))
+}
+
+/// Catalogs whose every address is this SKILL.md.
+#[derive(Debug)]
+struct Document;
+
+#[async_trait::async_trait]
+impl Web for Document {
+    async fn get(&self, _: &str) -> Result<Bytes, WebError> {
+        Ok(Bytes::from_static(DOCUMENT.as_bytes()))
+    }
+}
+
+fn catalogs(active: Catalog) -> Catalogs {
+    Catalogs {
+        active,
+        api: active.api().to_owned(),
+        files: CATALOG_FILES.to_owned(),
+        has_key: false,
+        web: Arc::new(Document),
+    }
+}
+
+fn catalog(word: &str) -> Result<Catalog, Failure> {
+    Catalog::of_word(word).ok_or_else(|| Failure::new(format!("{word} is no catalog")))
+}
+
+/// An install from a catalog, as its row shows it.
+fn marketplace_install(input: &Value) -> Outcome {
+    let api = Api::with_catalog(catalog(text(input, "active_provider"))?)?;
+    let (path, mut body) = match catalog(text(input, "from"))? {
+        Catalog::SkillsMp => ("marketplace", json!({"skillMdContent": DOCUMENT})),
+        Catalog::SkillsSh => ("skillssh", json!({"source": "acme/skills", "skillId": "echo"})),
+    };
+    body["name"] = "echo".into();
+    body["description"] = "d".into();
+    let done = api.ask(&Method::POST, &format!("/api/skills/{path}/install"), &body)?;
+    if done.get("http").is_some() {
+        return Ok(done);
+    }
+    api.ask(&Method::GET, &self::path(&done), &Value::Null)
+}
+
+fn skillssh_url(input: &Value) -> Outcome {
+    let found = catalogs(Catalog::SkillsSh).skill_md(text(input, "source"), text(input, "skillId"));
+    found
+        .map(Value::from)
+        .map_err(|(field, why)| Failure::new(why).with("field", field))
+}
+
+fn skillssh_limit(input: &Value) -> Outcome {
+    Ok(search_limit(text(input, "query").strip_prefix('?')).into())
+}
+
+fn active_provider(input: &Value) -> Outcome {
+    let setting = input["setting"].as_str();
+    let active = setting.map_or_else(|| Ok(Catalog::default()), catalog)?;
+    Ok(active.word().into())
 }
 
 /// The behaviour of records, which cases tell in words.

@@ -1,0 +1,184 @@
+//! Catalogs of skills on the web that OmniRoute's API searches and installs from: SkillsMP and skills.sh.
+//!
+//! This crate does not connect: [`Web`] does, and decides which addresses may be reached.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+
+/// A catalog of skills.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Catalog {
+    /// skillsmp.com, which asks for a key.
+    #[default]
+    SkillsMp,
+    /// skills.sh, which needs none.
+    SkillsSh,
+}
+
+impl Catalog {
+    /// Every catalog.
+    pub const ALL: [Self; 2] = [Self::SkillsMp, Self::SkillsSh];
+
+    /// The word of the API and of the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::SkillsMp => "skillsmp",
+            Self::SkillsSh => "skillssh",
+        }
+    }
+
+    /// The catalog of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|catalog| catalog.word() == word)
+    }
+
+    /// Where its API is.
+    pub const fn api(self) -> &'static str {
+        match self {
+            Self::SkillsMp => "https://skillsmp.com/api/v1/skills",
+            Self::SkillsSh => "https://skills.sh/api",
+        }
+    }
+}
+
+/// Where the SKILL.md files are that skills.sh names: repositories of GitHub.
+pub const FILES: &str = "https://raw.githubusercontent.com";
+
+/// The catalogs of a registry.
+#[derive(Debug, Clone)]
+pub struct Catalogs {
+    /// The one that is installed from.
+    pub active: Catalog,
+    /// Where the API of the active one is, without a slash at its end.
+    pub api: String,
+    /// Where the files of skills.sh's repositories are, without a slash at its end.
+    pub files: String,
+    /// Whether [`Web`] has a key for the catalog.
+    pub has_key: bool,
+    /// What fetches.
+    pub web: Arc<dyn Web>,
+}
+
+/// Fetches from catalogs.
+#[async_trait]
+pub trait Web: Debug + Send + Sync {
+    /// What is behind an address. Bounded in time and bytes; the key of the catalog goes to its own site only.
+    async fn get(&self, url: &str) -> Result<Bytes, WebError>;
+}
+
+/// Why nothing was fetched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WebError {
+    /// The server has nothing there.
+    #[error("nothing is there")]
+    NotFound,
+    /// Anything else; the text is for the log.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What stands in a query as it is.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+impl Catalogs {
+    /// The address of a search. `limit` is of skills.sh; SkillsMP's search has pages of its own.
+    pub(crate) fn search(&self, catalog: Catalog, text: &str, limit: usize) -> String {
+        let api = if catalog == self.active {
+            self.api.as_str()
+        } else {
+            catalog.api()
+        };
+        let text = utf8_percent_encode(text, QUERY);
+        match catalog {
+            Catalog::SkillsMp => format!("{api}/search?q={text}"),
+            Catalog::SkillsSh => format!("{api}/search?q={text}&limit={limit}"),
+        }
+    }
+
+    /// The address of a skill's SKILL.md. Errors name the member that is wrong.
+    pub fn skill_md(&self, source: &str, skill_id: &str) -> Result<String, (&'static str, &'static str)> {
+        let parts: Vec<&str> = source.split('/').collect();
+        if parts.len() != 2 || !parts.iter().all(|part| is_segment(part)) {
+            return Err(("source", "it is a repository, owner/name"));
+        }
+        if !is_segment(skill_id) {
+            return Err(("skillId", "it is the name of a folder: letters, digits, and . _ - :"));
+        }
+        Ok(format!("{}/{source}/main/skills/{skill_id}/SKILL.md", self.files))
+    }
+}
+
+/// Longest part of a path that is taken: names of repositories have 100 characters at most.
+const SEGMENT_MAX: usize = 128;
+
+/// Whether a text is one part of a path, which leads nowhere else.
+fn is_segment(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    (1..=SEGMENT_MAX).contains(&text.len()) && text.bytes().all(legal) && !text.bytes().all(|byte| byte == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    #[async_trait]
+    impl Web for Nothing {
+        async fn get(&self, _: &str) -> Result<Bytes, WebError> {
+            Err(WebError::NotFound)
+        }
+    }
+
+    #[test]
+    fn a_source_and_an_id_lead_to_one_file_of_one_repository() {
+        let catalogs = Catalogs {
+            active: Catalog::SkillsSh,
+            api: "http://mirror/api".to_owned(),
+            files: FILES.to_owned(),
+            has_key: false,
+            web: Arc::new(Nothing),
+        };
+        let whole = "https://raw.githubusercontent.com/acme/agent-skills/main/skills/postgres-1.0/SKILL.md";
+        assert_eq!(
+            catalogs.skill_md("acme/agent-skills", "postgres-1.0"),
+            Ok(whole.to_owned())
+        );
+        for (source, id, field) in [
+            ("acme", "x", "source"),
+            ("acme/skills/tree", "x", "source"),
+            ("../skills", "x", "source"),
+            ("acme/..", "x", "source"),
+            ("acme/", "x", "source"),
+            ("acme/s?ref", "x", "source"),
+            ("acme/s", "", "skillId"),
+            ("acme/s", "..", "skillId"),
+            ("acme/s", "a/b", "skillId"),
+            ("acme/s", "a%2fb", "skillId"),
+            ("acme/s", "a b", "skillId"),
+            ("acme/s", &"x".repeat(129), "skillId"),
+        ] {
+            assert_eq!(
+                catalogs.skill_md(source, id).map_err(|wrong| wrong.0),
+                Err(field),
+                "{source} {id}"
+            );
+        }
+        assert_eq!(
+            catalogs.search(Catalog::SkillsSh, "two wörds&limit=1", 7),
+            "http://mirror/api/search?q=two%20w%C3%B6rds%26limit%3D1&limit=7"
+        );
+        assert_eq!(
+            catalogs.search(Catalog::SkillsMp, "x", 7),
+            "https://skillsmp.com/api/v1/skills/search?q=x",
+            "the mirror is one of the active catalog"
+        );
+    }
+}
