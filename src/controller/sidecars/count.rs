@@ -179,7 +179,7 @@ impl Tally {
         }
         let older = self.count(InjectionState::Stale);
         if worse && older > 0 {
-            text += &format!("; {older} others have another image than this installation's");
+            text += &format!("; sidecars of another image than this installation's: {older}");
         }
         text
     }
@@ -325,7 +325,7 @@ mod tests {
             (&[Injected, Partly], format!("{partly} 2 pods: n/partly (why)")),
             (
                 &[Stale, Partly],
-                format!("{partly} 2 pods: n/partly (why); 1 others have another image than this installation's"),
+                format!("{partly} 2 pods: n/partly (why); sidecars of another image than this installation's: 1"),
             ),
             (&[Injected, Refused], refused.to_owned()),
             (

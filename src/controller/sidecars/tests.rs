@@ -139,8 +139,8 @@ async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is
     let why = "ServiceAccount app may not use SkillRuntime home/default";
     let message = format!(
         "the hub refuses the sidecars of 2 of 5 pods; add the labels of their namespaces to spec.allowedCallers, or grant \
-         their ServiceAccounts the verb use: other/refused ({why}), other/refused-too ({why}); 1 others have another \
-         image than this installation's"
+         their ServiceAccounts the verb use: other/refused ({why}), other/refused-too ({why}); sidecars of another \
+         image than this installation's: 1"
     );
     assert_eq!(said(&written), ["False", "CallersNotAllowed", &message]);
     let event = format!(
@@ -190,7 +190,7 @@ async fn a_pod_without_a_sidecar_comes_before_what_is_less_bad() {
         "{message}"
     );
     assert!(
-        message.ends_with("; 1 others have another image than this installation's"),
+        message.ends_with("; sidecars of another image than this installation's: 1"),
         "{message}"
     );
     assert!(
