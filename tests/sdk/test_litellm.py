@@ -50,6 +50,20 @@ def test_litellm_keeps_a_mixed_turn():
             equal(answer.content, ANSWER, f"{model}, stream {stream}")
 
 
+def test_litellm_keeps_a_record():
+    """The Skills API of LiteLLM's own client: a record of LiteLLM's proxy, by its id in every later call."""
+    document = b"---\nname: litellm-word\ndescription: Says a word.\n---\nThe word is plover.\n"
+    gateway = {"custom_llm_provider": "anthropic", "api_base": BASE, "api_key": "litellm-records"}
+    record = litellm.create_skill(files=[("litellm-word/SKILL.md", document, "text/markdown")], display_title="Word",
+                                  extra_body={"custom_llm_provider": "litellm_proxy"}, **gateway)
+    equal(record.id.startswith("litellm_skill_"), True, record.id)
+    equal((record.display_title, record.description, record.source), ("Word", "Says a word.", "custom"))
+    equal(litellm.get_skill(skill_id=record.id, **gateway).id, record.id)
+    equal([skill.display_title for skill in litellm.list_skills(**gateway).data], ["Word"])
+    equal(litellm.delete_skill(skill_id=record.id, **gateway).type, "skill_deleted")
+    equal(litellm.list_skills(**gateway).data, [])
+
+
 def test_litellm_gets_responses():
     for stream in (False, True):
         answer = litellm.responses(model="openai/gpt-x", api_base=f"{BASE}/v1", api_key=KEY, stream=stream,
