@@ -108,6 +108,14 @@ pub const ANNOTATION_REQUESTED_AT: &str = "knack.dev/requestedAt";
 pub const ANNOTATION_DIGEST: &str = "knack.dev/digest";
 /// `<this>/<all>`, from 0: which shard a ConfigMap is.
 pub const ANNOTATION_SHARD: &str = "knack.dev/shard";
+/// On the ConfigMaps of an uploaded version: the name of its Skill. They have no [`LABEL_SKILL`], which is on what the
+/// controller makes and deletes.
+pub const LABEL_UPLOAD: &str = "knack.dev/upload";
+/// On every Skill that the registry wrote: the name of the skill that it is a version of, its own for the version that is
+/// served by default. Requests find versions by it: `name@^1`.
+pub const LABEL_UPLOAD_OF: &str = "knack.dev/upload-of";
+/// On every such Skill: the number of the version.
+pub const LABEL_UPLOAD_VERSION: &str = "knack.dev/upload-version";
 /// Address at which the holder of a Lease answers, on the Lease.
 pub const ANNOTATION_ADDRESS: &str = "knack.dev/address";
 /// Result summary of an ended execution, JSON, on its Job.
