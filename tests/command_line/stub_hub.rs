@@ -74,6 +74,7 @@ impl Catalog {
                 digest: tree::digest(files),
                 created: 0,
                 overrides: Overrides::default(),
+                upload: None,
             }))
         });
         let end = CatalogLine::Synced(Synced {
