@@ -108,10 +108,23 @@ pub struct Source {
     /// Files in an archive behind a URL. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveSource>,
+    /// Files that a program uploaded, in immutable ConfigMaps of the same namespace. Written by the registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<UploadSource>,
     /// Folder inside the source that holds SKILL.md; needed when there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub path: Option<String>,
+}
+
+/// Files that a program uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UploadSource {
+    /// Hex SHA-256 of the canonical file tree.
+    pub digest: String,
+    /// Names of the ConfigMaps.
+    pub config_maps: Vec<String>,
 }
 
 /// Files in the object itself.
