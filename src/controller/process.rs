@@ -298,7 +298,7 @@ async fn reconcile(
     }
 }
 
-/// The certificates that the leader looks after: the hub's, and the webhook's if there is one.
+/// The certificates that the leader looks after: the hub's, and those of registry and webhook if there are these.
 fn certificate_tasks(
     settings: &ControllerSettings,
     metrics: &Metrics,
@@ -313,7 +313,9 @@ fn certificate_tasks(
     };
     let webhook = settings.webhook.as_ref();
     let webhook = webhook.map(|own| task(Publication::Webhook(own.configuration.clone()), &own.names));
-    [Some(task(Publication::Hub, &settings.hub_names)), webhook]
+    let registry = settings.registry_names.as_ref();
+    let registry = registry.map(|names| task(Publication::Registry, names));
+    [Some(task(Publication::Hub, &settings.hub_names)), registry, webhook]
         .into_iter()
         .flatten()
         .collect()

@@ -12,14 +12,13 @@ use http::{HeaderMap, Method, Uri};
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::uploads::Uploads;
-use knack_registry::{Asked, BadArchive, Files, FolderStore, Mode, Owner, Record, Registry, load_stored, route};
+use knack_registry::{Asked, FolderStore, Mode, Owner, Reader, Record, Registry, load_stored, route};
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
 use super::judged::Judged;
 use crate::cli::terminal;
-use crate::sources::Cause;
-use crate::sources::archive::unpack;
+use crate::sources::archive::unpack_upload;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
 const CALLERS_MAX: usize = 64;
@@ -65,7 +64,7 @@ impl DevUploads {
         }
         let store = Arc::new(opened.store);
         Ok(Self {
-            registry: Registry::new(Arc::clone(&store) as Arc<_>, unpack_upload),
+            registry: Registry::new(Arc::clone(&store) as Arc<_>, &Arc::new(Reader::new(unpack_upload))),
             store,
             secret: HistorySecret::new(opened.secret),
             packages,
@@ -225,12 +224,4 @@ impl Uploads for DevUploads {
         }
         .boxed()
     }
-}
-
-/// The reader of archives, in the words of an upload.
-fn unpack_upload(bytes: &[u8]) -> Result<Files, BadArchive> {
-    unpack(bytes).map_err(|error| BadArchive {
-        message: error.message,
-        too_large: error.cause == Cause::TooLarge,
-    })
 }

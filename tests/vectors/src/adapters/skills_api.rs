@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
-use knack_registry::{Asked, BadArchive, Files, FolderStore, Owner, Registry, Row, Unpack, resolve, route, visible};
+use knack_registry::{
+    Asked, BadArchive, Files, FolderStore, Owner, Reader, Registry, Row, Unpack, resolve, route, visible,
+};
 use serde_json::{Value, json};
 
 use super::omniroute::{items, text};
@@ -48,7 +50,7 @@ impl Api {
         let store = FolderStore::open(folder.path()).map_err(failed)?.store;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
-            registry: Registry::new(Arc::new(store), UNPACK),
+            registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK))),
             _folder: folder,
         })
     }
