@@ -1,19 +1,44 @@
-//! The question to the API server whether RBAC lets somebody use a SkillRuntime.
+//! Questions to the API server whether RBAC lets somebody do something with objects of ours.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use knack_hub_api::RuntimeName;
 use knack_vocabulary::GROUP;
 
-/// Asks whether `subject` has `verb` on the SkillRuntime `name`.
-pub(crate) fn review(subject: SubjectAccessReviewSpec, name: &RuntimeName, verb: &str) -> SubjectAccessReview {
+/// What somebody wants to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Deed {
+    /// A verb of RBAC.
+    pub(crate) verb: &'static str,
+    /// `skills` or `skillruntimes`.
+    pub(crate) resource: &'static str,
+    /// Where.
+    pub(crate) namespace: String,
+    /// With which object; `None` for all of the namespace.
+    pub(crate) name: Option<String>,
+}
+
+impl Deed {
+    /// `verb` on a SkillRuntime.
+    pub(crate) fn at_runtime(verb: &'static str, name: &RuntimeName) -> Self {
+        Self {
+            verb,
+            resource: "skillruntimes",
+            namespace: name.namespace.clone(),
+            name: Some(name.name.clone()),
+        }
+    }
+}
+
+/// Asks whether `subject` may do that.
+pub(crate) fn review(subject: SubjectAccessReviewSpec, deed: &Deed) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
-                namespace: Some(name.namespace.clone()),
-                verb: Some(verb.to_owned()),
+                namespace: Some(deed.namespace.clone()),
+                verb: Some(deed.verb.to_owned()),
                 group: Some(GROUP.to_owned()),
-                resource: Some("skillruntimes".to_owned()),
-                name: Some(name.name.clone()),
+                resource: Some(deed.resource.to_owned()),
+                name: deed.name.clone(),
                 ..ResourceAttributes::default()
             }),
             ..subject

@@ -19,6 +19,7 @@ pub mod hub;
 pub mod jobs;
 pub mod lease;
 pub mod packages;
+pub mod registry;
 pub mod selection;
 pub mod sources;
 mod status_write;

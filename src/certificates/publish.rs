@@ -7,7 +7,8 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knack_vocabulary::{
-    CONFIG_MAP_HUB_CA, FIELD_MANAGER, KEY_HUB_CA, SECRET_HUB_TLS, SECRET_WEBHOOK_TLS, SERVICE_HUB, SERVICE_WEBHOOK,
+    CONFIG_MAP_HUB_CA, CONFIG_MAP_REGISTRY_CA, FIELD_MANAGER, KEY_HUB_CA, SECRET_HUB_TLS, SECRET_REGISTRY_TLS,
+    SECRET_WEBHOOK_TLS, SERVICE_HUB, SERVICE_REGISTRY, SERVICE_WEBHOOK,
 };
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -21,8 +22,18 @@ use crate::api_call::call;
 pub enum Publication {
     /// The hub's: ConfigMap `knack-hub-ca` of the release namespace.
     Hub,
+    /// The registry's: ConfigMap `knack-registry-ca` of the release namespace.
+    Registry,
     /// The webhook's: `caBundle` of every entry of this MutatingWebhookConfiguration, which is the chart's.
     Webhook(String),
+}
+
+/// Where authorities are published.
+enum Target<'a> {
+    /// Of the release namespace.
+    ConfigMap(&'static str),
+    /// The MutatingWebhookConfiguration of this name.
+    Configuration(&'a str),
 }
 
 impl Publication {
@@ -30,6 +41,7 @@ impl Publication {
     pub(crate) fn secret(&self) -> &'static str {
         match self {
             Self::Hub => SECRET_HUB_TLS,
+            Self::Registry => SECRET_REGISTRY_TLS,
             Self::Webhook(_) => SECRET_WEBHOOK_TLS,
         }
     }
@@ -38,7 +50,16 @@ impl Publication {
     pub(super) fn service(&self) -> &'static str {
         match self {
             Self::Hub => SERVICE_HUB,
+            Self::Registry => SERVICE_REGISTRY,
             Self::Webhook(_) => SERVICE_WEBHOOK,
+        }
+    }
+
+    fn target(&self) -> Target<'_> {
+        match self {
+            Self::Hub => Target::ConfigMap(CONFIG_MAP_HUB_CA),
+            Self::Registry => Target::ConfigMap(CONFIG_MAP_REGISTRY_CA),
+            Self::Webhook(name) => Target::Configuration(name),
         }
     }
 
@@ -49,19 +70,15 @@ impl Publication {
         namespace: &str,
         owner: Option<&OwnerReference>,
     ) -> Result<Option<String>, CertificateError> {
-        match self {
-            Self::Hub => {
+        match self.target() {
+            Target::ConfigMap(name) => {
                 let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-                let map = call(
-                    || format!("get ConfigMap {namespace}/{CONFIG_MAP_HUB_CA}"),
-                    api.get_opt(CONFIG_MAP_HUB_CA),
-                )
-                .await?;
+                let map = call(|| format!("get ConfigMap {namespace}/{name}"), api.get_opt(name)).await?;
                 // One that an earlier version made has no owner yet.
                 let map = map.filter(|map| is_owned(map, owner));
                 Ok(map.and_then(|map| map.data?.remove(KEY_HUB_CA)))
             }
-            Self::Webhook(name) => Ok(trusted(&configuration(client, name).await?)),
+            Target::Configuration(name) => Ok(trusted(&configuration(client, name).await?)),
         }
     }
 
@@ -73,20 +90,20 @@ impl Publication {
         owner: Option<&OwnerReference>,
         authorities: &str,
     ) -> Result<(), CertificateError> {
-        match self {
-            Self::Hub => {
+        match self.target() {
+            Target::ConfigMap(name) => {
                 let map = ConfigMap {
-                    metadata: metadata(CONFIG_MAP_HUB_CA, owner),
+                    metadata: metadata(name, owner),
                     data: Some(BTreeMap::from([(KEY_HUB_CA.to_owned(), authorities.to_owned())])),
                     ..ConfigMap::default()
                 };
                 let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
                 let apply = PatchParams::apply(FIELD_MANAGER).force();
                 let patch = Patch::Apply(&map);
-                let patched = api.patch(CONFIG_MAP_HUB_CA, &apply, &patch);
-                call(|| format!("apply ConfigMap {namespace}/{CONFIG_MAP_HUB_CA}"), patched).await?;
+                let patched = api.patch(name, &apply, &patch);
+                call(|| format!("apply ConfigMap {namespace}/{name}"), patched).await?;
             }
-            Self::Webhook(name) => {
+            Target::Configuration(name) => {
                 let patch = Patch::Strategic(bundles(&configuration(client, name).await?, authorities));
                 let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
                 let params = PatchParams {

@@ -30,6 +30,12 @@ pub struct ControllerArgs {
     /// A name or address of the hub besides its Service's, for its certificate; may be given several times
     #[arg(long = "hub-name")]
     hub_names: Vec<String>,
+    /// There is a registry: keep its certificate, too
+    #[arg(long)]
+    registry: bool,
+    /// A name or address of the registry besides its Service's, for its certificate; may be given several times
+    #[arg(long = "registry-name", requires = "registry")]
+    registry_names: Vec<String>,
     /// The SkillRuntime, as namespace/name, of sidecars whose pod names none; pods that ask for one and have none are reported
     #[arg(long)]
     injection_runtime: Option<RuntimeName>,
@@ -89,6 +95,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         priority_class: installation.sandbox_priority_class,
         allow_archive_networks: args.allow_archive_networks,
         hub_names: args.hub_names,
+        registry_names: args.registry.then_some(args.registry_names),
         injection_runtime: args.injection_runtime,
         sidecar_image: args.sidecar_image,
         roll_stale_sidecars: args.roll_stale_sidecars,

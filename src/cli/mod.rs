@@ -17,6 +17,7 @@ pub mod packages;
 mod packages_serve;
 mod programs;
 pub mod push;
+pub mod registry;
 pub mod run;
 mod run_args;
 mod run_cluster;
@@ -64,6 +65,8 @@ enum Command {
     /// Serve the scripted model that demonstrations and tests use as a provider
     #[command(hide = true)]
     Mock(mock::MockArgs),
+    /// Serve the Skills APIs in a cluster: what programs upload is a Skill
+    Registry(registry::RegistryArgs),
     /// Show the rounds, skills, runs and times of one request, or of the last ones
     Trace(trace::TraceArgs),
     /// Work with environments of packages: on this machine, and for a cluster
@@ -155,6 +158,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Hub(args) => hub::hub(args).await,
         Command::Gateway(args) => gateway::gateway(*args).await,
         Command::Inject(args) => inject::inject(&args),
+        Command::Registry(args) => registry::registry(args).await,
         Command::Mock(args) => mock::mock(args).await,
         Command::Trace(args) => trace::trace(args).await,
         Command::Skill {

@@ -103,6 +103,7 @@ pub(super) fn settings() -> ControllerSettings {
         priority_class: None,
         allow_archive_networks: Vec::new(),
         hub_names: Vec::new(),
+        registry_names: None,
         injection_runtime: None,
         sidecar_image: None,
         roll_stale_sidecars: false,

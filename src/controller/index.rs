@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt as _};
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// Names of objects by a key of each; clones share it. It may be slightly ahead of the store or behind it: callers get
+/// Names of objects by the keys of each; clones share it. It may be slightly ahead of the store or behind it: callers get
 /// the object from the store and check that it still has the key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index(Arc<Mutex<Entries>>);
@@ -18,24 +18,28 @@ pub(super) struct Index(Arc<Mutex<Entries>>);
 #[derive(Debug, Default)]
 struct Entries {
     members: HashMap<String, BTreeSet<Name>>,
-    keys: HashMap<Name, String>,
+    keys: HashMap<Name, Vec<String>>,
     /// What a list that is under way has brought; the rest goes at its end.
     listed: Option<HashSet<Name>>,
 }
 
 impl Index {
     /// Takes an event of the watch in.
-    pub(super) fn see<K: Resource>(&self, event: &Event<K>, key: impl Fn(&K) -> Option<String>) {
+    pub(super) fn see<K: Resource, Keys: IntoIterator<Item = String>>(
+        &self,
+        event: &Event<K>,
+        keys: impl Fn(&K) -> Keys,
+    ) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Apply(object) => entries.put(name(object), key(object)),
+            Event::Apply(object) => entries.put(name(object), keys(object)),
             Event::Delete(object) => entries.put(name(object), None),
             Event::Init => entries.listed = Some(HashSet::new()),
             Event::InitApply(object) => {
                 if let Some(listed) = &mut entries.listed {
                     listed.insert(name(object));
                 }
-                entries.put(name(object), key(object));
+                entries.put(name(object), keys(object));
             }
             Event::InitDone => {
                 let listed = entries.listed.take().unwrap_or_default();
@@ -60,22 +64,25 @@ impl Index {
 }
 
 impl Entries {
-    /// Gives an object its key, or none.
-    fn put(&mut self, name: Name, key: Option<String>) {
-        if self.keys.get(&name) == key.as_ref() {
+    /// Gives an object its keys, which may be none.
+    fn put(&mut self, name: Name, keys: impl IntoIterator<Item = String>) {
+        let keys: Vec<String> = keys.into_iter().collect();
+        if self.keys.get(&name).map_or(keys.is_empty(), |known| *known == keys) {
             return;
         }
-        if let Some(old) = self.keys.remove(&name)
-            && let Some(members) = self.members.get_mut(&old)
-        {
-            members.remove(&name);
-            if members.is_empty() {
-                self.members.remove(&old);
+        for old in self.keys.remove(&name).into_iter().flatten() {
+            if let Some(members) = self.members.get_mut(&old) {
+                members.remove(&name);
+                if members.is_empty() {
+                    self.members.remove(&old);
+                }
             }
         }
-        if let Some(key) = key {
+        for key in &keys {
             self.members.entry(key.clone()).or_default().insert(name.clone());
-            self.keys.insert(name, key);
+        }
+        if !keys.is_empty() {
+            self.keys.insert(name, keys);
         }
     }
 }
@@ -101,7 +108,10 @@ mod tests {
     fn check(events: Vec<Event<ConfigMap>>, expected: &[(&str, &[&str])]) {
         let index = Index::default();
         for event in events {
-            index.see(&event, |object| object.labels().get("key").cloned());
+            index.see(&event, |object| {
+                let keys = object.labels().get("key").cloned().unwrap_or_default();
+                keys.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+            });
         }
         for (key, names) in expected {
             let members = index.members(key);
@@ -111,7 +121,7 @@ mod tests {
         let entries = index.0.lock().unwrap();
         assert_eq!(
             entries.members.values().map(BTreeSet::len).sum::<usize>(),
-            entries.keys.len(),
+            entries.keys.values().map(Vec::len).sum::<usize>(),
             "nothing is left behind"
         );
     }
@@ -128,6 +138,10 @@ mod tests {
             &[("x", &[]), ("y", &["a"])],
         );
         check(vec![apply("a", Some("x")), apply("a", None)], &[("x", &[])]);
+        check(
+            vec![apply("a", Some("x y")), apply("b", Some("y")), apply("a", Some("y z"))],
+            &[("x", &[]), ("y", &["a", "b"]), ("z", &["a"])],
+        );
         check(
             vec![apply("a", Some("x")), Event::Delete(object("a", Some("x")))],
             &[("x", &[])],

@@ -298,7 +298,7 @@ async fn reconcile(
     }
 }
 
-/// The certificates that the leader looks after: the hub's, and the webhook's if there is one.
+/// The certificates that the leader looks after: the hub's, and those of registry and webhook if there are these.
 fn certificate_tasks(
     settings: &ControllerSettings,
     metrics: &Metrics,
@@ -313,7 +313,9 @@ fn certificate_tasks(
     };
     let webhook = settings.webhook.as_ref();
     let webhook = webhook.map(|own| task(Publication::Webhook(own.configuration.clone()), &own.names));
-    [Some(task(Publication::Hub, &settings.hub_names)), webhook]
+    let registry = settings.registry_names.as_ref();
+    let registry = registry.map(|names| task(Publication::Registry, names));
+    [Some(task(Publication::Hub, &settings.hub_names)), registry, webhook]
         .into_iter()
         .flatten()
         .collect()
@@ -429,7 +431,7 @@ fn start(
         .events(scoped(client, namespace), config(), slim_skill, move |event| {
             source.skills_by_name.see(event, |skill| Some(skill.name_any()));
             source.skills_by_namespace.see(event, ResourceExt::namespace);
-            source.skills_by_source.see(event, source_of);
+            source.skills_by_source.see(event, sources_of);
             if let Some(skill) = object_of(event) {
                 changes.skills_of(skill.meta().namespace.as_deref().unwrap_or_default());
             }
@@ -490,10 +492,13 @@ fn asked<K: Send + 'static>(triggers: mpsc::Receiver<K>) -> impl Stream<Item = K
     })
 }
 
-/// The key of the ConfigMap that a skill names as its source.
-pub(super) fn source_of(skill: &WatchedSkill) -> Option<String> {
-    let source = skill.0.as_ref().ok()?.spec.source.config_map.as_ref()?;
-    Some(source_key(skill.meta().namespace.as_deref()?, &source.name))
+/// The keys of the ConfigMaps that a skill names as its source.
+pub(super) fn sources_of(skill: &WatchedSkill) -> Vec<String> {
+    let (Ok(object), Some(namespace)) = (&skill.0, &skill.meta().namespace) else {
+        return Vec::new();
+    };
+    let maps = object.spec.source.config_maps();
+    maps.map(|name| source_key(namespace, name)).collect()
 }
 
 /// The skill that owns a ConfigMap.

@@ -75,6 +75,8 @@ pub struct ControllerSettings {
     pub allow_archive_networks: Vec<crate::sources::fetch::Network>,
     /// Names and addresses of the hub's certificate besides its Service's.
     pub hub_names: Vec<String>,
+    /// Names and addresses of the registry's certificate besides its Service's; absent without a registry.
+    pub registry_names: Option<Vec<String>>,
     /// The SkillRuntime of sidecars whose pod names none; absent where no sidecars are injected, and then none are missed.
     pub injection_runtime: Option<RuntimeName>,
     /// The sidecar's image of this installation: pods with another one are reported.

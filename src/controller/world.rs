@@ -90,7 +90,7 @@ impl World {
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
-    /// Skills that have a ConfigMap of this name as source.
+    /// Skills that have a ConfigMap of this name as source, or as one of several.
     pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<Name> {
         let key = source_key(namespace, config_map);
         let realms = self.realms.iter();
@@ -248,7 +248,7 @@ mod tests {
             .unwrap();
             let event = watcher::Event::Apply(DeserializeGuard(Ok(skill)));
             by_namespace.see(&event, kube::ResourceExt::namespace);
-            by_source.see(&event, super::super::process::source_of);
+            by_source.see(&event, super::super::process::sources_of);
             writer.apply_watcher_event(&event);
         }
         let world = World {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
-use knack_gateway::catalog::{Report, ReportLevel, SkillSource, no_packages};
+use knack_gateway::catalog::{ObjectIds, Report, ReportLevel, SkillSource, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
@@ -279,7 +279,8 @@ impl Discovered {
             ));
         }
         let source = &manifest.spec.source;
-        if let (None, None, Some(archive)) = (&source.inline, &source.config_map, &source.archive) {
+        if let (None, None, Some(archive), None) = (&source.inline, &source.config_map, &source.archive, &source.upload)
+        {
             self.archived
                 .push((origin.to_owned(), manifest.clone(), archive.clone()));
             return;
@@ -310,6 +311,7 @@ fn bare(name: String, origin: String, files: Files) -> SkillSource {
         overrides: SpecOverrides::default(),
         packages: no_packages,
         functions: Some(read_functions),
+        object: ObjectIds::default(),
     }
 }
 
@@ -338,10 +340,16 @@ fn read_bounded(path: &Path) -> Result<String, String> {
 fn skill_source(origin: &str, manifest: &SkillManifest, maps: &ConfigMaps<'_>) -> Result<SkillSource, String> {
     let spec = &manifest.spec;
     let source = &spec.source;
-    let files = match (&source.inline, &source.config_map, &source.archive) {
-        (Some(inline), None, None) => inline_files(inline).map_err(|error| error.message)?,
-        (None, Some(of), None) => maps.files(&manifest.metadata.namespace, of)?,
-        _ => return Err("spec.source: exactly one of inline, configMap, archive".to_owned()),
+    let files = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
+        (Some(inline), None, None, None) => inline_files(inline).map_err(|error| error.message)?,
+        (None, Some(of), None, None) => maps.files(&manifest.metadata.namespace, of)?,
+        (None, None, None, Some(_)) => {
+            return Err(
+                "spec.source.upload: needs a cluster; download the skill from its registry, and name the archive or its folder"
+                    .to_owned(),
+            );
+        }
+        _ => return Err("spec.source: exactly one of inline, configMap, archive, upload".to_owned()),
     };
     with_files(origin, manifest, files)
 }
@@ -362,5 +370,6 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         overrides: spec.overrides().to_load(),
         packages: no_packages,
         functions: Some(read_functions),
+        object: ObjectIds::default(),
     })
 }

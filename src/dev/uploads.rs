@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Body;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,16 +13,13 @@ use http::{HeaderMap, Method, Uri};
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::uploads::Uploads;
-use knack_registry::{
-    Asked, BadArchive, Catalogs, Files, FolderStore, Mode, Owner, Record, Registry, load_stored, route,
-};
+use knack_registry::{Asked, Catalogs, FolderStore, Mode, Owner, Reader, Record, Registry, load_stored, route};
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
 use super::judged::Judged;
 use crate::cli::terminal;
-use crate::sources::Cause;
-use crate::sources::archive::unpack;
+use crate::sources::archive::unpack_upload;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
 const CALLERS_MAX: usize = 64;
@@ -72,7 +70,8 @@ impl DevUploads {
         }
         let store = Arc::new(opened.store);
         Ok(Self {
-            registry: Registry::new(Arc::clone(&store) as Arc<_>, unpack_upload).with_catalogs(catalogs),
+            registry: Registry::new(Arc::clone(&store) as Arc<_>, &Arc::new(Reader::new(unpack_upload)))
+                .with_catalogs(catalogs),
             store,
             secret: HistorySecret::new(opened.secret),
             packages,
@@ -192,15 +191,14 @@ impl Uploads for DevUploads {
         route(method, uri.path(), uri.query(), headers).is_some()
     }
 
-    fn answer<'a>(
-        &'a self,
-        parts: &'a Parts,
-        body: Bytes,
-        base: Arc<Snapshot>,
-    ) -> BoxFuture<'a, http::Response<Bytes>> {
+    fn is_by_credential(&self) -> bool {
+        true
+    }
+
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, base: Arc<Snapshot>) -> BoxFuture<'a, http::Response<Body>> {
         async move {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
-                return http::Response::new(Bytes::new());
+                return http::Response::new(Body::empty());
             };
             let asked = Asked {
                 call,
@@ -218,7 +216,7 @@ impl Uploads for DevUploads {
                 parts.method,
                 parts.uri.path()
             ));
-            response
+            response.map(Body::from)
         }
         .boxed()
     }
@@ -232,12 +230,4 @@ impl Uploads for DevUploads {
         }
         .boxed()
     }
-}
-
-/// The reader of archives, in the words of an upload.
-fn unpack_upload(bytes: &[u8]) -> Result<Files, BadArchive> {
-    unpack(bytes).map_err(|error| BadArchive {
-        message: error.message,
-        too_large: error.cause == Cause::TooLarge,
-    })
 }

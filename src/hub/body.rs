@@ -1,4 +1,4 @@
-//! Request bodies of the hub: its part of the process's memory budget, and the answers when there is no room in it.
+//! Request bodies of hub and registry: their part of the process's memory budget, and the answers when there is no room in it.
 
 use axum::body::Body;
 use http::HeaderMap;
@@ -43,7 +43,7 @@ fn problem(error: BodyError) -> Problem {
     match error {
         BodyError::TooLarge => {
             let text = format!(
-                "the request is larger than {} MiB, which is the most that the hub takes; input files count with a third on top",
+                "the request is larger than {} MiB, which is the most that is taken; input files count with a third on top",
                 BODY_MAX_BYTES >> 20
             );
             Problem::new(ProblemCode::TooLarge, text)
@@ -51,7 +51,7 @@ fn problem(error: BodyError) -> Problem {
         BodyError::Busy(over) => no_room(over),
         BodyError::Late => {
             let text = format!(
-                "the body did not arrive in time: the hub waits {} s for the next piece of it, and {} s for all",
+                "the body did not arrive in time: the next piece of it is waited for {} s, and all of it {} s",
                 SILENCE_TIMEOUT.as_secs(),
                 ARRIVE_TIMEOUT.as_secs()
             );
@@ -64,13 +64,13 @@ fn problem(error: BodyError) -> Problem {
 fn no_room(over: OverBudget) -> Problem {
     if over.is_final() {
         let text = format!(
-            "the request takes {} MiB, more than this hub's memory limit leaves for one caller ({} MiB); raise the limit",
+            "the request takes {} MiB, more than the memory limit of this process leaves for one caller ({} MiB); raise the limit",
             over.asked_bytes >> 20,
             over.total_bytes >> 20
         );
         return Problem::new(ProblemCode::TooLarge, text);
     }
-    let text = "the hub holds too many bytes of requests and waiting runs at this moment; try again";
+    let text = "too many bytes of requests and waiting runs are held at this moment; try again";
     Problem::new(ProblemCode::Unavailable, text).retry_after(1)
 }
 

@@ -14,7 +14,7 @@
 pub mod admission;
 pub mod artifacts;
 pub mod auth;
-mod body;
+pub(crate) mod body;
 pub mod executors;
 mod identity;
 pub mod in_service;

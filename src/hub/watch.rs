@@ -200,7 +200,7 @@ pub(super) fn take_skill(shared: &Shared, scope: Option<&str>, event: Event<Skil
     }
 }
 
-fn api<K>(client: &Client, scope: Option<&str>) -> Api<K>
+pub(crate) fn api<K>(client: &Client, scope: Option<&str>) -> Api<K>
 where
     K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {
@@ -212,7 +212,7 @@ where
 
 /// Follows one watch without end; the next event is asked for when `take` is done with one. Errors are logged and retried
 /// with a growing pause; a missing CRD is such an error.
-async fn follow<K, Done>(api: Api<K>, kind: &'static str, mut take: impl FnMut(Event<K>) -> Done)
+pub(crate) async fn follow<K, Done>(api: Api<K>, kind: &'static str, mut take: impl FnMut(Event<K>) -> Done)
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     Done: Future<Output = ()>,
@@ -223,7 +223,7 @@ where
         match event {
             Ok(event) => take(event).await,
             Err(watcher::Error::InitialListFailed(error)) => {
-                tracing::warn!(kind, %error, "objects cannot be listed; is the CRD installed and may the hub read it?");
+                tracing::warn!(kind, %error, "objects cannot be listed; is the CRD installed and may this process read it?");
             }
             Err(error) => tracing::info!(kind, %error, "a watch ended; watching again"),
         }
@@ -232,7 +232,7 @@ where
 
 /// An object that this version cannot decode (a newer one wrote it) keeps its last known state; it must not end the
 /// watch.
-fn decoded<K>(event: Event<DeserializeGuard<K>>, kind: &'static str) -> Option<Event<K>> {
+pub(crate) fn decoded<K>(event: Event<DeserializeGuard<K>>, kind: &'static str) -> Option<Event<K>> {
     let read = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(invalid) => {

@@ -3,6 +3,7 @@
 use std::io::{Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
+use knack_registry::BadArchive;
 use knack_skill::model::SkillFile;
 
 use super::{Cause, Files, SourceError};
@@ -43,6 +44,14 @@ pub fn unpack(bytes: &[u8]) -> Result<Files, SourceError> {
     Err(bad(format!(
         "neither .tar, .tar.gz nor .zip: it begins with \"{start}\"; check that the URL gives the file itself and not a page about it"
     )))
+}
+
+/// The reader of archives, in the words of an upload.
+pub fn unpack_upload(bytes: &[u8]) -> Result<Files, BadArchive> {
+    unpack(bytes).map_err(|error| BadArchive {
+        message: error.message,
+        too_large: error.cause == Cause::TooLarge,
+    })
 }
 
 fn bad(message: impl AsRef<str>) -> SourceError {

@@ -10,6 +10,7 @@ pub mod fetch;
 pub mod index;
 mod inline;
 mod place;
+mod upload;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ pub use config_map::config_map_files;
 pub use error::{Cause, SourceError};
 pub use inline::inline_files;
 pub use place::{below, folder_name};
+pub use upload::uploaded_files;
 
 /// Whether bytes have a digest, `sha256:` and 64 hex digits. Else: the one that they have.
 pub fn has_digest(promised: &str, bytes: &[u8]) -> Result<(), String> {

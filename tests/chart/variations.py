@@ -74,6 +74,7 @@ VARIATIONS = {
     "controller.allowedArchiveNetworks": {"controller": {"allowedArchiveNetworks": ["10.20.0.0/16", "fd00::/8"]}},
     "gateway.enabled": {"gateway": {"enabled": False}},
     "gateway.runtime": {"runtimeNamespaces": ["team-b"], "gateway": {"runtime": "team-b/tools"}},
+    "gateway.registry": {"registry": {"enabled": True}, "gateway": {"registry": True}},
     "gateway.clientAuth": {"gateway": {"clientAuth": "token-review"}},
     "gateway.publicUrl": {"gateway": {"publicUrl": "https://llm.example.org/knack"}},
     "gateway.upstreams": {"gateway": {"upstreams": {"openai": "http://mock.default.svc:8080", "anthropic": "https://proxy.example.org/a"}}},
@@ -119,6 +120,14 @@ for _part in ("controller", "hub", "gateway"):
         if _key == "extraVolumeMounts":
             VARIATIONS[_path][_part]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
 
+# A registry that is off has no settings.
+_REGISTRY = {"enabled": True, "shutdownPauseSeconds": 0, "drainSeconds": 60, **COMPONENT, **PASSED_THROUGH}
+for _key, _value in _REGISTRY.items():
+    _path = "serviceAccount.annotations" if _key == "serviceAccount" else _key
+    VARIATIONS["registry." + _path] = {"registry": {"enabled": True, _key: _value}}
+    if _key == "extraVolumeMounts":
+        VARIATIONS["registry." + _path]["registry"]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
+
 # Without a repository no value of these has an effect.
 _PACKAGES = {
     "repository": "registry.example.org:5000/team/environments",
@@ -163,6 +172,7 @@ REFUSED = [
     ({"controller": {"allowedArchiveNetworks": ["10.0.0.1"]}}, "allowedArchiveNetworks"),
     ({"hub": {"replicas": "two"}}, "replicas"),
     ({"hub": {"replicas": -1}}, "replicas"),
+    ({"registry": {"replicas": 21}}, "replicas"),
     ({"gateway": {"clientAuth": "open"}}, "clientAuth"),
     ({"gateway": {"upstreams": {"mistral": "https://a"}}}, "mistral"),
     ({"gateway": {"upstreams": {"openai": "api.openai.com"}}}, "openai"),
@@ -213,7 +223,7 @@ def stays_inside(name):
     """Whether a value goes into one object as it is, and is paired with the other settings of its own part only."""
     part, *rest = name.split(".")
     return bool(rest) and (rest[0] in PASSED_THROUGH or (part == "injection" and rest[0] != "delivery")
-                          or (part == "packages" and rest[0] != "repository"))
+                          or (part == "packages" and rest[0] != "repository") or (part == "registry" and rest[0] != "enabled"))
 
 
 def combinations():

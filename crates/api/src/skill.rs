@@ -95,7 +95,7 @@ pub struct SkillSpec {
     pub allowed_runtimes: Option<AllowedRuntimes>,
 }
 
-/// Where the files come from: exactly one of `inline`, `configMap`, `archive`, besides `path`.
+/// Where the files come from: exactly one of `inline`, `configMap`, `archive`, `upload`, besides `path`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Source {
@@ -108,6 +108,9 @@ pub struct Source {
     /// Files in an archive behind a URL. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveSource>,
+    /// Files that a program uploaded through a Skills API. Written by the registry. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<UploadSource>,
     /// Folder inside the source that holds SKILL.md; needed when there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
@@ -167,6 +170,18 @@ pub struct ArchiveSource {
     /// `sha256:` and 64 hex digits of the archive's bytes: what was reviewed is what is served.
     #[schemars(length(min = 71, max = 71))]
     pub digest: String,
+}
+
+/// Files that a program uploaded through a Skills API, in ConfigMaps of the same namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UploadSource {
+    /// Hex SHA-256 of the canonical file tree, as in `status.artifact.digest`: no other files are served.
+    #[schemars(length(min = 64, max = 64))]
+    pub digest: String,
+    /// Names of the ConfigMaps that hold the files, each with the label `knack.dev/upload`.
+    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 253)))]
+    pub config_maps: Vec<String>,
 }
 
 /// When a skill reaches the model.
@@ -271,6 +286,15 @@ pub struct SkillOverrides {
     /// See [`SkillSpec::packages`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<SkillPackages>,
+}
+
+impl Source {
+    /// The ConfigMaps that hold the files: they can change or go without the object.
+    pub fn config_maps(&self) -> impl Iterator<Item = &str> {
+        let named = self.config_map.iter().map(|source| source.name.as_str());
+        let uploaded = self.upload.iter().flat_map(|source| &source.config_maps);
+        named.chain(uploaded.map(String::as_str))
+    }
 }
 
 impl SkillSpec {

@@ -37,6 +37,10 @@ pub(crate) enum Kind {
     Conflict,
     /// 413.
     TooLarge,
+    /// 429.
+    Throttled,
+    /// 503.
+    Unavailable,
     /// 507.
     Full,
     /// 500.
@@ -55,6 +59,8 @@ impl Kind {
             Self::NotAllowed => 405,
             Self::Conflict => 409,
             Self::TooLarge => 413,
+            Self::Throttled => 429,
+            Self::Unavailable => 503,
             Self::Full => 507,
             Self::Failed => 500,
             Self::BadGateway => 502,
@@ -93,7 +99,11 @@ impl Refusal {
     pub(crate) fn of(error: StoreError, id: &str) -> Self {
         match error {
             StoreError::NotFound => Self::missing(id),
-            StoreError::NameTaken { .. } => Self::new(Kind::Conflict, "name", error.to_string()),
+            StoreError::NameTaken { .. } | StoreError::Managed { .. } | StoreError::Conflict { .. } => {
+                Self::new(Kind::Conflict, "name", error.to_string())
+            }
+            StoreError::Forbidden(_) => Self::new(Kind::Forbidden, "", error.to_string()),
+            StoreError::Unavailable(_) => Self::new(Kind::Unavailable, "", error.to_string()),
             StoreError::OtherName { .. } => Self::invalid("name", error.to_string()),
             StoreError::TooManyVersions { .. } => Self::invalid("versions", error.to_string()),
             StoreError::Full(_) => Self::new(Kind::Full, "", error.to_string()),
@@ -102,7 +112,7 @@ impl Refusal {
                 Self::new(
                     Kind::Failed,
                     "",
-                    "The store of skills failed; the log of the gateway has the cause.",
+                    "The store of skills failed; the log of the server has the cause.",
                 )
             }
         }

@@ -31,6 +31,26 @@ pub enum StoreError {
     /// The store has no room; the text says of what.
     #[error("{0}")]
     Full(String),
+    /// The caller may not do this; the text says what it takes.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Others manage the skill, and would undo a change.
+    #[error("skill \"{name}\" is managed by {by}; change it there")]
+    Managed {
+        /// The skill's name.
+        name: String,
+        /// Who, in words.
+        by: String,
+    },
+    /// Another one changed it at the same time.
+    #[error("skill \"{name}\" was changed by another writer at the same time; read it again and repeat the change")]
+    Conflict {
+        /// The skill's name.
+        name: String,
+    },
+    /// It cannot be done at this moment; the same call may work soon.
+    #[error("{0}")]
+    Unavailable(String),
     /// The disk failed; the text is for the log, not for callers.
     #[error("the store failed: {0}")]
     Failed(String),

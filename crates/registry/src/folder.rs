@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use async_trait::async_trait;
 use knack_skill::tree;
 use rustix::fs::{FlockOperation, flock};
-use uuid::Uuid;
 
 use crate::Files;
 use crate::disk::{Disk, RealDisk};
@@ -215,7 +214,7 @@ impl Inner {
     }
 
     fn create(&self, owner: &Owner, title: Option<String>, draft: &Draft) -> Result<Record, StoreError> {
-        let stamp = stamp();
+        let stamp = Stamp::of_now();
         let record = Record::new(owner.clone(), title, draft, &stamp);
         self.change(owner, &record.id, || {
             if let Some(taken) = self.find(owner, &record.name) {
@@ -235,7 +234,7 @@ impl Inner {
 
     fn add_version(&self, owner: &Owner, id: &str, draft: &Draft, default: bool) -> Result<Record, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.with_version(draft, default, &stamp())?;
+            let record = self.get(owner, id)?.with_version(draft, default, &Stamp::of_now())?;
             self.room(draft.bytes, false)?;
             let number = record.next - 1;
             let path = self.folder(id).join(format!("{number}.files"));
@@ -247,7 +246,7 @@ impl Inner {
 
     fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.with_default(number, now())?;
+            let record = self.get(owner, id)?.with_default(number, Stamp::of_now().now)?;
             self.replace(&record)?;
             Ok(record)
         })
@@ -255,7 +254,7 @@ impl Inner {
 
     fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.with_mode(mode, now());
+            let record = self.get(owner, id)?.with_mode(mode, Stamp::of_now().now);
             self.replace(&record)?;
             Ok(record)
         })
@@ -263,7 +262,7 @@ impl Inner {
 
     fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.without_version(number, now())?;
+            let record = self.get(owner, id)?.without_version(number, Stamp::of_now().now)?;
             self.replace(&record)?;
             // What is left of it is removed at the next start.
             let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
@@ -387,17 +386,5 @@ impl From<io::Error> for Failure {
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         Self::Disk(error.into())
-    }
-}
-
-fn now() -> i64 {
-    jiff::Timestamp::now().as_microsecond()
-}
-
-fn stamp() -> Stamp {
-    Stamp {
-        now: now(),
-        skill: Uuid::now_v7().simple().to_string(),
-        version: Uuid::now_v7().simple().to_string(),
     }
 }

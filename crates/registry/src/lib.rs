@@ -41,11 +41,12 @@ pub use error::StoreError;
 pub use folder::{FolderStore, Opened};
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
-pub use model::{ID_PREFIX, Owner, Record, Version};
+pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
 pub use omniroute::{OmniRoute, Row, resolve, search_limit, visible};
 pub use page::{Page, Paged};
+pub use reader::Reader;
 pub use route::{Call, Dialect, Operation, route};
-pub use service::{Asked, Registry};
+pub use service::{Asked, Denial, Registry, deny};
 pub use store::Store;
 pub use upload::{BadArchive, Unpack, zipped, zipped_content};
 

@@ -33,7 +33,8 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 
-    pub(crate) const fn activation(self) -> ActivationMode {
+    /// The same as every other part of Knack says it.
+    pub const fn activation(self) -> ActivationMode {
         match self {
             Self::On => ActivationMode::Always,
             Self::Off => ActivationMode::Never,

@@ -2,6 +2,7 @@
 
 use knack_skill::ids::versioned;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::catalogs::Catalog;
 use crate::draft::Draft;
@@ -12,11 +13,11 @@ use crate::mode::Mode;
 pub use knack_skill::ids::UPLOADED as ID_PREFIX;
 
 /// How ids of versions begin.
-pub(crate) const VERSION_PREFIX: &str = "skver_knack_";
+pub const VERSION_PREFIX: &str = "skver_knack_";
 /// Versions of one skill: each of them is served as long as it exists.
-pub(crate) const VERSIONS_MAX: usize = 100;
+pub const VERSIONS_MAX: usize = 100;
 
-/// Who may see a skill: a keyed hash of a credential, as lower-case hex.
+/// Who may see a skill: on one machine a keyed hash of a credential, as lower-case hex; on a cluster a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner(String);
 
@@ -27,8 +28,13 @@ impl From<[u8; 32]> for Owner {
 }
 
 impl Owner {
-    /// The hash.
-    pub(crate) fn as_str(&self) -> &str {
+    /// Everybody who works in a namespace of a cluster.
+    pub fn namespace(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// The hash, or the namespace.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -97,6 +103,22 @@ pub struct Stamp {
     pub skill: String,
     /// Of the version, without its prefix.
     pub version: String,
+}
+
+impl Stamp {
+    /// The time of this moment, and ids that nothing else has.
+    pub fn of_now() -> Self {
+        Self {
+            now: now(),
+            skill: Uuid::now_v7().simple().to_string(),
+            version: Uuid::now_v7().simple().to_string(),
+        }
+    }
+}
+
+/// Unix time in microseconds.
+fn now() -> i64 {
+    jiff::Timestamp::now().as_microsecond()
 }
 
 impl Record {

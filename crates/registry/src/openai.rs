@@ -122,7 +122,10 @@ const fn seconds(micros: i64) -> i64 {
 
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let (kind, code) = match refusal.kind {
-        Kind::Invalid | Kind::NotAllowed | Kind::Forbidden => ("invalid_request_error", None),
+        Kind::Invalid | Kind::NotAllowed => ("invalid_request_error", None),
+        Kind::Forbidden => ("invalid_request_error", Some("forbidden")),
+        Kind::Throttled => ("requests", Some("rate_limit_exceeded")),
+        Kind::Unavailable => ("server_error", Some("unavailable")),
         Kind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
         Kind::NotFound => ("invalid_request_error", Some("not_found")),
         Kind::Conflict => ("invalid_request_error", Some("conflict")),

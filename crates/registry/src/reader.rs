@@ -12,16 +12,16 @@ use crate::upload::{Folder, Unpack, zipped};
 /// Uploads that are unpacked and checked at once: each may hold an unpacked archive, 64 MiB, in memory.
 const UPLOADS_AT_ONCE: usize = 2;
 
-/// Reads, validates and packs.
+/// Reads, validates and packs uploads, few at once; the APIs over several stores may share one.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     unpack: Unpack,
     one: Semaphore,
 }
 
 impl Reader {
     /// One with a reader of archives.
-    pub(crate) fn new(unpack: Unpack) -> Self {
+    pub fn new(unpack: Unpack) -> Self {
         Self {
             unpack,
             one: Semaphore::new(UPLOADS_AT_ONCE),

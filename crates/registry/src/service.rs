@@ -17,14 +17,14 @@ use crate::page::Paged;
 use crate::reader::Reader;
 use crate::route::{Call, Dialect, Operation};
 use crate::store::Store;
-use crate::upload::{Form, Unpack};
+use crate::upload::Form;
 use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 
 /// The APIs over a store.
 #[derive(Debug)]
 pub struct Registry {
     store: Arc<dyn Store>,
-    reader: Reader,
+    reader: Arc<Reader>,
     catalogs: Option<Catalogs>,
 }
 
@@ -42,11 +42,11 @@ pub struct Asked {
 }
 
 impl Registry {
-    /// The APIs over a store, with a reader of archives.
-    pub fn new(store: Arc<dyn Store>, unpack: Unpack) -> Self {
+    /// The APIs over a store.
+    pub fn new(store: Arc<dyn Store>, reader: &Arc<Reader>) -> Self {
         Self {
             store,
-            reader: Reader::new(unpack),
+            reader: Arc::clone(reader),
             catalogs: None,
         }
     }
@@ -89,7 +89,7 @@ impl Registry {
                 respond_json(done, omniroute::refuse)
             }
             Call::LiteLlm(call) => {
-                let (parts, query) = ((&*self.store, &self.reader), asked.query.as_deref());
+                let (parts, query) = ((&*self.store, &*self.reader), asked.query.as_deref());
                 let done = match owner {
                     Ok(owner) => litellm::call(parts, owner, call, query, (&asked.headers, asked.body)).await,
                     Err(refused) => Err(refused),
@@ -107,7 +107,7 @@ impl Registry {
         };
         match form {
             Ok(form) if litellm::is_meant(&form) => respond_json(
-                litellm::create((&*self.store, &self.reader), owner, form).await,
+                litellm::create((&*self.store, &*self.reader), owner, form).await,
                 litellm::refuse,
             ),
             Ok(form) => respond(dialect, self.call(owner, dialect, operation, (asked, form)).await),
@@ -220,6 +220,43 @@ impl Registry {
     }
 }
 
+/// Why a server refuses a request before it comes to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// The request cannot be read: 400.
+    Invalid,
+    /// Nobody is known by its credential: 401.
+    NoCredential,
+    /// 413.
+    TooLarge,
+    /// Too many requests: 429.
+    Throttled,
+    /// 503.
+    Unavailable,
+}
+
+/// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
+pub fn deny(call: &Call, denial: Denial, text: String, retry_after: Option<u64>) -> Response<Bytes> {
+    let (kind, field) = match denial {
+        Denial::Invalid => (Kind::Invalid, ""),
+        Denial::NoCredential => (Kind::NoCredential, "authorization"),
+        Denial::TooLarge => (Kind::TooLarge, ""),
+        Denial::Throttled => (Kind::Throttled, ""),
+        Denial::Unavailable => (Kind::Unavailable, ""),
+    };
+    let refusal = Refusal::new(kind, field, text);
+    let mut response = match call {
+        Call::Skills(dialect, _) => respond(*dialect, Err(refusal)),
+        Call::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse),
+        Call::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse),
+        Call::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse),
+    };
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
 fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
     let found = record.named(word).cloned();
     found.ok_or_else(|| {
@@ -280,7 +317,7 @@ fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Byte
 /// something is deleted.
 fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
     let mut response = response(refusal.kind.status(), JSON, json(body));
-    if refusal.kind != Kind::Failed {
+    if !matches!(refusal.kind, Kind::Failed | Kind::Throttled | Kind::Unavailable) {
         let headers = response.headers_mut();
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }

@@ -34,13 +34,17 @@ pub const LEASE_RUNTIME_PREFIX: &str = "knack-runtime-";
 pub const SECRET_ROOT: &str = "knack-root";
 /// Secret with the hub's serving certificate, in the release namespace.
 pub const SECRET_HUB_TLS: &str = "knack-hub-tls";
+/// Secret with the registry's serving certificate, in the release namespace.
+pub const SECRET_REGISTRY_TLS: &str = "knack-registry-tls";
 /// Secret with the serving certificate of the webhook that injects sidecars, in the release namespace.
 pub const SECRET_WEBHOOK_TLS: &str = "knack-webhook-tls";
 /// Secret with the key that the hub's replicas make the keys of journals from, in the release namespace.
 pub const SECRET_HUB_JOURNAL: &str = "knack-hub-journal";
 /// ConfigMap with the authorities that clients of the hub trust, in the release namespace.
 pub const CONFIG_MAP_HUB_CA: &str = "knack-hub-ca";
-/// ConfigMap with the same in the namespaces of sidecars.
+/// ConfigMap with the authorities that clients of the registry trust, in the release namespace.
+pub const CONFIG_MAP_REGISTRY_CA: &str = "knack-registry-ca";
+/// ConfigMap with those of the hub in the namespaces of sidecars.
 pub const CONFIG_MAP_CA: &str = "knack-ca";
 /// ConfigMap with what is known of environments of packages, in the release namespace; `knack packages serve` writes it.
 pub const CONFIG_MAP_PACKAGES: &str = "knack-packages";
@@ -108,6 +112,18 @@ pub const ANNOTATION_REQUESTED_AT: &str = "knack.dev/requestedAt";
 pub const ANNOTATION_DIGEST: &str = "knack.dev/digest";
 /// `<this>/<all>`, from 0: which shard a ConfigMap is.
 pub const ANNOTATION_SHARD: &str = "knack.dev/shard";
+/// On a Skill that a program uploaded: its record, JSON. A Skill without it is never written by the registry.
+pub const ANNOTATION_UPLOAD: &str = "knack.dev/upload";
+/// On such a Skill: the user name of whoever changed it last through the registry.
+pub const ANNOTATION_UPLOADED_BY: &str = "knack.dev/uploaded-by";
+/// On the ConfigMaps of an uploaded version: the name of its Skill.
+pub const LABEL_UPLOAD: &str = "knack.dev/upload";
+/// On a Skill that is one version of another: the name of that one.
+pub const LABEL_UPLOAD_OF: &str = "knack.dev/upload-of";
+/// On such a Skill: the number of the version.
+pub const LABEL_UPLOAD_VERSION: &str = "knack.dev/upload-version";
+/// Field manager of `knack registry`.
+pub const FIELD_MANAGER_REGISTRY: &str = "knack-registry";
 /// Address at which the holder of a Lease answers, on the Lease.
 pub const ANNOTATION_ADDRESS: &str = "knack.dev/address";
 /// Result summary of an ended execution, JSON, on its Job.
@@ -137,6 +153,8 @@ pub const CONDITION_ISOLATED: &str = "Isolated";
 
 /// Service of the hub, in the release namespace; also the first label of its certificate's names.
 pub const SERVICE_HUB: &str = "knack-hub";
+/// Service of the registry, in the release namespace; also the first label of its certificate's names.
+pub const SERVICE_REGISTRY: &str = "knack-registry";
 /// Service of the webhook that injects sidecars, in the release namespace; also the first label of its certificate's names.
 pub const SERVICE_WEBHOOK: &str = "knack-webhook";
 /// Kubernetes' label of an EndpointSlice with the name of its Service.

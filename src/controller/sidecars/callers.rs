@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::super::context::Context;
 use super::super::world::WatchedRuntime;
-use crate::access_review::review;
+use crate::access_review::{Deed, review};
 use crate::selection::NamespaceLabels;
 
 /// Questions to the API server in one look: one for each ServiceAccount that no SkillRuntime names. The next look, in a minute,
@@ -72,7 +72,7 @@ impl<'a> Judge<'a> {
             return false;
         }
         self.left -= 1;
-        let asked = review(service_account(namespace, account), name, VERB_USE);
+        let asked = review(service_account(namespace, account), &Deed::at_runtime(VERB_USE, name));
         let api: Api<SubjectAccessReview> = Api::all(self.context.client.clone());
         let what = || format!("ask whether ServiceAccount {namespace}/{account} may use SkillRuntime {name}");
         match self

@@ -154,7 +154,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
     };
     // Nothing reports that a name is free again, so a conflict is never remembered.
     let is_lasting = verdict.state == State::Stalled && verdict.reason != Reason::NameConflict;
-    if is_lasting && skill.spec.source.config_map.is_none() {
+    if is_lasting && skill.spec.source.config_maps().next().is_none() {
         context.memory.remember_stalled(&skill, &verdict);
     }
     Ok(Some(Looked {
@@ -212,7 +212,8 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
         && ready.status == "True"
         && ready.reason == Reason::Delivered.as_str();
     // A ConfigMap may have changed without the skill; archives are pinned by their digest.
-    if !same_object || skill.spec.source.config_map.is_some() || status.config_maps.is_empty() {
+    let has_sources = skill.spec.source.config_maps().next().is_some();
+    if !same_object || has_sources || status.config_maps.is_empty() {
         return None;
     }
     is_all_there(context, skill, &status.config_maps).then(|| ready.message.clone())

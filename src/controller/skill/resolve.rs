@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
-use knack_api::skill::{ArchiveSource, ConfigMapSource};
+use knack_api::skill::{ArchiveSource, ConfigMapSource, UploadSource};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -12,7 +12,7 @@ use super::super::conditions::{State, Verdict};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
-use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files};
+use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files, uploaded_files};
 
 /// Why there are no files: the object's fault, or the API server's.
 pub(super) enum Unresolved {
@@ -53,12 +53,13 @@ pub(super) struct Resolved {
 pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved, Unresolved> {
     let source = &skill.spec.source;
     let mut turn = None;
-    let files = match (&source.inline, &source.config_map, &source.archive) {
-        (Some(inline), None, None) => inline_files(inline)?,
-        (None, Some(config_map), None) => from_config_map(context, skill, config_map).await?,
-        (None, None, Some(archive)) => from_archive(context, archive, &mut turn).await?,
+    let files = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
+        (Some(inline), None, None, None) => inline_files(inline)?,
+        (None, Some(config_map), None, None) => from_config_map(context, skill, config_map).await?,
+        (None, None, Some(archive), None) => from_archive(context, archive, &mut turn).await?,
+        (None, None, None, Some(upload)) => from_upload(context, skill, upload).await?,
         _ => {
-            let text = "spec.source: exactly one of inline, configMap and archive";
+            let text = "spec.source: exactly one of inline, configMap, archive and upload";
             return Err(SourceError::new(Cause::Invalid, text).into());
         }
     };
@@ -83,6 +84,24 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
         return Err(SourceError::new(Cause::NotFound, text).into());
     };
     Ok(config_map_files(source, &config_map)?)
+}
+
+async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) -> Result<Files, Unresolved> {
+    let namespace = skill.namespace().unwrap_or_default();
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let mut maps = Vec::with_capacity(source.config_maps.len());
+    for name in &source.config_maps {
+        let what = || format!("get ConfigMap {namespace}/{name}");
+        let Some(found) = context.call(what, api.get_opt(name)).await? else {
+            let text = format!(
+                "spec.source.upload: there is no ConfigMap {name} in namespace {namespace}, which held a part of what was \
+                 uploaded; upload the skill again"
+            );
+            return Err(SourceError::new(Cause::NotFound, text).into());
+        };
+        maps.push(found);
+    }
+    Ok(uploaded_files(source, &maps)?)
 }
 
 async fn from_archive(

@@ -1,26 +1,16 @@
 //! What a caller may do at a runtime.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use knack_api::SkillRuntime;
 use knack_hub_api::{Problem, ProblemCode, RuntimeName};
 use knack_vocabulary::{VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 
-use super::cache::Expiring;
 use super::caller::Caller;
-use crate::access_review::review;
+use super::rights::Rights;
+use crate::access_review::Deed;
 use crate::hub::watch::Shared;
-
-/// How long an answer of the API server is used: a revoked right ends within it.
-const ANSWER_FOR: Duration = Duration::from_secs(10);
-/// Answers remembered.
-const REMEMBERED: usize = 8192;
-/// Time for one review.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A caller who may use a runtime.
 #[derive(Debug, Clone)]
@@ -35,12 +25,11 @@ pub struct Granted {
 
 /// Decides.
 pub struct Access {
-    client: Client,
+    rights: Rights,
     shared: Arc<Shared>,
     default_runtime: Option<RuntimeName>,
     /// Watches per kind, whose first lists must be complete before anything is decided.
     lists: usize,
-    answers: Expiring<(String, String, RuntimeName, &'static str), bool>,
 }
 
 impl std::fmt::Debug for Access {
@@ -53,11 +42,10 @@ impl Access {
     /// Rights from the world and from the API server; `lists` = watches per kind.
     pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>, lists: usize) -> Self {
         Self {
-            client,
+            rights: Rights::new(client),
             shared,
             default_runtime,
             lists,
-            answers: Expiring::new(REMEMBERED),
         }
     }
 
@@ -115,38 +103,8 @@ impl Access {
     }
 
     async fn may(&self, caller: &Caller, name: &RuntimeName, verb: &'static str) -> Result<bool, Problem> {
-        let key = (caller.username.clone(), caller.uid.clone(), name.clone(), verb);
-        if let Some(answer) = self.answers.get(&key) {
-            return Ok(answer);
-        }
-        let review = review_of(caller, name, verb);
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let params = PostParams::default();
-        let asked = api.create(&params, &review);
-        let answer = match tokio::time::timeout(REVIEW_TIMEOUT, asked).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "a SubjectAccessReview failed");
-                return Err(unavailable());
-            }
-            Err(_) => return Err(unavailable()),
-        };
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        self.answers.put(key, allowed, ANSWER_FOR);
-        Ok(allowed)
+        self.rights.may(caller, &Deed::at_runtime(verb, name)).await
     }
-}
-
-/// The question whether RBAC lets a caller do something.
-fn review_of(caller: &Caller, name: &RuntimeName, verb: &str) -> SubjectAccessReview {
-    let subject = SubjectAccessReviewSpec {
-        user: Some(caller.username.clone()),
-        uid: Some(caller.uid.clone()),
-        groups: Some(caller.groups.clone()),
-        extra: Some(caller.extra.clone()),
-        ..SubjectAccessReviewSpec::default()
-    };
-    review(subject, name, verb)
 }
 
 fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
@@ -177,14 +135,6 @@ fn starting() -> Problem {
     Problem::new(
         ProblemCode::Unavailable,
         "this replica of the hub has just started; try again",
-    )
-    .retry_after(1)
-}
-
-fn unavailable() -> Problem {
-    Problem::new(
-        ProblemCode::Unavailable,
-        "the API server did not say in time whether this is allowed; try again",
     )
     .retry_after(1)
 }

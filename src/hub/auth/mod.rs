@@ -3,9 +3,12 @@
 mod access;
 mod cache;
 mod caller;
+mod rights;
 mod sources;
 mod token;
 
 pub use access::{Access, Granted};
 pub use caller::{Caller, CallerError};
+pub use rights::Rights;
+pub(crate) use sources::{Pace, Sources};
 pub use token::Authenticator;

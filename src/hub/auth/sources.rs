@@ -1,4 +1,4 @@
-//! How many reviews of unknown tokens one source may cause. Pure.
+//! How much one source may cause: reviews of unknown tokens, uploads of a namespace. Pure.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,19 +6,36 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Reviews of one source at once: a quarter of all for strangers.
-const AT_ONCE: usize = 4;
-/// Unknown tokens that one source may show at once: the gateways of a node behind one address, or a gateway's clients after
-/// its start.
-const BURST: u32 = 100;
-/// One more every so often: 20 a second.
-const REFILL: Duration = Duration::from_millis(50);
+/// What one source may cause.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// At once.
+    pub(crate) at_once: usize,
+    /// In a row, after a while of nothing.
+    pub(crate) burst: u32,
+    /// One more every so often.
+    pub(crate) refill: Duration,
+}
+
+impl Pace {
+    /// Reviews of unknown tokens.
+    const REVIEWS: Self = Self {
+        // A quarter of all for strangers.
+        at_once: 4,
+        // The gateways of a node behind one address, or a gateway's clients after its start.
+        burst: 100,
+        // 20 a second.
+        refill: Duration::from_millis(50),
+    };
+}
+
 /// Sources remembered, at about 100 bytes each. Those that have done nothing for a while are forgotten first.
 const REMEMBERED: usize = 4096;
 
 /// The sources; see the module.
-#[derive(Debug, Default)]
-pub(super) struct Sources {
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pace: Pace,
     known: Mutex<HashMap<String, Source>>,
 }
 
@@ -29,21 +46,35 @@ struct Source {
     at: Instant,
 }
 
-/// The right to one review, given back when dropped.
+/// The right to one, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     sources: Arc<Sources>,
     source: String,
 }
 
+impl Default for Sources {
+    fn default() -> Self {
+        Self::new(Pace::REVIEWS)
+    }
+}
+
 impl Sources {
-    /// The right to a review for a source, unless it has asked for many lately.
-    pub(super) fn take(self: &Arc<Self>, source: &str, now: Instant) -> Option<Turn> {
+    /// Sources that may cause so much each.
+    pub(crate) fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The right to one more for a source, unless it has had many lately.
+    pub(crate) fn take(self: &Arc<Self>, source: &str, now: Instant) -> Option<Turn> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED && !known.contains_key(source) {
             known.retain(|_, other| {
-                other.refill(now);
-                other.under_way > 0 || other.tokens < BURST
+                other.refill(now, self.pace);
+                other.under_way > 0 || other.tokens < self.pace.burst
             });
             if known.len() >= REMEMBERED {
                 return None;
@@ -51,11 +82,11 @@ impl Sources {
         }
         let entry = known.entry(source.to_owned()).or_insert(Source {
             under_way: 0,
-            tokens: BURST,
+            tokens: self.pace.burst,
             at: now,
         });
-        entry.refill(now);
-        if entry.under_way >= AT_ONCE || entry.tokens == 0 {
+        entry.refill(now, self.pace);
+        if entry.under_way >= self.pace.at_once || entry.tokens == 0 {
             return None;
         }
         entry.under_way += 1;
@@ -68,11 +99,15 @@ impl Sources {
 }
 
 impl Source {
-    fn refill(&mut self, now: Instant) {
-        let more = now.duration_since(self.at).as_millis() / REFILL.as_millis();
+    fn refill(&mut self, now: Instant, pace: Pace) {
+        let more = now.duration_since(self.at).as_millis() / pace.refill.as_millis();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
-        self.tokens = self.tokens.saturating_add(more).min(BURST);
-        self.at = if more >= BURST { now } else { self.at + REFILL * more };
+        self.tokens = self.tokens.saturating_add(more).min(pace.burst);
+        self.at = if more >= pace.burst {
+            now
+        } else {
+            self.at + pace.refill * more
+        };
     }
 }
 
@@ -92,7 +127,9 @@ mod tests {
     #[test]
     fn one_source_asks_a_few_times_a_second_and_the_others_as_ever() {
         let (sources, start) = (Arc::new(Sources::default()), Instant::now());
-        let held: Vec<_> = (0..AT_ONCE).map(|_| sources.take("flood", start).unwrap()).collect();
+        let held: Vec<_> = (0..Pace::REVIEWS.at_once)
+            .map(|_| sources.take("flood", start).unwrap())
+            .collect();
         assert!(sources.take("flood", start).is_none(), "so many at once");
         assert!(sources.take("other", start).is_some());
         drop(held);

@@ -105,11 +105,11 @@ name; one by server-side apply can, since it carries the name.
   verbs: [get, update]
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [knack-root, knack-hub-tls, knack-hub-journal{{ if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}, knack-webhook-tls{{ end }}]
+  resourceNames: [knack-root, knack-hub-tls, knack-hub-journal{{ if .Values.registry.enabled }}, knack-registry-tls{{ end }}{{ if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}, knack-webhook-tls{{ end }}]
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [knack-hub-ca]
+  resourceNames: [knack-hub-ca{{ if .Values.registry.enabled }}, knack-registry-ca{{ end }}]
   verbs: [get, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
@@ -203,6 +203,27 @@ name; one by server-side apply can, since it carries the name.
   resources: [configmaps]
   resourceNames: [knack-packages]
   verbs: [get, create, patch]
+{{- end }}
+
+{{- /* Registry, where Skills are. The admission policies registry-* say which Skills and ConfigMaps it writes. */}}
+{{- define "knack.rules.registry" -}}
+- apiGroups: [knack.dev]
+  resources: [skills]
+  verbs: [get, list, watch, create, update, delete]
+# Content of Skills. RBAC knows no labels, so the right reaches all ConfigMaps of these namespaces.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, patch, delete]
+{{- end }}
+
+{{- define "knack.rules.registryCluster" -}}
+# Who calls, and what the caller may do to Skills.
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
 {{- end }}
 
 {{- define "knack.rules.hubCluster" -}}

@@ -57,8 +57,8 @@ pub const RULES: &[Rule] = &[
     skill("", NAME_FORM, NAME_FORM_TEXT),
     skill(
         "spec.source",
-        "[has(self.inline), has(self.configMap), has(self.archive)].filter(x, x).size() == 1",
-        "source needs exactly one of inline, configMap and archive",
+        "[has(self.inline), has(self.configMap), has(self.archive), has(self.upload)].filter(x, x).size() == 1",
+        "source needs exactly one of inline, configMap, archive and upload",
     ),
     skill(
         "spec.source",
@@ -109,6 +109,11 @@ pub const RULES: &[Rule] = &[
         "spec.source.archive.digest",
         "self.matches('^sha256:[0-9a-f]{64}$')",
         "archive.digest must be sha256: and 64 lower-case hex digits; `sha256sum FILE` prints them",
+    ),
+    skill(
+        "spec.source.upload.digest",
+        "self.matches('^[0-9a-f]{64}$')",
+        "upload.digest must be 64 lower-case hex digits; the registry writes it",
     ),
     skill(
         "spec.version",

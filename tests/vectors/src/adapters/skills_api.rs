@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use knack_registry::{
-    Asked, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Registry, Row, Unpack, Web,
+    Asked, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack, Web,
     WebError, resolve, route, search_limit, visible,
 };
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl Api {
         let store = FolderStore::open(folder.path()).map_err(failed)?.store;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
-            registry: Registry::new(Arc::new(store), UNPACK).with_catalogs(catalogs(active)),
+            registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK))).with_catalogs(catalogs(active)),
             _folder: folder,
         })
     }

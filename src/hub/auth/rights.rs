@@ -1,0 +1,82 @@
+//! What RBAC lets a caller do: SubjectAccessReview, cached briefly.
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
+use knack_hub_api::{Problem, ProblemCode};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::cache::Expiring;
+use super::caller::Caller;
+use crate::access_review::{Deed, review};
+
+/// How long an answer of the API server is used: a revoked right ends within it.
+const ANSWER_FOR: Duration = Duration::from_secs(10);
+/// Answers remembered.
+const REMEMBERED: usize = 8192;
+/// Time for one review.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks the API server, and remembers its answers.
+pub struct Rights {
+    client: Client,
+    answers: Expiring<(String, String, Deed), bool>,
+}
+
+impl std::fmt::Debug for Rights {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Rights").finish_non_exhaustive()
+    }
+}
+
+impl Rights {
+    /// Rights by the word of an API server.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            answers: Expiring::new(REMEMBERED),
+        }
+    }
+
+    /// Whether `caller` may do that. Error: [`ProblemCode::Unavailable`] if the API server does not answer.
+    pub(crate) async fn may(&self, caller: &Caller, deed: &Deed) -> Result<bool, Problem> {
+        let key = (caller.username.clone(), caller.uid.clone(), deed.clone());
+        if let Some(answer) = self.answers.get(&key) {
+            return Ok(answer);
+        }
+        let review = review(subject(caller), deed);
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let params = PostParams::default();
+        let asked = api.create(&params, &review);
+        let answer = match tokio::time::timeout(REVIEW_TIMEOUT, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a SubjectAccessReview failed");
+                return Err(unavailable());
+            }
+            Err(_) => return Err(unavailable()),
+        };
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        self.answers.put(key, allowed, ANSWER_FOR);
+        Ok(allowed)
+    }
+}
+
+fn subject(caller: &Caller) -> SubjectAccessReviewSpec {
+    SubjectAccessReviewSpec {
+        user: Some(caller.username.clone()),
+        uid: Some(caller.uid.clone()),
+        groups: Some(caller.groups.clone()),
+        extra: Some(caller.extra.clone()),
+        ..SubjectAccessReviewSpec::default()
+    }
+}
+
+fn unavailable() -> Problem {
+    Problem::new(
+        ProblemCode::Unavailable,
+        "the API server did not say in time whether this is allowed; try again",
+    )
+    .retry_after(1)
+}

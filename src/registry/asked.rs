@@ -1,0 +1,156 @@
+//! The store as one caller may use it: each call asks RBAC first, for exactly what it does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use knack_memory::{MemoryBudget, MemoryShare};
+use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, Record, Store, StoreError};
+
+use super::cluster::Cluster;
+use crate::access_review::Deed;
+use crate::hub::auth::{Caller, Rights};
+
+/// What a file set costs besides its bytes while it is packed: a zip of it, of about its size at most.
+const COPIES: usize = 2;
+
+/// What every request shares.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) cluster: Cluster,
+    pub(super) rights: Rights,
+    /// Where downloads take their memory.
+    pub(super) downloads: MemoryBudget,
+}
+
+/// The store of one request.
+#[derive(Debug)]
+pub(super) struct Asked {
+    shared: Arc<Shared>,
+    caller: Caller,
+    /// Content that this request holds, until its end.
+    held: Mutex<Vec<MemoryShare>>,
+}
+
+impl Asked {
+    pub(super) fn new(shared: Arc<Shared>, caller: Caller) -> Self {
+        Self {
+            shared,
+            caller,
+            held: Mutex::default(),
+        }
+    }
+
+    async fn may(&self, verb: &'static str, owner: &Owner, name: Option<&str>) -> Result<bool, StoreError> {
+        let deed = Deed {
+            verb,
+            resource: "skills",
+            namespace: owner.as_str().to_owned(),
+            name: name.map(str::to_owned),
+        };
+        let answer = self.shared.rights.may(&self.caller, &deed).await;
+        answer.map_err(|problem| StoreError::Unavailable(problem.message))
+    }
+
+    /// Refuses what the caller may not do.
+    async fn demand(&self, verb: &'static str, owner: &Owner, name: Option<&str>) -> Result<(), StoreError> {
+        if self.may(verb, owner, name).await? {
+            return Ok(());
+        }
+        Err(StoreError::Forbidden(format!(
+            "ServiceAccount {} may not {verb} skills.knack.dev in namespace {}; an administrator can grant it that verb",
+            self.caller.name(),
+            owner.as_str()
+        )))
+    }
+
+    /// A record that the caller may read. What it may not is not there for it.
+    async fn seen(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+        let known = self.shared.cluster.get(owner.as_str(), id)?;
+        let record = known.record().cloned().ok_or(StoreError::NotFound)?;
+        if self.may("get", owner, Some(&record.name)).await? {
+            return Ok(record);
+        }
+        Err(StoreError::NotFound)
+    }
+
+    /// A record that the caller may change.
+    async fn demand_change(&self, verb: &'static str, owner: &Owner, id: &str) -> Result<(), StoreError> {
+        let record = self.seen(owner, id).await?;
+        self.demand(verb, owner, Some(&record.name)).await
+    }
+
+    /// Where a change is made, and who makes it.
+    fn by<'a>(&'a self, owner: &'a Owner) -> (&'a str, &'a str) {
+        (owner.as_str(), &self.caller.username)
+    }
+}
+
+#[async_trait]
+impl Store for Asked {
+    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError> {
+        self.demand("create", owner, None).await?;
+        self.shared.cluster.create(self.by(owner), title, draft).await
+    }
+
+    async fn add_version(
+        &self,
+        owner: &Owner,
+        id: &str,
+        draft: Draft,
+        make_default: bool,
+    ) -> Result<Record, StoreError> {
+        self.demand_change("update", owner, id).await?;
+        let cluster = &self.shared.cluster;
+        cluster.add_version(self.by(owner), id, draft, make_default).await
+    }
+
+    async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+        self.seen(owner, id).await
+    }
+
+    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError> {
+        let found = self.shared.cluster.find(owner.as_str(), name);
+        Ok(match found {
+            Some(record) if self.may("get", owner, Some(name)).await? => Some(record),
+            _ => None,
+        })
+    }
+
+    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError> {
+        self.demand("list", owner, None).await?;
+        self.shared.cluster.list(owner.as_str(), page)
+    }
+
+    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+        self.demand_change("update", owner, id).await?;
+        self.shared.cluster.set_default(self.by(owner), id, number).await
+    }
+
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+        self.demand_change("update", owner, id).await?;
+        self.shared.cluster.set_mode(self.by(owner), id, mode).await
+    }
+
+    async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+        self.demand_change("delete", owner, id).await?;
+        self.shared.cluster.delete(owner.as_str(), id).await
+    }
+
+    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+        self.demand_change("update", owner, id).await?;
+        self.shared.cluster.delete_version(self.by(owner), id, number).await
+    }
+
+    async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError> {
+        let record = self.seen(owner, id).await?;
+        let version = record.version(number).ok_or(StoreError::NotFound)?;
+        let bytes = usize::try_from(version.bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(COPIES);
+        let share = self.shared.downloads.try_take(bytes).map_err(|_| {
+            StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
+        })?;
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+        self.shared.cluster.content(owner.as_str(), id, number).await
+    }
+}

@@ -1,0 +1,401 @@
+//! Skills as objects of a cluster: reads from the watched index, writes by the API server.
+//!
+//! ```text
+//! ConfigMaps of a new version ─▶ objects of other versions that are new ─▶ the Skill (the commit) ─▶ what is left of before
+//! ```
+//! A process that ends in between leaves the old state or the new one, and things beside it that nobody names; [`super::sweep`]
+//! removes those.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use knack_api::Skill;
+use knack_registry::{Draft, Files, Mode, Page, Paged, Record, Stamp, StoreError};
+use kube::Client;
+use kube::runtime::watcher::Event;
+
+use super::content::{Contents, config_maps};
+use super::failure::{is_conflict, is_missing, store_error};
+use super::index::Index;
+use super::known::{Is, Known};
+use super::managed::manager;
+use super::objects::Uploaded;
+use super::skills::Skills;
+
+/// Times that a change is tried when another writer was faster.
+const ATTEMPTS: u32 = 5;
+/// Pause before the second try; it doubles.
+const PAUSE: Duration = Duration::from_millis(40);
+/// Time for a change. Less than the age at which a leftover is removed, so that nobody removes what is being made.
+const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
+/// Skills of a namespace, those that others apply among them: their records are in memory.
+pub(super) const SKILLS_MAX: usize = 10_000;
+/// Bytes of all uploaded versions of a namespace: they are in etcd, which has 2 GiB for everything unless it is told otherwise.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// The Skills of a cluster.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    pub(super) client: Client,
+    index: Arc<RwLock<Index>>,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+/// A change of a record. `None`: it stays as it is.
+type Change<'a> = dyn Fn(&Record) -> Result<Record, StoreError> + Send + Sync + 'a;
+
+impl Cluster {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            index: Arc::default(),
+        }
+    }
+
+    /// Reads the index.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Applies an event of a watch.
+    pub(super) fn take(&self, scope: Option<&str>, event: Event<Skill>) {
+        self.write(|index| index.take(scope, event, Instant::now()));
+    }
+
+    fn write(&self, write: impl FnOnce(&mut Index)) {
+        write(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Notes what the API server answered to a write, so that it is read from now on.
+    pub(super) fn note(&self, skill: &Skill) {
+        if let Some(known) = Known::of(skill) {
+            self.write(|index| index.put(known));
+        }
+    }
+
+    /// Notes that an object was deleted.
+    pub(super) fn note_gone(&self, skill: &Skill) {
+        if let Some(known) = Known::of(skill) {
+            self.write(|index| index.forget(&known, Instant::now()));
+        }
+    }
+
+    /// A skill by id.
+    pub(super) fn get(&self, namespace: &str, id: &str) -> Result<Arc<Known>, StoreError> {
+        let found = self.look(|index| index.by_id(namespace, id).cloned());
+        found.ok_or(StoreError::NotFound)
+    }
+
+    /// The record of the skill of a name.
+    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<Record> {
+        self.look(|index| index.named(namespace, name)?.record().cloned())
+    }
+
+    /// A page of the skills of a namespace.
+    pub(super) fn list(&self, namespace: &str, page: &Page) -> Result<Paged<Record>, StoreError> {
+        self.look(|index| index.page(namespace, page))
+            .ok_or(StoreError::NotFound)
+    }
+
+    /// The files of a version.
+    pub(super) async fn content(&self, namespace: &str, id: &str, number: u32) -> Result<Files, StoreError> {
+        let known = self.get(namespace, id)?;
+        let version = known.record().and_then(|record| record.version(number));
+        let digest = version.ok_or(StoreError::NotFound)?.digest.as_str().into();
+        Contents::of(&self.client, namespace)
+            .read(known.config_maps(number), digest)
+            .await
+    }
+
+    fn room(&self, namespace: &str, more: u64, new_skill: bool) -> Result<(), StoreError> {
+        let (skills, bytes) = self.look(|index| index.usage(namespace));
+        if new_skill && skills >= SKILLS_MAX {
+            return Err(StoreError::Full(format!(
+                "namespace {namespace} has {skills} skills, and {SKILLS_MAX} is the most; delete one first"
+            )));
+        }
+        if bytes.saturating_add(more) > BYTES_MAX {
+            return Err(StoreError::Full(format!(
+                "the uploaded skills of namespace {namespace} hold {} MiB at most; delete versions that are not used",
+                BYTES_MAX >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// Makes a skill of an upload.
+    pub(super) async fn create(
+        &self,
+        (namespace, by): (&str, &str),
+        title: Option<String>,
+        draft: Draft,
+    ) -> Result<Record, StoreError> {
+        within(&draft.name.clone(), self.create_now((namespace, by), title, draft)).await
+    }
+
+    async fn create_now(
+        &self,
+        (namespace, by): (&str, &str),
+        title: Option<String>,
+        draft: Draft,
+    ) -> Result<Record, StoreError> {
+        if let Some(there) = self.look(|index| index.named(namespace, &draft.name).cloned()) {
+            return Err(taken(&there));
+        }
+        self.room(namespace, draft.bytes, true)?;
+        let owner = knack_registry::Owner::namespace(namespace);
+        let record = Record::new(owner, title, &draft, &Stamp::of_now());
+        let version = record.latest().ok_or(StoreError::NotFound)?;
+        let made = built(namespace, &record, draft.files).await?;
+        let uploaded = Uploaded {
+            shards: [(version.number, made.len())].into(),
+            record: record.clone(),
+        };
+        let (contents, skills) = (
+            Contents::of(&self.client, namespace),
+            Skills::of(&self.client, namespace),
+        );
+        // Before anything is made: a record that is too large is refused.
+        let objects = uploaded.objects()?;
+        contents
+            .create(&made, None)
+            .await
+            .map_err(|error| store_error(&error))?;
+        let created = match skills.create_main(&record.name, objects, by).await {
+            Ok(created) => created,
+            Err(error) => {
+                // What is left of it is swept.
+                let _ = contents.delete(uploaded.all_config_maps()).await;
+                if !is_conflict(&error) {
+                    return Err(store_error(&error));
+                }
+                let there = skills.get(&record.name).await.ok().and_then(|there| Known::of(&there));
+                return Err(there.map_or_else(|| conflict(&record.name), |there| taken(&there)));
+            }
+        };
+        self.note(&created);
+        // They are the skill's as soon as it names them; the sweep gives them to it if this does not.
+        if let Err(error) = contents.give_to(uploaded.all_config_maps(), &created).await {
+            tracing::warn!(%error, "content of an uploaded skill has no owner yet");
+        }
+        Ok(record)
+    }
+
+    /// Keeps one more version.
+    pub(super) async fn add_version(
+        &self,
+        (namespace, by): (&str, &str),
+        id: &str,
+        draft: Draft,
+        make_default: bool,
+    ) -> Result<Record, StoreError> {
+        self.room(namespace, draft.bytes, false)?;
+        let stamp = Stamp::of_now();
+        let bare = Draft {
+            files: Files::new(),
+            ..draft.clone()
+        };
+        let change = move |record: &Record| record.with_version(&bare, make_default, &stamp);
+        self.change((namespace, by), id, &change, Some(draft.files)).await
+    }
+
+    /// Serves another version where none is named.
+    pub(super) async fn set_default(&self, of: (&str, &str), id: &str, number: u32) -> Result<Record, StoreError> {
+        let now = Stamp::of_now().now;
+        self.change(of, id, &move |record| record.with_default(number, now), None)
+            .await
+    }
+
+    /// Sets when it reaches models.
+    pub(super) async fn set_mode(&self, of: (&str, &str), id: &str, mode: Mode) -> Result<Record, StoreError> {
+        let now = Stamp::of_now().now;
+        self.change(of, id, &move |record| Ok(record.with_mode(mode, now)), None)
+            .await
+    }
+
+    /// Removes a version.
+    pub(super) async fn delete_version(&self, of: (&str, &str), id: &str, number: u32) -> Result<Record, StoreError> {
+        let now = Stamp::of_now().now;
+        self.change(of, id, &move |record| record.without_version(number, now), None)
+            .await
+    }
+
+    async fn change(
+        &self,
+        of: (&str, &str),
+        id: &str,
+        change: &Change<'_>,
+        files: Option<Files>,
+    ) -> Result<Record, StoreError> {
+        let known = self.get(of.0, id)?;
+        within(&known.name, self.change_now(of, (&known, id), change, files)).await
+    }
+
+    async fn change_now(
+        &self,
+        (namespace, by): (&str, &str),
+        (known, id): (&Known, &str),
+        change: &Change<'_>,
+        files: Option<Files>,
+    ) -> Result<Record, StoreError> {
+        let (contents, skills) = (
+            Contents::of(&self.client, namespace),
+            Skills::of(&self.client, namespace),
+        );
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
+            }
+            let (main, before) = self.owned(&skills, &known.name, id).await?;
+            let mut after = before.with(change(&before.record)?);
+            let mut made = Vec::new();
+            if let Some(files) = &files {
+                made = built(namespace, &after.record, files.clone()).await?;
+                let number = after.record.latest().map_or(0, |version| version.number);
+                after.shards.insert(number, made.len());
+            }
+            let objects = after.objects()?;
+            contents
+                .create(&made, Some(&main))
+                .await
+                .map_err(|error| store_error(&error))?;
+            let beside = skills
+                .versions(&known.name)
+                .await
+                .map_err(|error| store_error(&error))?;
+            let committed = async {
+                skills.bring_before(&main, &before, &objects, &beside).await?;
+                skills.replace_main(&main, &objects, by).await
+            };
+            match committed.await {
+                Ok(written) => {
+                    self.note(&written);
+                    self.tidy(&written, (&before, &after)).await;
+                    return Ok(after.record);
+                }
+                Err(error) => {
+                    let names = made.iter().filter_map(|map| map.metadata.name.clone());
+                    let _ = contents.delete(names).await;
+                    if !is_conflict(&error) {
+                        return Err(store_error(&error));
+                    }
+                }
+            }
+        }
+        Err(conflict(&known.name))
+    }
+
+    /// The object of a skill as it is now, if the registry may write it.
+    async fn owned(&self, skills: &Skills, name: &str, id: &str) -> Result<(Skill, Uploaded), StoreError> {
+        let main = skills.get(name).await.map_err(|error| {
+            if is_missing(&error) {
+                StoreError::NotFound
+            } else {
+                store_error(&error)
+            }
+        })?;
+        let known = Known::of(&main).ok_or(StoreError::NotFound)?;
+        if known.record().is_none_or(|record| record.id != id) {
+            return Err(StoreError::NotFound);
+        }
+        let by = match &known.is {
+            Is::Applied(applied) => Some(applied.by.clone()),
+            Is::Uploaded(_) | Is::Version(..) => manager(&main.metadata),
+        };
+        match (Uploaded::of(&main), by) {
+            (Some(uploaded), None) => Ok((main, uploaded)),
+            (_, by) => Err(StoreError::Managed {
+                name: name.to_owned(),
+                by: by.unwrap_or_else(|| "others".to_owned()),
+            }),
+        }
+    }
+
+    /// What a change leaves beside the skill. What fails here is done by the sweep.
+    async fn tidy(&self, main: &Skill, (before, after): (&Uploaded, &Uploaded)) {
+        let namespace = main.metadata.namespace.clone().unwrap_or_default();
+        let (contents, skills) = (
+            Contents::of(&self.client, &namespace),
+            Skills::of(&self.client, &namespace),
+        );
+        let kept: Vec<String> = after.all_config_maps().collect();
+        let tidied = async {
+            let stood = |number: u32| before.record.version(number).is_some();
+            skills.bring(main, after, |_, number| number.is_some_and(stood)).await?;
+            contents
+                .delete(before.all_config_maps().filter(|name| !kept.contains(name)))
+                .await
+        };
+        if let Err(error) = tidied.await {
+            tracing::warn!(%error, "what an earlier version left is removed later");
+        }
+    }
+
+    /// Removes a skill with all versions: its object, with which Kubernetes removes what it owns.
+    pub(super) async fn delete(&self, namespace: &str, id: &str) -> Result<Record, StoreError> {
+        let known = self.get(namespace, id)?;
+        within(&known.name.clone(), async {
+            let skills = Skills::of(&self.client, namespace);
+            for attempt in 0..ATTEMPTS {
+                if attempt > 0 {
+                    tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
+                }
+                let (main, uploaded) = self.owned(&skills, &known.name, id).await?;
+                match skills.delete(&main).await {
+                    Ok(()) => {
+                        self.note_gone(&main);
+                        return Ok(uploaded.record);
+                    }
+                    Err(error) if is_missing(&error) => return Err(StoreError::NotFound),
+                    Err(error) if is_conflict(&error) => {}
+                    Err(error) => return Err(store_error(&error)),
+                }
+            }
+            Err(conflict(&known.name))
+        })
+        .await
+    }
+}
+
+/// The ConfigMaps of the version that a record has last. Hashing megabytes is beside the threads that serve requests.
+async fn built(
+    namespace: &str,
+    record: &Record,
+    files: Files,
+) -> Result<Vec<k8s_openapi::api::core::v1::ConfigMap>, StoreError> {
+    let version = record.latest().cloned().ok_or(StoreError::NotFound)?;
+    let (namespace, name) = (namespace.to_owned(), record.name.clone());
+    let work = tokio::task::spawn_blocking(move || config_maps(&namespace, &name, &version, &files));
+    work.await.map_err(|error| StoreError::Failed(error.to_string()))
+}
+
+async fn within<T>(name: &str, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let done = tokio::time::timeout(CHANGE_TIMEOUT, work).await;
+    done.unwrap_or_else(|_| {
+        let text = format!(
+            "the change of skill \"{name}\" took longer than {} s; read it again, then try again",
+            CHANGE_TIMEOUT.as_secs()
+        );
+        Err(StoreError::Unavailable(text))
+    })
+}
+
+fn taken(there: &Known) -> StoreError {
+    let id = match &there.is {
+        Is::Version(of) => format!("it is version {} of \"{}\"", of.number, of.main),
+        Is::Uploaded(_) | Is::Applied(_) => there.record().map(|record| record.id.clone()).unwrap_or_default(),
+    };
+    StoreError::NameTaken {
+        name: there.name.clone(),
+        id,
+    }
+}
+
+fn conflict(name: &str) -> StoreError {
+    StoreError::Conflict { name: name.to_owned() }
+}

@@ -1,0 +1,78 @@
+//! Answers of the API server as errors of a store. Pure.
+
+use knack_registry::StoreError;
+
+use crate::api_call::CallError;
+
+/// What a failed call means for whoever asked for it. Texts of the API server are shown where they say what to do: a quota, a
+/// policy of the cluster. Everything else is for the log.
+pub(super) fn store_error(error: &CallError) -> StoreError {
+    let Some(status) = error.answer() else {
+        return match error {
+            CallError::Timeout { .. } => unavailable(),
+            CallError::Api { .. } => StoreError::Failed(error.to_string()),
+        };
+    };
+    match (status.code, status.reason.as_str()) {
+        (403, _) if status.message.contains("exceeded quota") => StoreError::Full(status.message.clone()),
+        (403, _) if status.message.contains("being terminated") => StoreError::NotFound,
+        (422, _) => StoreError::Forbidden(format!("the API server refuses the skill: {}", status.message)),
+        (429 | 500 | 503 | 504, _) => unavailable(),
+        _ => StoreError::Failed(error.to_string()),
+    }
+}
+
+/// Whether the API server refused a write for another one of the same object.
+pub(super) fn is_conflict(error: &CallError) -> bool {
+    error.answer().is_some_and(|status| status.code == 409)
+}
+
+/// Whether what was asked for is not there.
+pub(super) fn is_missing(error: &CallError) -> bool {
+    error.answer().is_some_and(|status| status.code == 404)
+}
+
+fn unavailable() -> StoreError {
+    StoreError::Unavailable("the API server of the cluster did not answer in time; try again".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn quotas_and_policies_are_told_and_faults_of_ours_are_not() {
+        for (code, message, expected) in [
+            (403, "exceeded quota: small", "exceeded quota: small"),
+            (
+                422,
+                "denied: no skills on Fridays",
+                "the API server refuses the skill: denied: no skills on Fridays",
+            ),
+            (
+                503,
+                "x",
+                "the API server of the cluster did not answer in time; try again",
+            ),
+            (
+                403,
+                "skills is forbidden",
+                "the store failed: create Skill: ApiError: skills is forbidden",
+            ),
+        ] {
+            let status = Status {
+                code,
+                message: message.to_owned(),
+                ..Status::default()
+            };
+            let error = CallError::Api {
+                what: "create Skill".to_owned(),
+                source: Box::new(kube::Error::Api(Box::new(status))),
+            };
+            let text = store_error(&error).to_string();
+            assert!(text.starts_with(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What the registry knows of the cluster's Skills: an index fed by watch events and its own writes. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use knack_api::Skill;
+use knack_registry::{ID_PREFIX, Page, Paged, Record};
+use kube::runtime::watcher::Event;
+use uuid::Uuid;
+
+use super::known::{Is, Known};
+
+/// How long an object that was deleted here is not believed to be there: a watch that lags tells of earlier states of it.
+const GONE_FOR: Duration = Duration::from_mins(10);
+
+/// The place of a skill in a list: the millisecond of its making, then its id.
+type Place = (i64, String);
+
+/// The Skills of the cluster.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    namespaces: BTreeMap<String, Space>,
+    /// Uids of objects that were deleted here.
+    gone: HashMap<String, Instant>,
+    /// Lists that are being read, by what is listed.
+    pending: BTreeMap<Option<String>, BTreeSet<(String, String)>>,
+    /// Lists that were read to their end.
+    complete: BTreeSet<Option<String>>,
+}
+
+/// The Skills of a namespace.
+#[derive(Debug, Default)]
+struct Space {
+    objects: BTreeMap<String, Arc<Known>>,
+    /// Names of skills, versions left out, in the order of their making.
+    order: BTreeMap<Place, String>,
+    /// Their places by id.
+    places: HashMap<String, Place>,
+    /// Bytes of all uploaded versions.
+    bytes: u64,
+}
+
+impl Index {
+    /// How many lists were read to their end.
+    pub(super) fn complete(&self) -> usize {
+        self.complete.len()
+    }
+
+    /// Applies an event of the watch over `scope` (a namespace; `None`: all).
+    pub(super) fn take(&mut self, scope: Option<&str>, event: Event<Skill>, now: Instant) {
+        let scope = scope.map(str::to_owned);
+        match event {
+            Event::Init => {
+                self.pending.insert(scope, BTreeSet::new());
+            }
+            Event::InitApply(skill) => {
+                if let Some(known) = Known::of(&skill) {
+                    let key = (known.namespace.clone(), known.name.clone());
+                    self.pending.entry(scope).or_default().insert(key);
+                    self.put(known);
+                }
+            }
+            Event::InitDone => {
+                let listed = self.pending.remove(&scope).unwrap_or_default();
+                let of_scope = |namespace: &str| scope.as_deref().is_none_or(|scope| scope == namespace);
+                for (namespace, space) in &mut self.namespaces {
+                    if of_scope(namespace) {
+                        let missing = |name: &&String| !listed.contains(&(namespace.clone(), (*name).clone()));
+                        let gone: Vec<String> = space.objects.keys().filter(missing).cloned().collect();
+                        for name in gone {
+                            space.remove(&name);
+                        }
+                    }
+                }
+                self.complete.insert(scope);
+            }
+            Event::Apply(skill) => {
+                if let Some(known) = Known::of(&skill) {
+                    self.put(known);
+                }
+            }
+            Event::Delete(skill) => {
+                if let Some(known) = Known::of(&skill) {
+                    self.drop_object(&known.namespace, &known.name, &known.uid);
+                    self.gone.remove(&known.uid);
+                }
+            }
+        }
+        self.gone.retain(|_, at| now.duration_since(*at) < GONE_FOR);
+    }
+
+    /// Keeps an object, unless a newer state of it is known, or it was deleted here.
+    pub(super) fn put(&mut self, known: Known) {
+        if self.gone.contains_key(&known.uid) {
+            return;
+        }
+        let space = self.namespaces.entry(known.namespace.clone()).or_default();
+        let newer = |there: &Arc<Known>| there.resource_version > known.resource_version;
+        if !space.objects.get(&known.name).is_some_and(newer) {
+            space.put(known);
+        }
+    }
+
+    /// Forgets an object that was deleted here.
+    pub(super) fn forget(&mut self, known: &Known, now: Instant) {
+        self.drop_object(&known.namespace, &known.name, &known.uid);
+        self.gone.insert(known.uid.clone(), now);
+    }
+
+    fn drop_object(&mut self, namespace: &str, name: &str, uid: &str) {
+        let Some(space) = self.namespaces.get_mut(namespace) else {
+            return;
+        };
+        if space.objects.get(name).is_some_and(|there| there.uid == uid) {
+            space.remove(name);
+        }
+        if space.objects.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+    }
+
+    /// An object by name.
+    pub(super) fn named(&self, namespace: &str, name: &str) -> Option<&Arc<Known>> {
+        self.namespaces.get(namespace)?.objects.get(name)
+    }
+
+    /// A skill by id.
+    pub(super) fn by_id(&self, namespace: &str, id: &str) -> Option<&Arc<Known>> {
+        let space = self.namespaces.get(namespace)?;
+        space.objects.get(space.order.get(space.places.get(id)?)?)
+    }
+
+    /// A page of the skills of a namespace in the order of their making. `None`: it begins behind a skill whose place nobody
+    /// knows any more.
+    pub(super) fn page(&self, namespace: &str, page: &Page) -> Option<Paged<Record>> {
+        let Some(space) = self.namespaces.get(namespace) else {
+            return Some(Paged {
+                items: Vec::new(),
+                more: false,
+            });
+        };
+        let after = match &page.after {
+            Some(id) => Some(space.places.get(id).cloned().or_else(|| place_of_id(id))?),
+            None => None,
+        };
+        let mut names: Vec<&String> = if page.newest_first {
+            let before = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let range = space.order.range((Bound::Unbounded, before));
+            range
+                .rev()
+                .map(|(_, name)| name)
+                .take(page.limit.saturating_add(1))
+                .collect()
+        } else {
+            let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let range = space.order.range((behind, Bound::Unbounded));
+            range.map(|(_, name)| name).take(page.limit.saturating_add(1)).collect()
+        };
+        let more = names.len() > page.limit;
+        names.truncate(page.limit);
+        let records = names
+            .iter()
+            .filter_map(|name| space.objects.get(*name)?.record().cloned());
+        Some(Paged {
+            items: records.collect(),
+            more,
+        })
+    }
+
+    /// Skills of a namespace, and bytes of all that was uploaded to it.
+    pub(super) fn usage(&self, namespace: &str) -> (usize, u64) {
+        self.namespaces
+            .get(namespace)
+            .map_or((0, 0), |space| (space.order.len(), space.bytes))
+    }
+
+    /// Every object.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+        self.namespaces.values().flat_map(|space| space.objects.values())
+    }
+}
+
+impl Space {
+    fn put(&mut self, known: Known) {
+        self.remove(&known.name);
+        if let Some(record) = known.record() {
+            let place = place(record);
+            self.places.insert(record.id.clone(), place.clone());
+            self.order.insert(place, known.name.clone());
+        }
+        self.bytes += bytes(&known);
+        self.objects.insert(known.name.clone(), Arc::new(known));
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(known) = self.objects.remove(name) else {
+            return;
+        };
+        self.bytes = self.bytes.saturating_sub(bytes(&known));
+        if let Some(record) = known.record()
+            && let Some(place) = self.places.remove(&record.id)
+        {
+            self.order.remove(&place);
+        }
+    }
+}
+
+fn bytes(known: &Known) -> u64 {
+    match &known.is {
+        Is::Uploaded(uploaded) => uploaded.record.bytes(),
+        Is::Applied(_) | Is::Version(..) => 0,
+    }
+}
+
+/// The place of a skill. That of an uploaded one is in its id, so that it is known after its deletion, too.
+fn place(record: &Record) -> Place {
+    place_of_id(&record.id).unwrap_or_else(|| (record.created.div_euclid(1000), record.id.clone()))
+}
+
+fn place_of_id(id: &str) -> Option<Place> {
+    let uuid = Uuid::try_parse(id.strip_prefix(ID_PREFIX)?).ok()?;
+    if uuid.get_version_num() != 7 {
+        return None;
+    }
+    let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
+    let millis = i64::try_from(seconds).ok()? * 1000 + i64::from(nanos / 1_000_000);
+    Some((millis, id.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::objects::tests::{object, uploaded};
+    use super::*;
+
+    fn skill(name: &str, version: u64) -> Skill {
+        let mut skill = object(&uploaded(name, &[1], Some(1)));
+        skill.metadata.resource_version = Some(version.to_string());
+        skill
+    }
+
+    fn names(index: &Index, after: Option<String>, limit: usize, newest_first: bool) -> (Vec<String>, bool) {
+        let page = Page {
+            after,
+            limit,
+            newest_first,
+        };
+        let paged = index.page("team", &page).unwrap();
+        (paged.items.into_iter().map(|record| record.name).collect(), paged.more)
+    }
+
+    #[test]
+    fn what_was_written_is_read_whatever_a_lagging_watch_tells() {
+        let (mut index, now) = (Index::default(), Instant::now());
+        let first = skill("a", 5);
+        index.put(Known::of(&first).unwrap());
+        let mut second = first.clone();
+        second.metadata.resource_version = Some("7".to_owned());
+        index.put(Known::of(&second).unwrap());
+        index.take(None, Event::Apply(first.clone()), now);
+        assert_eq!(index.named("team", "a").unwrap().resource_version, 7);
+        let known = Known::of(&second).unwrap();
+        index.forget(&known, now);
+        index.take(None, Event::Apply(second.clone()), now);
+        assert!(index.named("team", "a").is_none(), "deleted here");
+        index.take(None, Event::Delete(second), now);
+        assert_eq!(index.usage("team"), (0, 0));
+        // Another object of that name is another skill.
+        let mut next = skill("a", 9);
+        next.metadata.uid = Some("another".to_owned());
+        index.take(None, Event::Apply(next), now);
+        assert_eq!(index.usage("team"), (1, 3));
+    }
+
+    #[test]
+    fn a_list_replaces_what_is_not_in_it() {
+        let (mut index, now) = (Index::default(), Instant::now());
+        index.put(Known::of(&skill("old", 1)).unwrap());
+        for event in [Event::Init, Event::InitApply(skill("new", 2)), Event::InitDone] {
+            index.take(None, event, now);
+        }
+        assert_eq!(index.complete(), 1);
+        assert!(index.named("team", "old").is_none() && index.named("team", "new").is_some());
+    }
+
+    #[test]
+    fn pages_are_in_the_order_of_making_also_behind_a_skill_that_is_gone() {
+        let mut index = Index::default();
+        let mut ids = Vec::new();
+        for name in ["c", "a", "b"] {
+            std::thread::sleep(Duration::from_millis(2));
+            let known = Known::of(&skill(name, 1)).unwrap();
+            ids.push(known.record().unwrap().id.clone());
+            index.put(known);
+        }
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(&index, None, 2, true), (list(&["b", "a"]), true));
+        assert_eq!(names(&index, Some(ids[1].clone()), 2, true), (list(&["c"]), false));
+        assert_eq!(names(&index, None, 9, false), (list(&["c", "a", "b"]), false));
+        let known = Known::clone(index.by_id("team", &ids[1]).unwrap());
+        index.forget(&known, Instant::now());
+        assert_eq!(names(&index, Some(ids[1].clone()), 2, true), (list(&["c"]), false));
+        assert_eq!(names(&index, Some(ids[1].clone()), 2, false), (list(&["b"]), false));
+        let unknown = Page {
+            after: Some("skill_knack_0199a7c4a3cd4d53a0f6f0c1f9a2b3c4".to_owned()),
+            limit: 1,
+            newest_first: true,
+        };
+        assert!(index.page("team", &unknown).is_none());
+    }
+}

@@ -1,0 +1,95 @@
+//! Metrics of the registry.
+
+use std::sync::{Mutex, PoisonError};
+
+use knack_serving::ConnectionMetrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Upper bounds of the durations, seconds: a read is of milliseconds, an upload of many ConfigMaps of seconds.
+const SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 120.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    api: &'static str,
+    status: u16,
+}
+
+/// All metrics.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<Request, Counter>,
+    duration: Histogram,
+    /// Leftovers of ended changes that were removed.
+    pub(super) swept: Counter,
+    /// Sweeps that failed.
+    pub(super) sweep_failures: Counter,
+    /// Connections of the listener.
+    pub(super) listener: ConnectionMetrics,
+    memory_held: Gauge,
+    memory_total: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("knack_registry");
+        let requests = Family::default();
+        registry.register("requests", "Requests answered, by API and status", requests.clone());
+        let duration = Histogram::new(SECONDS);
+        let help = "From the head of a request to its answer";
+        registry.register("request_duration_seconds", help, duration.clone());
+        let swept = Counter::default();
+        let help = "ConfigMaps of ended changes that were removed";
+        registry.register("leftovers_removed", help, swept.clone());
+        let sweep_failures = Counter::default();
+        let help = "Looks for leftovers that failed";
+        registry.register("sweep_failures", help, sweep_failures.clone());
+        let listener = ConnectionMetrics::default();
+        listener.register(&mut registry, "listener");
+        let memory_held = Gauge::default();
+        let help = "Bytes held for requests: bodies, and content of skills";
+        registry.register("memory_held_bytes", help, memory_held.clone());
+        let memory_total = Gauge::default();
+        let help = "Bytes that may be held for requests, by the memory limit";
+        registry.register("memory_budget_bytes", help, memory_total.clone());
+        Self {
+            registry: Mutex::new(registry),
+            requests,
+            duration,
+            swept,
+            sweep_failures,
+            listener,
+            memory_held,
+            memory_total,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts an answer.
+    pub(super) fn answered(&self, api: &'static str, status: u16, seconds: f64) {
+        self.requests.get_or_create(&Request { api, status }).inc();
+        self.duration.observe(seconds);
+    }
+
+    /// Sets what is held of the memory budget.
+    pub(super) fn memory(&self, held: usize, total: usize) {
+        let bytes = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.memory_held.set(bytes(held));
+        self.memory_total.set(bytes(total));
+    }
+
+    /// The text of all.
+    pub(super) fn text(&self) -> String {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        text
+    }
+}

@@ -1,0 +1,28 @@
+//! The registry of a cluster: the Skills APIs of `crates/registry` over Skill objects.
+//!
+//! ```text
+//! request ─▶ server (TLS) ─▶ hub::auth (who) ─▶ knack_registry ─▶ asked (may: RBAC) ─▶ cluster ─▶ index (reads)
+//!                                                                                        └▶ skills, content (writes)
+//! ```
+//!
+//! It writes Skills that were uploaded here, what belongs to them, and nothing else. [`objects`], [`index`], [`known`], [`managed`]
+//! and the decision in [`sweep`] are functions of values.
+
+mod asked;
+mod cluster;
+mod content;
+mod failure;
+#[cfg(test)]
+mod fake;
+mod index;
+mod known;
+mod managed;
+mod metrics;
+mod objects;
+mod server;
+mod skills;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use server::{Registry, RegistrySettings, run};

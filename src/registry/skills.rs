@@ -1,0 +1,172 @@
+//! Calls about Skill objects of one namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use knack_api::{Skill, SkillSpec};
+use knack_vocabulary::{ANNOTATION_UPLOAD, ANNOTATION_UPLOADED_BY, LABEL_UPLOAD_OF};
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+
+use super::content::post;
+use super::failure::{is_conflict, is_missing};
+use super::objects::{NAMES_TRIED, Objects, Uploaded, owner, version_name, version_object, version_of};
+use crate::api_call::{CallError, call};
+
+/// The Skills of a namespace.
+#[derive(Clone)]
+pub(super) struct Skills {
+    api: Api<Skill>,
+    namespace: String,
+}
+
+impl Skills {
+    pub(super) fn of(client: &Client, namespace: &str) -> Self {
+        Self {
+            api: Api::namespaced(client.clone(), namespace),
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    fn what(&self, verb: &str, name: &str) -> String {
+        format!("{verb} Skill {}/{name}", self.namespace)
+    }
+
+    /// One, as it is now.
+    pub(super) async fn get(&self, name: &str) -> Result<Skill, CallError> {
+        call(|| self.what("get", name), self.api.get(name)).await
+    }
+
+    /// The objects of the versions of a skill.
+    pub(super) async fn versions(&self, name: &str) -> Result<Vec<Skill>, CallError> {
+        let params = ListParams::default().labels(&format!("{LABEL_UPLOAD_OF}={name}"));
+        let listed = call(|| self.what("list versions of", name), self.api.list(&params)).await?;
+        Ok(listed.items)
+    }
+
+    /// Makes the object of a skill.
+    pub(super) async fn create_main(&self, name: &str, objects: Objects, by: &str) -> Result<Skill, CallError> {
+        let mut skill = Skill::new(name, objects.main);
+        skill.metadata.annotations = Some(BTreeMap::from([
+            (ANNOTATION_UPLOAD.to_owned(), objects.annotation),
+            (ANNOTATION_UPLOADED_BY.to_owned(), by.to_owned()),
+        ]));
+        call(|| self.what("create", name), self.api.create(&post(), &skill)).await
+    }
+
+    /// Writes a skill over the state that was read. Error 409: it has changed since.
+    pub(super) async fn replace_main(&self, main: &Skill, objects: &Objects, by: &str) -> Result<Skill, CallError> {
+        let mut skill = main.clone();
+        skill.spec = objects.main.clone();
+        let annotations = skill.annotations_mut();
+        annotations.insert(ANNOTATION_UPLOAD.to_owned(), objects.annotation.clone());
+        annotations.insert(ANNOTATION_UPLOADED_BY.to_owned(), by.to_owned());
+        self.replace(skill).await
+    }
+
+    async fn replace(&self, mut skill: Skill) -> Result<Skill, CallError> {
+        skill.metadata.managed_fields = None;
+        let name = skill.name_any();
+        call(|| self.what("update", &name), self.api.replace(&name, &post(), &skill)).await
+    }
+
+    /// Deletes an object in the state that was read. Error 409: it has changed since.
+    pub(super) async fn delete(&self, skill: &Skill) -> Result<(), CallError> {
+        let params = DeleteParams::background().preconditions(Preconditions {
+            uid: skill.uid(),
+            resource_version: skill.resource_version(),
+        });
+        let name = skill.name_any();
+        call(|| self.what("delete", &name), self.api.delete(&name, &params)).await?;
+        Ok(())
+    }
+
+    /// Before the commit: objects of versions that are not objects of their own yet. What an upload that never came to its
+    /// commit has left under such a number is replaced.
+    pub(super) async fn bring_before(
+        &self,
+        main: &Skill,
+        before: &Uploaded,
+        objects: &Objects,
+        beside: &[Skill],
+    ) -> Result<(), CallError> {
+        for (number, spec) in &objects.versions {
+            let stood = before.record.version(*number).is_some() && before.record.default != Some(*number);
+            if !stood || !beside.iter().any(|object| is_version(object, main, *number)) {
+                self.bring_one(main, *number, spec, beside).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings what is beside a skill to its record: the objects of its other versions are there, and of the rest those go of
+    /// which `is_over` says so by object and number. What another change has just made for its commit must stay.
+    pub(super) async fn bring(
+        &self,
+        main: &Skill,
+        uploaded: &Uploaded,
+        is_over: impl Fn(&Skill, Option<u32>) -> bool,
+    ) -> Result<(), CallError> {
+        // One that is too large was never written.
+        let Ok(objects) = uploaded.objects() else { return Ok(()) };
+        let beside = self.versions(&main.name_any()).await?;
+        for (number, spec) in &objects.versions {
+            self.bring_one(main, *number, spec, &beside).await?;
+        }
+        let mut known = BTreeSet::new();
+        for object in &beside {
+            let number = version_of(&object.metadata).map(|(_, number)| number);
+            let is_wanted = number.is_some_and(|number| objects.versions.contains_key(&number) && known.insert(number));
+            if !is_wanted && is_owned(object, main) && is_over(object, number) {
+                match self.delete(object).await {
+                    Err(error) if !is_missing(&error) && !is_conflict(&error) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn bring_one(&self, main: &Skill, number: u32, spec: &SkillSpec, beside: &[Skill]) -> Result<(), CallError> {
+        if let Some(there) = beside.iter().find(|object| is_version(object, main, number)) {
+            if there.spec == *spec {
+                return Ok(());
+            }
+            return self.respec(there, spec).await;
+        }
+        let mut last = None;
+        for attempt in 0..NAMES_TRIED {
+            let name = version_name(&main.name_any(), number, attempt);
+            let object = version_object(main, number, name.clone(), spec.clone());
+            match call(|| self.what("create", &name), self.api.create(&post(), &object)).await {
+                Err(error) if is_conflict(&error) => match self.get(&name).await {
+                    // Another writer has just made it.
+                    Ok(there) if is_version(&there, main, number) => return self.respec(&there, spec).await,
+                    _ => last = Some(error),
+                },
+                done => return done.map(|_| ()),
+            }
+        }
+        last.map_or(Ok(()), Err)
+    }
+
+    async fn respec(&self, there: &Skill, spec: &SkillSpec) -> Result<(), CallError> {
+        let mut object = there.clone();
+        object.spec = spec.clone();
+        match self.replace(object).await {
+            // Another replica brings it, to the same.
+            Err(error) if is_conflict(&error) || is_missing(&error) => Ok(()),
+            done => done.map(|_| ()),
+        }
+    }
+}
+
+/// Whether an object is this version of this skill, and not of one of its name that was there before.
+fn is_version(object: &Skill, main: &Skill, number: u32) -> bool {
+    version_of(&object.metadata) == Some((main.name_any(), number)) && is_owned(object, main)
+}
+
+fn is_owned(object: &Skill, main: &Skill) -> bool {
+    let owners = object.metadata.owner_references.iter().flatten();
+    let uid = owner(main).uid;
+    { owners }.any(|owner| owner.uid == uid)
+}

@@ -1,0 +1,299 @@
+//! The store on an API server that ends after any of its writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use knack_api::Skill;
+use knack_registry::{Draft, Files, Mode, Page, Record, Stamp, StoreError};
+use knack_skill::model::SkillFile;
+use kube::runtime::watcher::Event;
+use serde_json::json;
+
+use super::cluster::{Cluster, SKILLS_MAX};
+use super::fake::Fake;
+use super::objects::tests::{object, uploaded};
+use super::objects::{Uploaded, version_of};
+use super::sweep::sweep;
+
+/// Who asks, from where.
+const OF: (&str, &str) = ("team", "system:serviceaccount:team:app");
+/// Later than what a change may still be making, microseconds.
+const LATER: i64 = 11 * 60 * 1_000_000;
+
+fn draft(name: &str, text: &str) -> Draft {
+    let document = format!("---\nname: {name}\ndescription: d\n---\n{text}");
+    let file = SkillFile {
+        bytes: document.into_bytes().into(),
+        executable: false,
+    };
+    let files = Files::from([("SKILL.md".to_owned(), file)]);
+    Draft {
+        name: name.to_owned(),
+        description: "d".to_owned(),
+        version: None,
+        mode: None,
+        catalog: None,
+        litellm: None,
+        digest: knack_skill::tree::digest(&files),
+        bytes: 3,
+        files,
+    }
+}
+
+/// A registry as it is after its start.
+async fn started(fake: &Fake) -> Cluster {
+    let cluster = Cluster::new(fake.client().await);
+    cluster.take(None, Event::Init);
+    for skill in skills(fake) {
+        cluster.take(None, Event::InitApply(skill));
+    }
+    cluster.take(None, Event::InitDone);
+    cluster
+}
+
+fn skills(fake: &Fake) -> Vec<Skill> {
+    let all = fake.all("skills").into_values();
+    all.map(|skill| serde_json::from_value(skill).unwrap()).collect()
+}
+
+/// What a skill is for its callers: versions with the text that they have, and the default; `None`: there is none.
+async fn state(cluster: &Cluster, name: &str) -> Option<(BTreeMap<u32, String>, Option<u32>, Option<Mode>)> {
+    let record = cluster.find("team", name)?;
+    let mut texts = BTreeMap::new();
+    for version in &record.versions {
+        let files = cluster.content("team", &record.id, version.number).await.unwrap();
+        let text = String::from_utf8(files["SKILL.md"].bytes.to_vec()).unwrap();
+        texts.insert(version.number, text.rsplit('\n').next().unwrap().to_owned());
+    }
+    Some((texts, record.default, record.mode))
+}
+
+/// That every object is one that a record names, and that all of those are there.
+fn assert_nothing_is_left(fake: &Fake) {
+    let skills = skills(fake);
+    let (mut maps, mut versions) = (BTreeSet::new(), BTreeSet::new());
+    for skill in &skills {
+        if let Some(uploaded) = Uploaded::of(skill) {
+            maps.extend(uploaded.all_config_maps());
+            let objects = uploaded.objects().unwrap();
+            assert_eq!(skill.spec, objects.main);
+            versions.extend(
+                objects
+                    .versions
+                    .keys()
+                    .map(|number| (uploaded.record.name.clone(), *number)),
+            );
+            for other in skills.iter().filter(|other| version_of(&other.metadata).is_some()) {
+                let (of, number) = version_of(&other.metadata).unwrap();
+                if of == uploaded.record.name {
+                    assert_eq!(Some(&other.spec), objects.versions.get(&number), "{of} {number}");
+                }
+            }
+        }
+    }
+    let there: BTreeSet<String> = fake.all("configmaps").into_keys().collect();
+    assert_eq!(there, maps, "ConfigMaps");
+    assert!(
+        fake.all("configmaps")
+            .values()
+            .all(|map| map["metadata"]["ownerReferences"][0]["name"] == "draw")
+    );
+    let there: BTreeSet<_> = skills.iter().filter_map(|skill| version_of(&skill.metadata)).collect();
+    assert_eq!(there, versions, "objects of versions");
+}
+
+/// A change of the skill `draw`.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Create,
+    Add { default: bool },
+    SetDefault(u32),
+    SetMode,
+    DeleteVersion(u32),
+    Delete,
+}
+
+async fn take(cluster: &Cluster, step: Step) -> Result<Record, StoreError> {
+    let id = cluster.find("team", "draw").map(|record| record.id).unwrap_or_default();
+    match step {
+        Step::Create => cluster.create(OF, None, draft("draw", "one")).await,
+        Step::Add { default } => cluster.add_version(OF, &id, draft("draw", "more"), default).await,
+        Step::SetDefault(number) => cluster.set_default(OF, &id, number).await,
+        Step::SetMode => cluster.set_mode(OF, &id, Mode::Off).await,
+        Step::DeleteVersion(number) => cluster.delete_version(OF, &id, number).await,
+        Step::Delete => cluster.delete("team", &id).await,
+    }
+}
+
+/// The way to the state before the last step, and that step.
+const WAYS: [&[Step]; 8] = [
+    &[Step::Create],
+    &[Step::Create, Step::Add { default: true }],
+    &[Step::Create, Step::Add { default: false }],
+    &[Step::Create, Step::Add { default: false }, Step::SetDefault(2)],
+    &[Step::Create, Step::Add { default: true }, Step::SetMode],
+    &[Step::Create, Step::Add { default: true }, Step::DeleteVersion(2)],
+    &[Step::Create, Step::DeleteVersion(1)],
+    &[Step::Create, Step::Add { default: true }, Step::Delete],
+];
+
+#[tokio::test]
+async fn a_change_is_whole_or_absent_after_the_end_at_any_of_its_writes() {
+    for way in WAYS {
+        let (last, before) = way.split_last().unwrap();
+        let undisturbed = started(&Fake::default()).await;
+        for step in way {
+            take(&undisturbed, *step).await.unwrap();
+        }
+        let whole = state(&undisturbed, "draw").await;
+        for end in 0..20 {
+            let fake = Fake::default();
+            let cluster = started(&fake).await;
+            for step in before {
+                take(&cluster, *step).await.unwrap();
+            }
+            let old = state(&cluster, "draw").await;
+            fake.0.lock().unwrap().writes_left = Some(end);
+            let done = take(&cluster, *last).await;
+            let is_over = fake.0.lock().unwrap().writes_left.unwrap() > 0;
+            fake.0.lock().unwrap().writes_left = None;
+            drop(cluster);
+            let cluster = started(&fake).await;
+            sweep(&cluster, &[None], Stamp::of_now().now + LATER).await.unwrap();
+            // What the sweep has changed, a watch would tell.
+            let cluster = started(&fake).await;
+            let new = state(&cluster, "draw").await;
+            assert_nothing_is_left(&fake);
+            // Where the answer is lost, the change need not be.
+            assert!(new == whole || (done.is_err() && new == old), "{way:?} {end}: {new:?}");
+            if is_over {
+                assert!(done.is_ok());
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_at_once_and_old_content_goes() {
+    let fake = Fake::default();
+    let cluster = started(&fake).await;
+    for step in [Step::Create, Step::Add { default: false }, Step::Add { default: true }] {
+        take(&cluster, step).await.unwrap();
+    }
+    let (texts, default, _) = state(&cluster, "draw").await.unwrap();
+    assert_eq!((texts.len(), texts[&3].as_str(), default), (3, "more", Some(3)));
+    assert_nothing_is_left(&fake);
+    take(&cluster, Step::DeleteVersion(1)).await.unwrap();
+    assert_eq!(fake.all("configmaps").len(), 2);
+    assert_nothing_is_left(&fake);
+    take(&cluster, Step::Delete).await.unwrap();
+    assert_eq!(state(&cluster, "draw").await, None);
+    assert!(
+        fake.0.lock().unwrap().objects.is_empty(),
+        "with its owner everything goes"
+    );
+}
+
+#[tokio::test]
+async fn of_two_writers_of_one_name_one_wins_and_the_other_leaves_nothing() {
+    let fake = Fake::default();
+    // Two replicas: neither knows of the other's write.
+    let (one, other) = (started(&fake).await, started(&fake).await);
+    let (first, second) = tokio::join!(take(&one, Step::Create), take(&other, Step::Create));
+    let (won, lost) = if first.is_ok() {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    let record = won.unwrap();
+    let Err(StoreError::NameTaken { id, .. }) = lost else {
+        panic!("{lost:?}")
+    };
+    assert_eq!(id, record.id);
+    assert_nothing_is_left(&fake);
+    // Both change it: neither change is lost.
+    let (one, other) = (started(&fake).await, started(&fake).await);
+    let add = Step::Add { default: true };
+    let (first, second) = tokio::join!(take(&one, add), take(&other, add));
+    first.unwrap();
+    second.unwrap();
+    let cluster = started(&fake).await;
+    sweep(&cluster, &[None], Stamp::of_now().now + LATER).await.unwrap();
+    assert_eq!(state(&started(&fake).await, "draw").await.unwrap().0.len(), 3);
+    assert_nothing_is_left(&fake);
+}
+
+#[tokio::test]
+async fn what_others_manage_is_never_written() {
+    let fake = Fake::default();
+    let cluster = started(&fake).await;
+    take(&cluster, Step::Create).await.unwrap();
+    let skill = json!({"metadata": {"name": "applied"}, "spec": {"source": {"inline": {"files": {}}}}});
+    let api: kube::Api<Skill> = kube::Api::namespaced(cluster.client.clone(), "team");
+    let mut applied: Skill = serde_json::from_value(json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+        "metadata": skill["metadata"], "spec": skill["spec"]}))
+    .unwrap();
+    let by = kube::api::PostParams {
+        field_manager: Some("kubectl-create".to_owned()),
+        ..kube::api::PostParams::default()
+    };
+    applied = api.create(&by, &applied).await.unwrap();
+    cluster.note(&applied);
+    // Somebody edits an uploaded one.
+    let key = ("skills".to_owned(), "team".to_owned(), "draw".to_owned());
+    fake.0.lock().unwrap().objects.get_mut(&key).unwrap()["metadata"]["managedFields"][0]["manager"] =
+        "kubectl-edit".into();
+    let writes = fake.0.lock().unwrap().writes;
+    for (name, by) in [("applied", "kubectl-create"), ("draw", "kubectl-edit")] {
+        let id = cluster.find("team", name).unwrap().id;
+        for refused in [
+            cluster.add_version(OF, &id, draft(name, "x"), true).await,
+            cluster.set_mode(OF, &id, Mode::On).await,
+            cluster.delete("team", &id).await,
+        ] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains(by) || text.contains("not found"), "{name}: {text}");
+        }
+    }
+    assert_eq!(fake.0.lock().unwrap().writes, writes, "nothing was written");
+    let taken = cluster.create(OF, None, draft("applied", "x")).await;
+    assert!(matches!(taken, Err(StoreError::NameTaken { .. })), "{taken:?}");
+}
+
+/// A list of ten thousand skills. Beside it, what copying its records takes: no page is faster than that.
+#[tokio::test]
+async fn a_page_of_ten_thousand_skills_takes_milliseconds() {
+    let cluster = Cluster::new(Fake::default().client().await);
+    for number in 0..SKILLS_MAX {
+        let skill = object(&uploaded(&format!("skill-{number}"), &[1, 2], Some(2)));
+        cluster.take(None, Event::Apply(skill));
+    }
+    let mut page = Page {
+        after: None,
+        limit: 100,
+        newest_first: true,
+    };
+    let (mut times, mut floors, mut listed) = (Vec::new(), Vec::new(), 0);
+    loop {
+        let since = Instant::now();
+        let paged = cluster.list("team", &page).unwrap();
+        times.push(since.elapsed());
+        let since = Instant::now();
+        let copies = std::hint::black_box(paged.items.clone());
+        floors.push(since.elapsed());
+        listed += copies.len();
+        page.after = copies.last().map(|record| record.id.clone());
+        if !paged.more {
+            break;
+        }
+    }
+    times.sort_unstable();
+    floors.sort_unstable();
+    let (half, floor) = (times[times.len() / 2], floors[floors.len() / 2]);
+    println!("a page of 100 of {SKILLS_MAX} skills: p50 {half:?}, floor {floor:?}");
+    assert_eq!(listed, SKILLS_MAX);
+    assert!(half.as_millis() <= 20, "{half:?}");
+    let refused = cluster.create(OF, None, draft("one-more", "x")).await;
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+}
