@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
-use knack_gateway::catalog::{Report, ReportLevel, SkillSource, no_packages};
+use knack_gateway::catalog::{ObjectIds, Report, ReportLevel, SkillSource, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
@@ -311,6 +311,7 @@ fn bare(name: String, origin: String, files: Files) -> SkillSource {
         overrides: SpecOverrides::default(),
         packages: no_packages,
         functions: Some(read_functions),
+        object: ObjectIds::default(),
     }
 }
 
@@ -369,5 +370,6 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         overrides: spec.overrides().to_load(),
         packages: no_packages,
         functions: Some(read_functions),
+        object: ObjectIds::default(),
     })
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Body;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -184,15 +185,14 @@ impl Uploads for DevUploads {
         route(method, uri.path(), uri.query(), headers).is_some()
     }
 
-    fn answer<'a>(
-        &'a self,
-        parts: &'a Parts,
-        body: Bytes,
-        base: Arc<Snapshot>,
-    ) -> BoxFuture<'a, http::Response<Bytes>> {
+    fn is_by_credential(&self) -> bool {
+        true
+    }
+
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, base: Arc<Snapshot>) -> BoxFuture<'a, http::Response<Body>> {
         async move {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
-                return http::Response::new(Bytes::new());
+                return http::Response::new(Body::empty());
             };
             let asked = Asked {
                 call,
@@ -210,7 +210,7 @@ impl Uploads for DevUploads {
                 parts.method,
                 parts.uri.path()
             ));
-            response
+            response.map(Body::from)
         }
         .boxed()
     }

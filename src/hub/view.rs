@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use knack_api::skill_status::EarlierRevision;
 use knack_api::{Skill, SkillRuntime};
-use knack_hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced};
+use knack_hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced, UploadLine};
 use knack_skill::model::{ActivationMode, SkillRef};
+use knack_vocabulary::{LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION};
 use kube::ResourceExt as _;
 
 use super::artifacts::Summary;
@@ -138,7 +139,17 @@ fn line(skill: &Skill, id: &SkillRef, summary: &Summary) -> SkillLine {
             .as_ref()
             .map_or(0, |time| time.0.as_second()),
         overrides: summary.overrides.clone(),
+        upload: upload(skill),
     }
+}
+
+/// The version of an uploaded skill that the registry says it is. The gateway looks for that skill in the same namespace, so
+/// a label claims nothing of another one.
+fn upload(skill: &Skill) -> Option<UploadLine> {
+    Some(UploadLine {
+        of: skill.labels().get(LABEL_UPLOAD_OF)?.clone(),
+        number: skill.labels().get(LABEL_UPLOAD_VERSION)?.parse().ok()?,
+    })
 }
 
 /// The lines of a stream's beginning: for a client's namespace if one was asked for, from a hub that reads the Skills of
@@ -245,7 +256,7 @@ fn settings_differ(one: &RuntimeLine, other: &RuntimeLine) -> bool {
 }
 
 fn content_differs(one: &SkillLine, other: &SkillLine) -> bool {
-    one.uid != other.uid || one.digest != other.digest || one.overrides != other.overrides
+    one.uid != other.uid || one.digest != other.digest || one.overrides != other.overrides || one.upload != other.upload
 }
 
 #[cfg(test)]
@@ -275,6 +286,7 @@ mod tests {
                 digest: (*digest).to_owned(),
                 created: 0,
                 overrides: Overrides::default(),
+                upload: None,
             };
             (Arc::new(id), Arc::new(line))
         };
@@ -296,6 +308,28 @@ mod tests {
                 CatalogLine::Ping | CatalogLine::Unknown => "?".to_owned(),
             })
             .collect()
+    }
+
+    #[test]
+    fn the_version_that_a_label_says_is_sent() {
+        let labelled = |labels: &[(&str, &str)]| {
+            let mut skill = Skill::new("word-v2", knack_api::SkillSpec::default());
+            skill.metadata.labels = Some(
+                labels
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect(),
+            );
+            upload(&skill).map(|upload| (upload.of, upload.number))
+        };
+        let of = ("knack.dev/upload-of", "word");
+        assert_eq!(
+            labelled(&[of, ("knack.dev/upload-version", "2")]),
+            Some(("word".to_owned(), 2))
+        );
+        for labels in [vec![], vec![of], vec![of, ("knack.dev/upload-version", "two")]] {
+            assert_eq!(labelled(&labels), None, "{labels:?}");
+        }
     }
 
     #[test]

@@ -57,6 +57,22 @@ def patterns_are_those_of_the_program():
             raise AssertionError("%s is not in the policy" % pattern)
 
 
+def the_registry_is_reached_where_it_is_enabled():
+    """Sidecars relay to the registry once there is one; the gateway that callers share does only where it is said."""
+    address = "https://knack-registry.away.svc:8444"
+    for enabled, shared in ((False, False), (True, False), (True, True)):
+        values = {"injection": {"delivery": "Policy"}, "registry": {"enabled": enabled}, "gateway": {"registry": shared}}
+        given = {entry["name"]: entry["value"] for entry in parameters(values, "away")["container"]["env"]}
+        assert_equal(given.get("KNACK_REGISTRY"), address if enabled else None, "KNACK_REGISTRY of sidecars")
+        made = documents(render(values, namespace="away"))
+        policies = [json.dumps(d) for d in made if d["kind"] == "MutatingAdmissionPolicy"]
+        assert_equal([address in policy for policy in policies], [enabled] * len(policies), "the address in the policies")
+        gateway = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
+        arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert_equal("--registry=" + address in arguments, shared, "--registry of the gateway")
+    render({"gateway": {"registry": True}}, expect=1)
+
+
 PARTS_OF_WEBHOOK = {"right", "Secret", "Service", "port", "arguments", "way in"}
 
 
@@ -103,6 +119,7 @@ def delivery_is_told():
 
 def offline(report):
     report.check("injection: defaults are those of the program", defaults_are_those_of_the_program)
+    report.check("injection: the registry is reached where it is enabled", the_registry_is_reached_where_it_is_enabled)
     report.check("injection: patterns are those of the program", patterns_are_those_of_the_program)
     report.check("injection: delivery by value and by what the API server serves", delivery_is_told)
 

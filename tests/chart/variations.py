@@ -74,6 +74,7 @@ VARIATIONS = {
     "controller.allowedArchiveNetworks": {"controller": {"allowedArchiveNetworks": ["10.20.0.0/16", "fd00::/8"]}},
     "gateway.enabled": {"gateway": {"enabled": False}},
     "gateway.runtime": {"runtimeNamespaces": ["team-b"], "gateway": {"runtime": "team-b/tools"}},
+    "gateway.registry": {"registry": {"enabled": True}, "gateway": {"registry": True}},
     "gateway.clientAuth": {"gateway": {"clientAuth": "token-review"}},
     "gateway.publicUrl": {"gateway": {"publicUrl": "https://llm.example.org/knack"}},
     "gateway.upstreams": {"gateway": {"upstreams": {"openai": "http://mock.default.svc:8080", "anthropic": "https://proxy.example.org/a"}}},

@@ -17,6 +17,7 @@ mod packages;
 mod program;
 mod protocols;
 mod push;
+mod registry_relay;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;

@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// A model that loads the skill that it sees, and repeats what it was told.
 pub(crate) struct Model {
-    url: String,
+    pub(crate) url: String,
     _child: Child,
 }
 

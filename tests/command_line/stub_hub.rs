@@ -1,4 +1,4 @@
-//! A hub of one skill, over TLS, that is killed and started again at the same address.
+//! A hub of one skill, over TLS, that is killed and started again at the same address; the registry of its cluster beside it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::gateway::free_port;
+use super::registry_relay::{Asked, ON_THE_WAY};
 
 /// How often a catalog's stream says that it lives.
 const PING: Duration = Duration::from_secs(1);
@@ -74,6 +75,7 @@ impl Catalog {
                 digest: tree::digest(files),
                 created: 0,
                 overrides: Overrides::default(),
+                upload: None,
             }))
         });
         let end = CatalogLine::Synced(Synced {
@@ -93,6 +95,8 @@ pub(crate) struct Hub {
     catalog: watch::Sender<Catalog>,
     /// Ended as a whole: no connection outlives it.
     process: Option<tokio::runtime::Runtime>,
+    /// What the registry got.
+    pub(crate) asked: Asked,
 }
 
 impl Hub {
@@ -107,6 +111,7 @@ impl Hub {
             acceptor,
             catalog: watch::Sender::new(Catalog::default()),
             process: None,
+            asked: Asked::default(),
         }
     }
 
@@ -121,7 +126,11 @@ impl Hub {
             .route("/v1/catalog", get(stream))
             .route("/v1/content/{digest}", get(index))
             .route("/v1/content/{digest}/{*path}", get(file))
-            .with_state(self.catalog.clone());
+            .with_state(self.catalog.clone())
+            .fallback({
+                let (asked, catalog) = (self.asked.clone(), self.catalog.clone());
+                move |request| registry(request, asked, catalog)
+            });
         process.spawn(async move {
             // The process that was killed holds the address a moment longer.
             let listener = loop {
@@ -143,16 +152,7 @@ impl Hub {
 
     /// Another version of the skill, whose instructions are this text.
     pub(crate) fn skill(&self, text: &str) {
-        let document = format!("---\nname: steady\ndescription: Speaks of {text}.\n---\nSay {text}.\n");
-        let file = |bytes: &[u8]| SkillFile {
-            bytes: Arc::from(bytes),
-            executable: false,
-        };
-        let files = BTreeMap::from([
-            ("SKILL.md".to_owned(), file(document.as_bytes())),
-            ("notes/more.txt".to_owned(), file(b"more")),
-        ]);
-        self.catalog.send_modify(|catalog| catalog.versions.push(files));
+        add(&self.catalog, text);
     }
 
     /// From now on clients are refused, or served again.
@@ -176,6 +176,43 @@ impl Hub {
     pub(crate) fn remove(&self) {
         self.catalog.send_modify(|catalog| catalog.is_removed = true);
     }
+}
+
+/// Another version of the skill.
+fn add(catalog: &watch::Sender<Catalog>, text: &str) {
+    let document = format!("---\nname: steady\ndescription: Speaks of {text}.\n---\nSay {text}.\n");
+    let file = |bytes: &[u8]| SkillFile {
+        bytes: Arc::from(bytes),
+        executable: false,
+    };
+    let files = BTreeMap::from([
+        ("SKILL.md".to_owned(), file(document.as_bytes())),
+        ("notes/more.txt".to_owned(), file(b"more")),
+    ]);
+    catalog.send_modify(|catalog| catalog.versions.push(files));
+}
+
+/// The registry: says what it got. What is posted is the next version of the skill, which the hub has some time later.
+async fn registry(request: axum::extract::Request, asked: Asked, catalog: watch::Sender<Catalog>) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let told = format!("{} {}", parts.method, parts.uri);
+    asked.push((told.clone(), parts.headers.clone(), body.to_vec()));
+    if parts
+        .headers
+        .get("authorization")
+        .is_none_or(|token| token == "Bearer refused")
+    {
+        return http::StatusCode::UNAUTHORIZED.into_response();
+    }
+    if parts.method == http::Method::POST {
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        tokio::spawn(async move {
+            tokio::time::sleep(ON_THE_WAY).await;
+            add(&catalog, &text);
+        });
+    }
+    ([("x-of-the-registry", "yes")], told).into_response()
 }
 
 impl Drop for Hub {

@@ -224,6 +224,11 @@ largest block that was ever freed, and then keeps as much in every thread's heap
   value: "1048576"
 {{- end }}
 
+{{- /* Where gateways reach the registry. */}}
+{{- define "knack.registryUrl" -}}
+https://knack-registry.{{ .Release.Namespace }}.svc:8444
+{{- end }}
+
 {{- define "knack.identity" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}

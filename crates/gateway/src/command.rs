@@ -36,9 +36,11 @@ use crate::provider::Api;
 use crate::provider_keys;
 use crate::recent;
 use crate::records::RecordStore;
+use crate::registry_relay::Relay;
 use crate::replicas::{Linking, Replicas};
 use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
+use crate::uploads::Uploads;
 use crate::upstream::{Base, Upstreams};
 use crate::{Gateway, HostPolicy};
 
@@ -73,6 +75,10 @@ struct ServeArgs {
     /// File with the authorities of the hub's certificate; read again when it changes, and need not be there at the start
     #[arg(long, value_name = "FILE", env = "KNACK_HUB_CA", required = true)]
     hub_ca: Option<PathBuf>,
+    /// The registry of uploaded skills, as https://host:port: requests to the Skills APIs go there, as this gateway's own
+    /// ServiceAccount; --hub-ca has the authorities of its certificate, too
+    #[arg(long, value_name = "URL", env = "KNACK_REGISTRY")]
+    registry: Option<String>,
     /// File with a ServiceAccount token for the audience "knack"
     #[arg(
         long,
@@ -177,6 +183,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
     let client = hub_client(&args)?;
+    let registry = registry_client(&args)?;
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
     let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
@@ -200,6 +207,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         metrics.replicas.clone(),
     )
     .context("a folder for files of other replicas cannot be made")?;
+    let uploads = registry.map(|registry| Arc::new(Relay::new(registry, Arc::clone(&catalog))) as Arc<dyn Uploads>);
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),
@@ -207,7 +215,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         executor: RemoteExecutor::new(client.clone(), runtime.clone()),
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(Grants::default()),
-        uploads: None,
+        uploads,
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: None,
@@ -296,13 +304,23 @@ async fn first_answers(wait: Duration, following: &mut remote::Following, linkin
 }
 
 fn hub_client(args: &ServeArgs) -> anyhow::Result<HubClient> {
+    client_of(args, "--hub", args.hub.clone().context("--hub: required")?)
+}
+
+/// Of the registry, which knows callers as the hub does.
+fn registry_client(args: &ServeArgs) -> anyhow::Result<Option<HubClient>> {
+    let url = args.registry.clone().filter(|url| !url.is_empty());
+    url.map(|url| client_of(args, "--registry", url)).transpose()
+}
+
+fn client_of(args: &ServeArgs, flag: &str, url: String) -> anyhow::Result<HubClient> {
     HubClient::new(HubClientSettings {
-        url: args.hub.clone().context("--hub: required")?,
+        url,
         authorities: Authorities::File(args.hub_ca.clone().context("--hub-ca: required")?),
         token: Token::File(args.token_file.clone()),
         address: None,
     })
-    .map_err(|error| anyhow::anyhow!("--hub: {error}"))
+    .map_err(|error| anyhow::anyhow!("{flag}: {error}"))
 }
 
 async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -41,6 +41,7 @@ pub mod proxy;
 pub mod recent;
 pub mod recorder;
 pub mod records;
+pub mod registry_relay;
 pub mod replicas;
 pub mod report;
 pub mod request_files;

@@ -90,6 +90,18 @@ pub struct SkillLine {
     /// What the spec sets.
     #[serde(default)]
     pub overrides: Overrides,
+    /// The version of an uploaded skill that it is; absent: no version of one, or the hub does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<UploadLine>,
+}
+
+/// One version of a skill that a program uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadLine {
+    /// Name of the skill, in the namespace of the version.
+    pub of: String,
+    /// Versions are numbered in the order of their making.
+    pub number: u32,
 }
 
 /// What a Skill's spec sets; absent members are left to the frontmatter.

@@ -37,7 +37,7 @@ mod protocol;
 
 pub use catalog::{
     ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RiskName, RuntimeLine,
-    SandboxLine, SkillLine, Synced, ToolLine,
+    SandboxLine, SkillLine, Synced, ToolLine, UploadLine,
 };
 pub use content::{ContentFile, ContentIndex};
 pub use data::Data;

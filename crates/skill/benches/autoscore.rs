@@ -129,6 +129,7 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        object_ids: Vec::new(),
         upload: None,
         body,
     }

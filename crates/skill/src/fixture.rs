@@ -35,6 +35,7 @@ pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        object_ids: Vec::new(),
         upload: None,
     };
     skill.files.insert("SKILL.md".to_owned(), mk_file(b"body"));

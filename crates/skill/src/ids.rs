@@ -71,6 +71,11 @@ pub fn with_version(reference: &str) -> Option<(&str, &str)> {
     reference.split_once(|c| c == '@' || (colon && c == ':'))
 }
 
+/// The id that the uid of an object on a cluster gives its skill. A uid is given once, and nobody chooses it.
+pub fn of_object(uid: &str) -> String {
+    format!("{UPLOADED}{}", uid.replace('-', ""))
+}
+
 /// An id without the mark of requests.
 pub fn bare(id: &str) -> &str {
     let id = id.trim();

@@ -94,6 +94,9 @@ pub struct Skill {
     pub install_count: u64,
     /// Ids that other systems gave it (`spec.ids`, else `metadata.skill_id`): requests may name it by them.
     pub ids: Vec<String>,
+    /// Ids that its object on a cluster gives it ([`crate::ids::of_object`]): no other skill can carry them. A load leaves
+    /// it empty.
+    pub object_ids: Vec<String>,
     /// Template inputs; empty when the body is not a template.
     pub inputs: Vec<Input>,
     /// Declared tools.

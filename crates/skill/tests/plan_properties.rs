@@ -49,6 +49,7 @@ prop_compose! {
             sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        object_ids: Vec::new(),
         upload: None,
         }
     }

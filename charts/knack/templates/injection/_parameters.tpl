@@ -64,6 +64,9 @@ container:
     - {name: KNACK_METRICS_LISTEN, value: "127.0.0.1:4142"}
     - {name: KNACK_HUB, value: "https://knack-hub.{{ .Release.Namespace }}.svc:8443"}
     - {name: KNACK_HUB_CA, value: /etc/knack/ca/ca.crt}
+    {{- if .Values.registry.enabled }}
+    - {name: KNACK_REGISTRY, value: {{ include "knack.registryUrl" . | quote }}}
+    {{- end }}
     - {name: KNACK_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
     - {name: KNACK_CATALOG_DIR, value: /tmp/catalog}
     - {name: KNACK_DEFAULT_RUNTIME, value: {{ include "knack.injectionRuntime" . }}}

@@ -300,7 +300,7 @@ fn fingerprint(source: &SkillSource) -> [u8; 32] {
         hash.update([u8::from(file.executable)]);
         hash.update(&file.bytes);
     }
-    hash.update(format!("{:?}", source.overrides));
+    hash.update(format!("{:?}{:?}", source.overrides, source.object));
     hash.finalize().into()
 }
 
@@ -323,6 +323,9 @@ fn revision(
             skill.inputs,
             skill.ids
         ));
+        if !skill.object_ids.is_empty() {
+            hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
+        }
         if !skill.packages.is_empty() {
             hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use knack_skill::functions::ReadFunctions;
-use knack_skill::model::{Skill, SkillFile, SkillRef};
+use knack_skill::model::{Skill, SkillFile, SkillRef, Upload};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, Loaded, SpecOverrides, load_with};
 
@@ -27,6 +27,17 @@ pub struct SkillSource {
     pub packages: PackageNames,
     /// Reads its Python files for functions that are declared tools; `None`: its lock has them.
     pub functions: Option<ReadFunctions>,
+    /// What the object on a cluster says that the files cannot say.
+    pub object: ObjectIds,
+}
+
+/// How requests may name the skill of an object on a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectIds {
+    /// Becomes [`Skill::object_ids`].
+    pub ids: Vec<String>,
+    /// Becomes [`Skill::upload`].
+    pub upload: Option<Upload>,
 }
 
 impl SkillSource {
@@ -38,7 +49,12 @@ impl SkillSource {
             overrides: self.overrides.clone(),
             profile,
         };
-        load_with(input, self.functions)
+        let mut loaded = load_with(input, self.functions);
+        if let Some(skill) = &mut loaded.skill {
+            skill.object_ids.clone_from(&self.object.ids);
+            skill.upload.clone_from(&self.object.upload);
+        }
+        loaded
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_telemetry::{TRACEPARENT, TraceContext};
 use knack_vocabulary::HEADER_FOR;
 use serde::Serialize;
@@ -218,6 +218,24 @@ impl HubClient {
         let octets = HeaderValue::from_static("application/octet-stream");
         let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
         timed(async { check(send(request.body(body)).await?).await.map(drop) }).await
+    }
+
+    /// Another one's request, sent as this caller's: with its token and `headers`, to which the caller's own credential must
+    /// not belong. The answer is passed back as it comes, refusals included.
+    ///
+    /// Errors: no answer began within 30 s.
+    pub async fn relay(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<reqwest::Response, HubError> {
+        let request = self.request(method, None, path_and_query).await?.headers(headers);
+        match tokio::time::timeout(HEAD_TIMEOUT, send(request.body(body))).await {
+            Ok(response) => response,
+            Err(_) => Err(no_answer(HEAD_TIMEOUT)),
+        }
     }
 
     /// `DELETE`, at `at` or at this hub.

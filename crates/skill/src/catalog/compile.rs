@@ -163,6 +163,15 @@ fn by_id(entries: &[Entry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<
         }
         places.insert(id.to_owned(), only.filter(|_| own_name || !names.contains(id)));
     }
+    // Last, over what others say of themselves: who may write a Skill must not take a reference from another one.
+    for (place, entry) in entries.iter().enumerate() {
+        let own = entry
+            .skill
+            .object_ids
+            .iter()
+            .filter(|_| entry.mode != ActivationMode::Never);
+        places.extend(own.map(|id| (id.clone(), Some(place))));
+    }
     places
 }
 

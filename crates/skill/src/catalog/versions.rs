@@ -33,7 +33,13 @@ impl Catalog {
 
     /// The served versions of a skill with their numbers, in the order of their making.
     fn versions(&self, skill: &str) -> Vec<(u32, &Entry)> {
-        let named = self.place_of_name(skill).and_then(|place| self.entries.get(place));
+        let is_upload = |entry: &Entry| entry.skill.upload.as_ref().is_some_and(|upload| upload.id == skill);
+        let place = self.place_of_name(skill).or_else(|| {
+            // An id that a skill only says it has names no versions of the skill that was uploaded under it.
+            let is_known = self.entries.iter().any(is_upload);
+            self.place_of_id(skill).filter(|_| !is_known)
+        });
+        let named = place.and_then(|place| self.entries.get(place));
         let id = match named {
             Some(entry) => entry.skill.upload.as_ref().map(|upload| upload.id.as_str()),
             None => Some(skill),
@@ -117,6 +123,10 @@ mod tests {
             file("file", Some("1.4.0"), ActivationMode::Listed),
             file("plain", None, ActivationMode::Always),
             file("never", Some("1.0.0"), ActivationMode::Never),
+            Skill {
+                object_ids: vec!["skill_knack_0a".to_owned(), "skill_knack_0a:1".to_owned()],
+                ..file("applied", Some("1.4.0"), ActivationMode::Listed)
+            },
             // Ids in files make nothing a version of another skill.
             Skill {
                 version: Some("1.9.0".to_owned()),
@@ -146,6 +156,8 @@ mod tests {
             ("file@^1.3", "default"),
             ("default/file@latest", "default"),
             ("plain@latest", "default"),
+            ("skill_knack_0a:^1", "default"),
+            ("skill_knack_0a:latest", "default"),
         ] {
             let found = catalog
                 .find_version(reference)

@@ -72,6 +72,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
         sandbox,
         packages: Vec::new(),
         requirements: input.overrides.packages,
+        object_ids: Vec::new(),
         upload: None,
         body: document.body,
         document: document.text,

@@ -18,12 +18,13 @@ use super::blobs::Blobs;
 use super::content::{Content, Missing};
 use super::heard::CatalogAge;
 use super::mirror::{Mirror, Taken};
-use super::names;
 use super::saved::{Identity, Place, Saver, Unsaved};
 use super::serving::Serving;
 use super::settings::settings_from_line;
+use super::{names, objects};
 use crate::catalog::{
-    LastGood, LiveCatalog, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages,
+    LastGood, LiveCatalog, ObjectIds, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble,
+    no_packages,
 };
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
@@ -244,6 +245,7 @@ impl Follower {
             .map(|(id, skill)| (id.clone(), skill.clone()))
             .collect();
         let served_created: Vec<(SkillRef, i64)> = served.iter().map(|(id, line)| (id.clone(), line.created)).collect();
+        let mut ids = objects::ids_of(&served);
         let digests = served.iter().map(|(_, skill)| skill.digest.clone()).collect();
         let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
         self.outdated = failed.values().any(Missing::is_transient);
@@ -259,7 +261,8 @@ impl Follower {
                     self.sources.get(&id).cloned()
                 }
             };
-            if let Some(source) = source {
+            if let Some(mut source) = source {
+                source.object = ids.remove(&id).unwrap_or_default();
                 sources.insert(id, source);
             }
         }
@@ -384,6 +387,7 @@ fn source(id: &SkillRef, skill: &SkillLine, files: BTreeMap<String, knack_skill:
         overrides: overrides_from_line(&skill.overrides),
         packages: no_packages,
         functions: None,
+        object: ObjectIds::default(),
     }
 }
 

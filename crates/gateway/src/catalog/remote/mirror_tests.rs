@@ -32,6 +32,7 @@ fn skill(name: &str, uid: &str, at: u64) -> CatalogLine {
         digest: format!("digest {at}"),
         created: 0,
         overrides: Overrides::default(),
+        upload: None,
     }))
 }
 

@@ -15,6 +15,7 @@ mod follow;
 mod heard;
 pub mod mirror;
 mod names;
+mod objects;
 mod one;
 mod saved;
 mod serving;

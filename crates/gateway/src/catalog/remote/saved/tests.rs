@@ -52,6 +52,7 @@ fn catalog(files: &[(&str, &[u8])]) -> Unsaved {
         digest: digest.clone(),
         created: 3,
         overrides: Overrides::default(),
+        upload: None,
     };
     Unsaved {
         state: MirrorState {

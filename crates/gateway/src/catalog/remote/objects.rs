@@ -1,0 +1,174 @@
+//! The references that objects on a cluster give their skills. Pure.
+
+use std::collections::BTreeMap;
+
+use knack_hub_api::SkillLine;
+use knack_skill::ids::{of_object, versioned};
+use knack_skill::model::{SkillRef, Upload};
+
+use crate::catalog::ObjectIds;
+
+/// How requests may name each skill by its object: by its uid, and as a version of the skill that it was uploaded as, which
+/// is one of its own namespace. A skill that was not uploaded is its own version 1.
+pub(super) fn ids_of(served: &[(SkillRef, SkillLine)]) -> BTreeMap<SkillRef, ObjectIds> {
+    let uids: BTreeMap<&SkillRef, &str> = served.iter().map(|(id, line)| (id, line.uid.as_str())).collect();
+    let ids = served.iter().map(|(id, line)| {
+        let own = of_object(&line.uid);
+        let upload = line.upload.as_ref().and_then(|upload| {
+            let skill = SkillRef {
+                namespace: id.namespace.clone(),
+                name: upload.of.clone(),
+            };
+            Some(Upload {
+                id: of_object(uids.get(&skill)?),
+                number: upload.number,
+            })
+        });
+        let numbered = upload.as_ref().map_or_else(
+            || versioned(&own, "1"),
+            |upload| versioned(&upload.id, &upload.number.to_string()),
+        );
+        let object = ObjectIds {
+            ids: vec![own, numbered],
+            upload,
+        };
+        (id.clone(), object)
+    });
+    ids.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use knack_hub_api::{Overrides, UploadLine};
+    use knack_skill::catalog::Node;
+    use knack_skill::model::SkillFile;
+
+    use super::*;
+    use crate::catalog::{LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages};
+
+    type Row = (
+        &'static str,
+        &'static str,
+        &'static str,
+        Option<(&'static str, u32)>,
+        &'static str,
+    );
+
+    fn snapshot(rows: &[Row], also: Option<&str>) -> Snapshot {
+        let served: Vec<(SkillRef, SkillLine)> = rows
+            .iter()
+            .map(|(namespace, name, uid, upload, _)| {
+                let line = SkillLine {
+                    namespace: (*namespace).to_owned(),
+                    name: (*name).to_owned(),
+                    uid: (*uid).to_owned(),
+                    resource_version: "1".to_owned(),
+                    digest: String::new(),
+                    created: 0,
+                    overrides: Overrides::default(),
+                    upload: upload.map(|(of, number)| UploadLine {
+                        of: of.to_owned(),
+                        number,
+                    }),
+                };
+                let id = SkillRef {
+                    namespace: line.namespace.clone(),
+                    name: line.name.clone(),
+                };
+                (id, line)
+            })
+            .collect();
+        let mut objects = ids_of(&served);
+        let sources: Vec<SkillSource> = served
+            .iter()
+            .zip(rows)
+            .map(|((id, _), (.., version))| {
+                let text = format!("---\nname: {}\ndescription: d\nversion: {version}\n---\nx", id.name);
+                let mut overrides = knack_skill::SpecOverrides::default();
+                overrides.ids = also
+                    .filter(|_| id.namespace == "other")
+                    .map(|also| vec![also.to_owned()]);
+                SkillSource {
+                    id: id.clone(),
+                    origin: String::new(),
+                    labels: None,
+                    suspend: false,
+                    files: [(
+                        "SKILL.md".to_owned(),
+                        SkillFile {
+                            bytes: text.as_bytes().into(),
+                            executable: false,
+                        },
+                    )]
+                    .into(),
+                    overrides,
+                    packages: no_packages,
+                    functions: None,
+                    object: objects.remove(id).unwrap(),
+                }
+            })
+            .collect();
+        let selected = Selected {
+            sources: &sources.iter().collect::<Vec<_>>(),
+            names: &BTreeMap::new(),
+            unread: Unread::default(),
+        };
+        assemble(
+            &selected,
+            RuntimeSettings::default(),
+            Node::Absent,
+            &mut LastGood::default(),
+            Vec::new(),
+        )
+    }
+
+    fn named(snapshot: &Snapshot, reference: &str) -> Option<String> {
+        let catalog = &snapshot.catalog;
+        let entry = catalog
+            .find(reference)
+            .or_else(|| catalog.find_version(reference).ok().flatten());
+        entry.map(|entry| format!("{}/{}", entry.skill.id.namespace, entry.skill.id.name))
+    }
+
+    const ROWS: [Row; 4] = [
+        ("team", "word", "a-1", Some(("word", 2)), "1.2.0"),
+        ("team", "word-v1", "a-2", Some(("word", 1)), "1.0.0"),
+        ("team", "plain", "b-1", None, "3.0.0"),
+        // Says that it is a newer version of a skill that its namespace does not have.
+        ("other", "forged", "c-1", Some(("word", 9)), "9.0.0"),
+    ];
+
+    #[test]
+    fn every_skill_is_named_by_its_uid_and_versions_by_that_of_their_skill() {
+        let snapshot = snapshot(&ROWS, None);
+        for (reference, expected) in [
+            ("skill_knack_a1", Some("team/word")),
+            ("skill_knack_a2", Some("team/word-v1")),
+            ("skill_knack_b1", Some("team/plain")),
+            ("skill_knack_a1:2", Some("team/word")),
+            ("skill_knack_a1:1", Some("team/word-v1")),
+            ("skill_knack_a1:~1.0", Some("team/word-v1")),
+            ("skill_knack_a1:latest", Some("team/word")),
+            ("word@1.0.0", Some("team/word-v1")),
+            ("word@latest", Some("team/word")),
+            ("skill_knack_b1:1", Some("team/plain")),
+            ("skill_knack_b1:latest", Some("team/plain")),
+            ("word@9.0.0", None),
+            ("skill_knack_a1:9", None),
+            ("skill_knack_a3", None),
+        ] {
+            assert_eq!(named(&snapshot, reference).as_deref(), expected, "{reference}");
+        }
+    }
+
+    #[test]
+    fn no_skill_takes_the_id_of_another_object() {
+        for id in ["skill_knack_a1", "skill_knack_a1:1"] {
+            let snapshot = snapshot(&ROWS, Some(id));
+            let found = named(&snapshot, id).unwrap();
+            assert!(found.starts_with("team/word"), "{id}: {found}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Requests to the Skills APIs, sent on to the registry of the cluster.
+//!
+//! ```text
+//! client ── its own credential, which goes no further ──▶ gateway ── the gateway's ServiceAccount ──▶ registry ──▶ Skill
+//!   ◀── the answer, when the catalog has what changed ─────  ◀── hub ◀── controller ◀───────────────────────────┘
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
+use knack_hub_api::client::{HubClient, HubError};
+use knack_registry::{Call, Denial, deny, route};
+
+use crate::catalog::{LiveCatalog, Snapshot};
+use crate::fault::RETRY_AFTER_SECONDS;
+use crate::uploads::Uploads;
+use crate::upstream::forward_response_headers;
+
+/// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What
+/// takes longer, on a cluster with much to do, is found by a later one.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
+/// How often the catalog is looked at meanwhile.
+const SHOWN_CHECK: Duration = Duration::from_millis(50);
+/// Longest pause between two parts of an answer: the registry reads files of a skill at once.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// What the registry reads of a request. Everything else stays here: above all whatever is or may be a credential.
+const FORWARDED: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
+/// The same, of a vendor.
+const FORWARDED_OF_VENDORS: [&str; 2] = ["anthropic-version", "anthropic-beta"];
+
+/// The registry, as this gateway's clients reach it.
+#[derive(Debug)]
+pub struct Relay {
+    client: HubClient,
+    catalog: Arc<LiveCatalog>,
+}
+
+impl Relay {
+    /// `client`: of the registry. `catalog`: what this gateway's own ServiceAccount is served.
+    pub fn new(client: HubClient, catalog: Arc<LiveCatalog>) -> Self {
+        Self { client, catalog }
+    }
+
+    async fn call(&self, call: Call, parts: &Parts, body: Bytes) -> Response<Body> {
+        let before = self.catalog.current().revision.clone();
+        let path = path_and_query(&parts.uri);
+        let sent = self
+            .client
+            .relay(parts.method.clone(), &path, forwarded(&parts.headers), body);
+        let answer = match sent.await {
+            Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
+            // It is the gateway's token that was refused; the client could do nothing about a 401.
+            Ok(_) => return unavailable(&call, "the registry does not accept the token of this gateway"),
+            Err(error) => return unavailable(&call, &error),
+        };
+        if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
+            self.shown_since(&before).await;
+        }
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = answer.status();
+        *response.headers_mut() = forward_response_headers(answer.headers());
+        if let Some(length) = answer.headers().get(header::CONTENT_LENGTH) {
+            response.headers_mut().insert(header::CONTENT_LENGTH, length.clone());
+        }
+        *response.body_mut() = Body::from_stream(parts_of(answer));
+        response
+    }
+
+    /// Waits until the catalog is another one than it was, within a bound.
+    async fn shown_since(&self, before: &str) {
+        let shown = async {
+            loop {
+                let current = self.catalog.current();
+                // Without a catalog there is nothing to wait for.
+                if current.absent.is_some() || current.revision != before {
+                    break;
+                }
+                tokio::time::sleep(SHOWN_CHECK).await;
+            }
+        };
+        // A change that the catalog does not show, of a title, waits for the whole time.
+        let _ = tokio::time::timeout(SHOWN_WITHIN, shown).await;
+    }
+}
+
+impl Uploads for Relay {
+    fn takes(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        route(method, uri.path(), uri.query(), headers).is_some()
+    }
+
+    fn is_by_credential(&self) -> bool {
+        false
+    }
+
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, _: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
+        async move {
+            match route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) {
+                Some(call) => self.call(call, parts, body).await,
+                None => Response::new(Body::empty()),
+            }
+        }
+        .boxed()
+    }
+
+    fn snapshot<'a>(&'a self, _: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>> {
+        std::future::ready(base).boxed()
+    }
+}
+
+/// The log has the cause; a client is not told addresses of the cluster.
+fn unavailable(call: &Call, cause: &dyn std::fmt::Display) -> Response<Body> {
+    tracing::warn!(%cause, "a request to the Skills APIs is refused: the registry gave no answer");
+    let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \
+                in a few seconds.";
+    let after = RETRY_AFTER_SECONDS.parse().ok();
+    deny(call, Denial::Unavailable, text.to_owned(), after).map(Body::from)
+}
+
+/// The headers that the registry reads.
+fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let of_vendors = FORWARDED_OF_VENDORS.map(HeaderName::from_static);
+    let mut out = HeaderMap::new();
+    for name in FORWARDED.iter().chain(&of_vendors) {
+        for value in headers.get_all(name) {
+            out.append(name, value.clone());
+        }
+    }
+    out
+}
+
+/// The address without a key in it, which some SDKs send there.
+fn path_and_query(uri: &Uri) -> String {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let pairs: Vec<&str> = pairs
+        .filter(|pair| !pair.is_empty() && !pair.starts_with("key="))
+        .collect();
+    if pairs.is_empty() {
+        return uri.path().to_owned();
+    }
+    format!("{}?{}", uri.path(), pairs.join("&"))
+}
+
+/// The body of an answer; it ends with an error if the registry is silent for too long.
+fn parts_of(answer: reqwest::Response) -> impl Stream<Item = Result<Bytes, HubError>> + Send + 'static {
+    futures::stream::try_unfold(answer, |mut answer| async move {
+        let broken = |text: String| HubError::Broken(text);
+        match tokio::time::timeout(SILENCE_MAX, answer.chunk()).await {
+            Ok(Ok(part)) => Ok(part.map(|part| (part, answer))),
+            Ok(Err(error)) => Err(broken(error.without_url().to_string())),
+            Err(_) => Err(broken(format!("no data was received for {} s", SILENCE_MAX.as_secs()))),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn no_credential_of_a_client_goes_to_the_registry() {
+        let sent = [
+            ("authorization", "Bearer sk-1"),
+            ("x-api-key", "sk-2"),
+            ("api-key", "sk-3"),
+            ("x-goog-api-key", "sk-4"),
+            ("x-knack-token", "sk-5"),
+            ("x-knack-for", "other"),
+            ("cookie", "sk-6"),
+            ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "skills-2025-10-02"),
+            ("content-type", "multipart/form-data; boundary=x"),
+        ];
+        let headers: HeaderMap = sent
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let forwarded = forwarded(&headers);
+        let mut names: Vec<&str> = forwarded.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["anthropic-beta", "anthropic-version", "content-type"]);
+    }
+
+    #[test]
+    fn a_key_in_the_address_stays_here() {
+        for (sent, expected) in [
+            ("/v1/skills", "/v1/skills"),
+            ("/v1/skills?key=sk-1", "/v1/skills"),
+            ("/v1/skills?limit=2&key=sk-1&after=a", "/v1/skills?limit=2&after=a"),
+            (
+                "/namespaces/team/v1/skills/x/content?",
+                "/namespaces/team/v1/skills/x/content",
+            ),
+        ] {
+            assert_eq!(path_and_query(&sent.parse().unwrap()), expected, "{sent}");
+        }
+    }
+}

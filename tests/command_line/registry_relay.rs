@@ -1,0 +1,128 @@
+//! A gateway in front of the registry of a cluster: what is sent there, as whom, and when the answer comes.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::gateway::{Gateway, client};
+use super::program::folder;
+use super::saved_catalog::{Model, chat, until};
+use super::stub_hub::Hub;
+
+/// One request that the registry got: method and address, headers, body.
+pub(crate) type Got = (String, HeaderMap, Vec<u8>);
+
+/// How long the cluster takes from the registry's answer to the hub's line.
+pub(crate) const ON_THE_WAY: Duration = Duration::from_millis(700);
+
+/// What the registry got so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked(Arc<Mutex<Vec<Got>>>);
+
+impl Asked {
+    pub(crate) fn push(&self, got: Got) {
+        self.0.lock().unwrap().push(got);
+    }
+
+    fn take(&self) -> Vec<Got> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+async fn relaying(folder: &std::path::Path, model: &Model, hub: &Hub) -> Gateway {
+    let more = [("KNACK_REGISTRY", hub.url.as_str()), ("KNACK_START_WAIT_SECONDS", "0")];
+    let mut gateway = Gateway::start(folder, &model.url, &hub.url, &more);
+    gateway.healthy().await;
+    gateway
+}
+
+async fn ask(gateway: &Gateway, method: &str, path: &str, anthropic: bool, body: &str) -> (u16, HeaderMap, String) {
+    let base = gateway.url.trim_end_matches("/v1");
+    let mut request = client()
+        .request(method.parse().unwrap(), format!("{base}{path}"))
+        .header("x-api-key", "sk-of-the-client")
+        .header("authorization", "Bearer sk-of-the-client")
+        .body(body.to_owned());
+    if anthropic {
+        request = request.header("anthropic-version", "2023-06-01");
+    }
+    let answer = request.send().await.unwrap();
+    (
+        answer.status().as_u16(),
+        answer.headers().clone(),
+        answer.text().await.unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_there_for_the_next_request() {
+    let folder = folder(&[("token", "the gateway's own")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    hub.start();
+    let gateway = relaying(folder.path(), &model, &hub).await;
+    until("the first text is served", async || {
+        chat(&gateway).await.contains("Say larches.")
+    })
+    .await;
+
+    let begun = Instant::now();
+    let (status, headers, text) = ask(&gateway, "POST", "/v1/skills?key=sk-of-the-client&x=1", true, "birches").await;
+    assert_eq!((status, text.as_str()), (200, "POST /v1/skills?x=1"));
+    assert_eq!(headers["x-of-the-registry"], "yes");
+    assert!(begun.elapsed() >= ON_THE_WAY);
+    assert!(chat(&gateway).await.contains("Say birches."), "the next request has it");
+    let asked = hub.asked.take();
+    let (_, headers, body) = &asked[0];
+    assert_eq!(headers["authorization"], "Bearer the gateway's own");
+    assert_eq!(headers["anthropic-version"], "2023-06-01");
+    assert_eq!(body, b"birches");
+    assert!(!format!("{headers:?}").contains("sk-of-the-client"), "{headers:?}");
+
+    for path in [
+        "/v1/skills/skill_knack_1",
+        "/api/v1/skills",
+        "/api/skills",
+        "/v1/skills/skill_knack_1/content",
+    ] {
+        let (status, _, text) = ask(&gateway, "GET", path, false, "").await;
+        assert_eq!((status, text), (200, format!("GET {path}")));
+    }
+    // The provider's own: not for the registry.
+    hub.asked.take();
+    for path in ["/v1/skills/skill_01AbC", "/v1/skills?source=anthropic"] {
+        let (_, headers, _) = ask(&gateway, "GET", path, true, "").await;
+        assert!(!headers.contains_key("x-of-the-registry"), "{path}");
+    }
+    assert!(hub.asked.take().is_empty());
+}
+
+#[tokio::test]
+async fn a_registry_that_is_away_or_refuses_the_gateway_is_told_in_the_shape_of_the_api() {
+    let folder = folder(&[("token", "refused")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    hub.start();
+    let gateway = relaying(folder.path(), &model, &hub).await;
+    for is_there in [true, false] {
+        if !is_there {
+            hub.kill();
+        }
+        for anthropic in [true, false] {
+            let (status, headers, text) = ask(&gateway, "GET", "/v1/skills", anthropic, "").await;
+            assert_eq!(status, 503, "{text}");
+            assert!(headers.contains_key("retry-after"), "{headers:?}");
+            let body: Value = serde_json::from_str(&text).unwrap();
+            let message = body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("does not answer this gateway"), "{text}");
+            assert_eq!(body.get("type"), anthropic.then_some(&json!("error")), "{text}");
+            assert!(!text.contains("127.0.0.1") && !text.contains("https:"), "{text}");
+        }
+    }
+}
