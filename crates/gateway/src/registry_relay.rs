@@ -56,7 +56,7 @@ impl Relay {
         let answer = match sent.await {
             Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
             // It is the gateway's token that was refused; the client could do nothing about a 401.
-            Ok(_) => return unavailable(&call, "the registry does not accept the token of this gateway"),
+            Ok(_) => return unavailable(&call, &"the registry does not accept the token of this gateway"),
             Err(error) => return unavailable(&call, &error),
         };
         if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
