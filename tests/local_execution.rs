@@ -74,6 +74,7 @@ fn skill(name: &str, files: &[(&str, &str)]) -> Arc<Skill> {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        object_ids: Vec::new(),
         upload: None,
     })
 }

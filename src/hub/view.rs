@@ -139,16 +139,16 @@ fn line(skill: &Skill, id: &SkillRef, summary: &Summary) -> SkillLine {
             .as_ref()
             .map_or(0, |time| time.0.as_second()),
         overrides: summary.overrides.clone(),
-        upload: upload(skill),
+        upload: upload(skill.labels()),
     }
 }
 
 /// The version of an uploaded skill that the registry says it is. The gateway looks for that skill in the same namespace, so
 /// a label claims nothing of another one.
-fn upload(skill: &Skill) -> Option<UploadLine> {
+fn upload(labels: &BTreeMap<String, String>) -> Option<UploadLine> {
     Some(UploadLine {
-        of: skill.labels().get(LABEL_UPLOAD_OF)?.clone(),
-        number: skill.labels().get(LABEL_UPLOAD_VERSION)?.parse().ok()?,
+        of: labels.get(LABEL_UPLOAD_OF)?.clone(),
+        number: labels.get(LABEL_UPLOAD_VERSION)?.parse().ok()?,
     })
 }
 
@@ -313,14 +313,10 @@ mod tests {
     #[test]
     fn the_version_that_a_label_says_is_sent() {
         let labelled = |labels: &[(&str, &str)]| {
-            let mut skill = Skill::new("word-v2", knack_api::SkillSpec::default());
-            skill.metadata.labels = Some(
-                labels
-                    .iter()
-                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-                    .collect(),
-            );
-            upload(&skill).map(|upload| (upload.of, upload.number))
+            let labels = labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            upload(&labels.collect()).map(|upload| (upload.of, upload.number))
         };
         let of = ("knack.dev/upload-of", "word");
         assert_eq!(

@@ -96,11 +96,10 @@ mod tests {
         let mut unlabelled = maps.clone();
         unlabelled[1].metadata.labels = None;
         let mut edited = maps.clone();
-        edited[0]
-            .data
-            .as_mut()
-            .unwrap()
-            .insert("f0-SKILL.md".to_owned(), "Ten.".to_owned());
+        for data in edited.iter_mut().filter_map(|map| map.data.as_mut()) {
+            data.entry("f0-SKILL.md".to_owned())
+                .and_modify(|text| *text = "Ten.".to_owned());
+        }
         for ((cause, text), expected, part) in [
             (refused(&other, &maps), Cause::DigestMismatch, "the spec says"),
             (

@@ -53,6 +53,7 @@ fn skill() -> Arc<Skill> {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        object_ids: Vec::new(),
         upload: None,
     })
 }

@@ -226,6 +226,90 @@ fn a_config_map_is_followed_from_before_it_exists_until_after_it_is_gone() {
     });
 }
 
+/// An upload of one file as the registry would leave it: its ConfigMaps, and the Skill's spec.
+fn uploaded(namespace: &str, skill: &str, version: u32, text: &str) -> (Vec<ConfigMap>, Value) {
+    let file = |bytes: &[u8]| knack_skill::model::SkillFile {
+        bytes: bytes.into(),
+        executable: false,
+    };
+    let files = [
+        ("SKILL.md".to_owned(), file(text.as_bytes())),
+        (
+            "large.bin".to_owned(),
+            file(&vec![255; knack::artifact::SHARD_MAX_BYTES + 1]),
+        ),
+    ];
+    let id = knack_skill::model::SkillRef {
+        namespace: namespace.to_owned(),
+        name: skill.to_owned(),
+    };
+    let made = knack::artifact::build(&id, &files.into(), &knack_api::SkillOverrides::default());
+    let mut maps = made.shards;
+    for (shard, map) in maps.iter_mut().enumerate() {
+        map.metadata.name = Some(format!("{skill}-upload-{version}-{shard}"));
+        map.metadata.labels = Some([("knack.dev/upload".to_owned(), skill.to_owned())].into());
+    }
+    let names: Vec<_> = maps.iter().map(|map| map.metadata.name.clone()).collect();
+    (
+        maps,
+        json!({"source": {"upload": {"digest": made.digest, "configMaps": names}}}),
+    )
+}
+
+#[test]
+fn an_upload_is_followed_from_before_its_config_maps_until_one_is_gone() {
+    cluster_support::run("an_upload_is_followed", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let namespace = cluster.namespace("operator-source-upload").await;
+        let name = namespace.name();
+        let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
+        let api = skills(&client, name);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+        let (first, spec) = uploaded(name, "a", 1, &document("a", "One."));
+        assert!(first.len() > 1);
+        create(&api, "a", spec).await;
+        let waiting = until(&api, "a", "waiting", reads(NOT_FOUND)).await.unwrap();
+        assert!(message(&waiting, "Ready").contains("there is no ConfigMap a-upload-1-0"));
+        for map in &first {
+            maps.create(&PostParams::default(), map).await.unwrap();
+        }
+        let ready = until(&api, "a", "ready", reads(READY)).await.unwrap().status.unwrap();
+        let artifact = ready.artifact.unwrap();
+        assert_eq!(artifact.file_count, 2);
+
+        // Another text under the digest that was uploaded.
+        let (mut other, _) = uploaded(name, "a", 1, &document("a", "Two."));
+        maps.delete("a-upload-1-0", &DeleteParams::default()).await.unwrap();
+        until(&api, "a", "a part gone", reads(NOT_FOUND)).await;
+        maps.create(&PostParams::default(), &other.remove(0)).await.unwrap();
+        let differs = until(&api, "a", "another text", reads("False/DigestMismatch+Stalled"))
+            .await
+            .unwrap();
+        let told = message(&differs, "Ready");
+        assert!(
+            told.contains(&format!("Revision {} stays in service", artifact.revision)),
+            "{told}"
+        );
+        assert_eq!(
+            differs.status.unwrap().artifact.as_ref(),
+            Some(&artifact),
+            "the last good one stays"
+        );
+
+        // One that the registry did not make.
+        maps.delete("a-upload-1-0", &DeleteParams::default()).await.unwrap();
+        let mut unlabelled = first[0].clone();
+        unlabelled.metadata.labels = None;
+        maps.create(&PostParams::default(), &unlabelled).await.unwrap();
+        let refused = until(&api, "a", "without its label", reads("False/InvalidSource+Stalled"))
+            .await
+            .unwrap();
+        assert!(message(&refused, "Ready").contains("knack.dev/upload"));
+        controller.stop();
+    });
+}
+
 #[test]
 fn a_foreign_object_of_our_name_is_left_alone() {
     cluster_support::run("a_foreign_object_of_our_name_is_left_alone", async |cluster| {

@@ -15,7 +15,7 @@ use super::stub_hub::Hub;
 pub(crate) type Got = (String, HeaderMap, Vec<u8>);
 
 /// How long the cluster takes from the registry's answer to the hub's line.
-pub(crate) const ON_THE_WAY: Duration = Duration::from_millis(700);
+pub(crate) const ON_THE_WAY: Duration = Duration::from_millis(300);
 
 /// What the registry got so far.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,11 @@ impl Asked {
 }
 
 async fn relaying(folder: &std::path::Path, model: &Model, hub: &Hub) -> Gateway {
-    let more = [("KNACK_REGISTRY", hub.url.as_str()), ("KNACK_START_WAIT_SECONDS", "0")];
+    let more = [
+        ("KNACK_REGISTRY", hub.url.as_str()),
+        ("KNACK_START_WAIT_SECONDS", "0"),
+        ("KNACK_UPSTREAM_ANTHROPIC", &model.url),
+    ];
     let mut gateway = Gateway::start(folder, &model.url, &hub.url, &more);
     gateway.healthy().await;
     gateway

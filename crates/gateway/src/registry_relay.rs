@@ -30,9 +30,13 @@ const SHOWN_CHECK: Duration = Duration::from_millis(50);
 /// Longest pause between two parts of an answer: the registry reads files of a skill at once.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// What the registry reads of a request. Everything else stays here: above all whatever is or may be a credential.
-const FORWARDED: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
-/// The same, of a vendor.
-const FORWARDED_OF_VENDORS: [&str; 2] = ["anthropic-version", "anthropic-beta"];
+const FORWARDED: [&str; 5] = [
+    "accept",
+    "anthropic-beta",
+    "anthropic-version",
+    "content-type",
+    "user-agent",
+];
 
 /// The registry, as this gateway's clients reach it.
 #[derive(Debug)]
@@ -47,7 +51,7 @@ impl Relay {
         Self { client, catalog }
     }
 
-    async fn call(&self, call: Call, parts: &Parts, body: Bytes) -> Response<Body> {
+    async fn call(&self, call: &Call, parts: &Parts, body: Bytes) -> Response<Body> {
         let before = self.catalog.current().revision.clone();
         let path = path_and_query(&parts.uri);
         let sent = self
@@ -56,8 +60,8 @@ impl Relay {
         let answer = match sent.await {
             Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
             // It is the gateway's token that was refused; the client could do nothing about a 401.
-            Ok(_) => return unavailable(&call, &"the registry does not accept the token of this gateway"),
-            Err(error) => return unavailable(&call, &error),
+            Ok(_) => return unavailable(call, &"the registry does not accept the token of this gateway"),
+            Err(error) => return unavailable(call, &error),
         };
         if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
             self.shown_since(&before).await;
@@ -101,7 +105,7 @@ impl Uploads for Relay {
     fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, _: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
         async move {
             match route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) {
-                Some(call) => self.call(call, parts, body).await,
+                Some(call) => self.call(&call, parts, body).await,
                 None => Response::new(Body::empty()),
             }
         }
@@ -124,11 +128,10 @@ fn unavailable(call: &Call, cause: &dyn std::fmt::Display) -> Response<Body> {
 
 /// The headers that the registry reads.
 fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let of_vendors = FORWARDED_OF_VENDORS.map(HeaderName::from_static);
     let mut out = HeaderMap::new();
-    for name in FORWARDED.iter().chain(&of_vendors) {
-        for value in headers.get_all(name) {
-            out.append(name, value.clone());
+    for name in FORWARDED.map(HeaderName::from_static) {
+        for value in headers.get_all(&name) {
+            out.append(&name, value.clone());
         }
     }
     out
@@ -149,12 +152,13 @@ fn path_and_query(uri: &Uri) -> String {
 /// The body of an answer; it ends with an error if the registry is silent for too long.
 fn parts_of(answer: reqwest::Response) -> impl Stream<Item = Result<Bytes, HubError>> + Send + 'static {
     futures::stream::try_unfold(answer, |mut answer| async move {
-        let broken = |text: String| HubError::Broken(text);
-        match tokio::time::timeout(SILENCE_MAX, answer.chunk()).await {
-            Ok(Ok(part)) => Ok(part.map(|part| (part, answer))),
-            Ok(Err(error)) => Err(broken(error.without_url().to_string())),
-            Err(_) => Err(broken(format!("no data was received for {} s", SILENCE_MAX.as_secs()))),
-        }
+        let next = tokio::time::timeout(SILENCE_MAX, answer.chunk()).await;
+        let broken = match next {
+            Ok(Ok(part)) => return Ok(part.map(|part| (part, answer))),
+            Ok(Err(error)) => error.without_url().to_string(),
+            Err(_) => format!("no data was received for {} s", SILENCE_MAX.as_secs()),
+        };
+        Err(HubError::Broken(broken))
     })
 }
 

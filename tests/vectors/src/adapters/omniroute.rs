@@ -57,6 +57,7 @@ pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
         sandbox: SandboxRequest::default(),
         packages: Vec::new(),
         requirements: None,
+        object_ids: Vec::new(),
         upload: None,
     }
 }

@@ -86,8 +86,7 @@ mod tests {
             .zip(rows)
             .map(|((id, _), (.., version))| {
                 let text = format!("---\nname: {}\ndescription: d\nversion: {version}\n---\nx", id.name);
-                let mut overrides = knack_skill::SpecOverrides::default();
-                overrides.ids = also
+                let ids = also
                     .filter(|_| id.namespace == "other")
                     .map(|also| vec![also.to_owned()]);
                 SkillSource {
@@ -103,7 +102,10 @@ mod tests {
                         },
                     )]
                     .into(),
-                    overrides,
+                    overrides: knack_skill::SpecOverrides {
+                        ids,
+                        ..knack_skill::SpecOverrides::default()
+                    },
                     packages: no_packages,
                     functions: None,
                     object: objects.remove(id).unwrap(),
