@@ -73,7 +73,7 @@ mod tests {
         }
         let source = UploadSource {
             digest: made.digest,
-            config_maps: maps.iter().map(ResourceExt::name_any).collect(),
+            config_maps: maps.iter().map(kube::ResourceExt::name_any).collect(),
         };
         (source, maps, files)
     }
