@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::program::knack;
+use super::program::{folder, knack};
 use super::skill_files::{DOCUMENT, good, tree};
 use super::{err, out};
 
@@ -157,6 +157,29 @@ async fn a_diff_goes_from_a_pinned_archive_to_what_a_site_offers() {
         "{}",
         err(&output)
     );
+}
+
+#[tokio::test]
+async fn an_upload_of_a_cluster_is_refused_where_there_is_none() {
+    let digest = "0".repeat(64);
+    let manifest = format!(
+        "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: a}}\n\
+         spec: {{source: {{upload: {{digest: \"{digest}\", configMaps: [a-upload-1]}}}}}}\n"
+    );
+    let folder = folder(&[("a.yaml", manifest.as_str())]);
+    for command in [
+        &["skill", "validate", "a.yaml"][..],
+        &["skill", "diff", "a.yaml", "a.yaml"],
+        &["skill", "import", "a.yaml"],
+    ] {
+        let output = knack(folder.path(), command, &[]).await;
+        assert!(!output.status.success(), "{command:?}");
+        let told = out(&output) + &err(&output);
+        assert!(
+            told.contains("spec.source.upload: needs a cluster"),
+            "{command:?}: {told}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -25,6 +25,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until the head of a stream: the hub answers at once or within its own short wait.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time until the head of the answer to another one's request: the registry ends a change by itself after 2 minutes, and a
+/// change that its client does not hear of is repeated.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(130);
 /// Longest body of a refusal.
 const PROBLEM_MAX_BYTES: usize = 64 << 10;
 
@@ -223,7 +226,7 @@ impl HubClient {
     /// Another one's request, sent as this caller's: with its token and `headers`, to which the caller's own credential must
     /// not belong. The answer is passed back as it comes, refusals included.
     ///
-    /// Errors: no answer began within 30 s.
+    /// Errors: no connection, or no answer began within 130 s.
     pub async fn relay(
         &self,
         method: Method,
@@ -232,9 +235,9 @@ impl HubClient {
         body: Bytes,
     ) -> Result<reqwest::Response, HubError> {
         let request = self.request(method, None, path_and_query).await?.headers(headers);
-        match tokio::time::timeout(HEAD_TIMEOUT, send(request.body(body))).await {
+        match tokio::time::timeout(RELAY_TIMEOUT, send(request.body(body))).await {
             Ok(response) => response,
-            Err(_) => Err(no_answer(HEAD_TIMEOUT)),
+            Err(_) => Err(no_answer(RELAY_TIMEOUT)),
         }
     }
 
