@@ -147,6 +147,15 @@ impl Cluster {
         if let Some(there) = self.look(|index| index.named(namespace, &draft.name).cloned()) {
             return Err(taken(&there));
         }
+        if draft
+            .litellm
+            .as_ref()
+            .is_some_and(knack_registry::LiteLlmFields::is_bare)
+        {
+            let text = "a Skill of a cluster says what its files say; send the zip of a skill's folder in files, with the \
+                        instructions in its SKILL.md";
+            return Err(StoreError::Unfit(text.to_owned()));
+        }
         self.room(namespace, draft.bytes, true)?;
         let owner = knack_registry::Owner::namespace(namespace);
         let record = Record::new(owner, title, &draft, &Stamp::of_now());

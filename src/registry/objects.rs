@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Skill <name>        annotation knack.dev/upload: the record; spec: the version that is served where none is named
-//! Skill <name>-v<n>   label knack.dev/upload-of: <name>; spec: another version, by request only
+//! Skill <name>-v<n>   owned by that one; spec: another version, by request only
 //! ```
 //! The first is the commit: what the record does not name does not exist, whatever stands beside it.
 
@@ -43,6 +43,8 @@ pub(super) struct Objects {
     pub(super) annotation: String,
     /// Of the object that has the skill's name.
     pub(super) main: SkillSpec,
+    /// The version that it is.
+    pub(super) number: Option<u32>,
     /// Of the objects of the other versions, by number.
     pub(super) versions: BTreeMap<u32, SkillSpec>,
 }
@@ -98,6 +100,7 @@ impl Uploaded {
             .filter(|version| self.record.default != Some(version.number));
         Ok(Objects {
             annotation,
+            number: self.record.default,
             main: self
                 .record
                 .served()
@@ -192,11 +195,28 @@ pub(super) fn version_name(skill: &str, number: u32, attempt: usize) -> String {
     format!("{}{end}", begin.trim_end_matches('-'))
 }
 
-/// Of which skill an object is which version; `None`: it is none.
+/// Of which other skill an object is which version; `None`: it is a skill itself.
 pub(super) fn version_of(meta: &ObjectMeta) -> Option<(String, u32)> {
     let labels = meta.labels.as_ref()?;
-    let number = labels.get(LABEL_UPLOAD_VERSION)?.parse().ok()?;
-    Some((labels.get(LABEL_UPLOAD_OF)?.clone(), number))
+    let (main, number) = (
+        labels.get(LABEL_UPLOAD_OF)?,
+        labels.get(LABEL_UPLOAD_VERSION)?.parse().ok()?,
+    );
+    let mut owners = meta.owner_references.iter().flatten();
+    let is_owned = owners.any(|owner| owner.kind == KIND_SKILL && owner.name == *main);
+    is_owned.then(|| (main.clone(), number))
+}
+
+/// Says on an object of which skill it is which version; without a number it is none.
+pub(super) fn label(meta: &mut ObjectMeta, main: &str, number: Option<u32>) {
+    let labels = meta.labels.get_or_insert_default();
+    let Some(number) = number else {
+        labels.remove(LABEL_UPLOAD_OF);
+        labels.remove(LABEL_UPLOAD_VERSION);
+        return;
+    };
+    labels.insert(LABEL_UPLOAD_OF.to_owned(), main.to_owned());
+    labels.insert(LABEL_UPLOAD_VERSION.to_owned(), number.to_string());
 }
 
 /// The object of a version.
@@ -204,10 +224,7 @@ pub(super) fn version_object(main: &Skill, number: u32, name: String, spec: Skil
     let mut object = Skill::new(&name, spec);
     object.metadata.namespace = main.namespace();
     object.metadata.owner_references = Some(vec![owner(main)]);
-    object.metadata.labels = Some(BTreeMap::from([
-        (LABEL_UPLOAD_OF.to_owned(), main.name_any()),
-        (LABEL_UPLOAD_VERSION.to_owned(), number.to_string()),
-    ]));
+    label(&mut object.metadata, &main.name_any(), Some(number));
     object
 }
 
@@ -269,6 +286,7 @@ pub(super) mod tests {
         let objects = uploaded.objects().unwrap();
         let mut skill = Skill::new(&uploaded.record.name, objects.main);
         skill.metadata.namespace = Some("team".to_owned());
+        label(&mut skill.metadata, &uploaded.record.name, objects.number);
         skill.metadata.uid = Some(format!("uid-{}", uploaded.record.name));
         skill.metadata.resource_version = Some("1".to_owned());
         skill.metadata.annotations = Some(BTreeMap::from([(ANNOTATION_UPLOAD.to_owned(), objects.annotation)]));

@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::content::post;
 use super::failure::{is_conflict, is_missing};
-use super::objects::{NAMES_TRIED, Objects, Uploaded, owner, version_name, version_object, version_of};
+use super::objects::{NAMES_TRIED, Objects, Uploaded, label, owner, version_name, version_object, version_of};
 use crate::api_call::{CallError, call};
 
 /// The Skills of a namespace.
@@ -40,12 +40,15 @@ impl Skills {
     pub(super) async fn versions(&self, name: &str) -> Result<Vec<Skill>, CallError> {
         let params = ListParams::default().labels(&format!("{LABEL_UPLOAD_OF}={name}"));
         let listed = call(|| self.what("list versions of", name), self.api.list(&params)).await?;
-        Ok(listed.items)
+        // The skill itself is one of its versions, too.
+        let others = listed.items.into_iter();
+        Ok(others.filter(|object| version_of(&object.metadata).is_some()).collect())
     }
 
     /// Makes the object of a skill.
     pub(super) async fn create_main(&self, name: &str, objects: Objects, by: &str) -> Result<Skill, CallError> {
         let mut skill = Skill::new(name, objects.main);
+        label(&mut skill.metadata, name, objects.number);
         skill.metadata.annotations = Some(BTreeMap::from([
             (ANNOTATION_UPLOAD.to_owned(), objects.annotation),
             (ANNOTATION_UPLOADED_BY.to_owned(), by.to_owned()),
@@ -57,6 +60,7 @@ impl Skills {
     pub(super) async fn replace_main(&self, main: &Skill, objects: &Objects, by: &str) -> Result<Skill, CallError> {
         let mut skill = main.clone();
         skill.spec = objects.main.clone();
+        label(&mut skill.metadata, &main.name_any(), objects.number);
         let annotations = skill.annotations_mut();
         annotations.insert(ANNOTATION_UPLOAD.to_owned(), objects.annotation.clone());
         annotations.insert(ANNOTATION_UPLOADED_BY.to_owned(), by.to_owned());

@@ -285,6 +285,27 @@ def restarts_come_with_their_right():
         assert_equal(image, values.get("injection", {}).get("delivery") != "None", repr(values))
 
 
+def the_registry_comes_with_its_rights():
+    """Everything of the registry, and the controller's part in it, is there with registry.enabled alone."""
+    expected = {
+        "knack-registry cluster authentication.k8s.io tokenreviews create",
+        "knack-registry cluster authorization.k8s.io subjectaccessreviews create",
+        "knack-registry cluster core configmaps create,delete,get,list,patch",
+        "knack-registry cluster knack.dev skills create,delete,get,list,update,watch",
+        "knack-controller knack-system core configmaps[knack-hub-ca,knack-registry-ca] create,get,patch",
+        "knack-controller knack-system core secrets[knack-root,knack-hub-tls,knack-hub-journal,knack-registry-tls] create,get,patch",
+    }
+    for values, there in (({}, False), ({"registry": {"enabled": True, "replicas": 2}}, True)):
+        made = documents(render({"crds": {"enabled": False}, "injection": {"delivery": "None"}, **values}, namespace="knack-system"))
+        lines = set(rbac.table(made).splitlines())
+        assert_equal({line for line in lines if line.startswith("knack-registry ") or line in expected}, expected if there else set(), "rights")
+        kinds = sorted(d["kind"] for d in made if d["metadata"]["name"] in ("knack-registry", "knack-registry-skills", "knack-registry-configmaps"))
+        assert_equal(kinds, sorted(["Deployment", "Service", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget", "ClusterRole", "ClusterRoleBinding"]
+                                   + 2 * ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]) if there else [], "objects")
+        controller = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-controller")
+        assert_equal("--registry" in controller["spec"]["template"]["spec"]["containers"][0]["args"], there, "the controller keeps its certificate")
+
+
 def namespaced_install_has_no_rights_elsewhere():
     """With watchNamespaces, nothing but callers' identity and the labels of namespaces is read in the whole cluster."""
     made = documents(render({"watchNamespaces": ["team-a"]}))
@@ -343,6 +364,7 @@ def tests(report):
     report.check("only a gateway that knows nobody sees everything", only_a_gateway_that_knows_nobody_sees_everything)
     report.check("the multi-tenant profile serves labelled namespaces only", the_profile_serves_labelled_namespaces_only)
     report.check("restarts come with their right", restarts_come_with_their_right)
+    report.check("the registry comes with its rights", the_registry_comes_with_its_rights)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
     report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)

@@ -102,6 +102,7 @@ impl Refusal {
             StoreError::NameTaken { .. } | StoreError::Managed { .. } | StoreError::Conflict { .. } => {
                 Self::new(Kind::Conflict, "name", error.to_string())
             }
+            StoreError::Unfit(_) => Self::invalid("files", error.to_string()),
             StoreError::Forbidden(_) => Self::new(Kind::Forbidden, "", error.to_string()),
             StoreError::Unavailable(_) => Self::new(Kind::Unavailable, "", error.to_string()),
             StoreError::OtherName { .. } => Self::invalid("name", error.to_string()),

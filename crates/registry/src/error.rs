@@ -31,6 +31,9 @@ pub enum StoreError {
     /// The store has no room; the text says of what.
     #[error("{0}")]
     Full(String),
+    /// The store keeps no such skill; the text says why and what to send instead.
+    #[error("{0}")]
+    Unfit(String),
     /// The caller may not do this; the text says what it takes.
     #[error("{0}")]
     Forbidden(String),

@@ -116,11 +116,13 @@ pub const ANNOTATION_SHARD: &str = "knack.dev/shard";
 pub const ANNOTATION_UPLOAD: &str = "knack.dev/upload";
 /// On such a Skill: the user name of whoever changed it last through the registry.
 pub const ANNOTATION_UPLOADED_BY: &str = "knack.dev/uploaded-by";
-/// On the ConfigMaps of an uploaded version: the name of its Skill.
+/// On the ConfigMaps of an uploaded version: the name of its Skill. They have no [`LABEL_SKILL`], which is on what the
+/// controller makes and deletes.
 pub const LABEL_UPLOAD: &str = "knack.dev/upload";
-/// On a Skill that is one version of another: the name of that one.
+/// On every Skill that the registry wrote: the name of the skill that it is a version of, its own for the version that is
+/// served by default. Requests find versions by it: `name@^1`.
 pub const LABEL_UPLOAD_OF: &str = "knack.dev/upload-of";
-/// On such a Skill: the number of the version.
+/// On every such Skill: the number of the version.
 pub const LABEL_UPLOAD_VERSION: &str = "knack.dev/upload-version";
 /// Field manager of `knack registry`.
 pub const FIELD_MANAGER_REGISTRY: &str = "knack-registry";

@@ -19,6 +19,11 @@ pub struct LiteLlmFields {
 }
 
 impl LiteLlmFields {
+    /// Whether there are no files: the instructions are all that there is.
+    pub fn is_bare(&self) -> bool {
+        self.file_name.is_none()
+    }
+
     /// Shows a skill to models as LiteLLM shows the record: by its title, its instructions, and its own schema.
     pub(crate) fn apply(&self, title: Option<&String>, skill: &mut Skill) {
         if let Some(title) = title {

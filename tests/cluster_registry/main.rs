@@ -1,0 +1,339 @@
+//! The registry on a real cluster, with the rights and rules that the chart gives it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on ends by panicking"
+)]
+
+mod installation;
+mod requests;
+
+use std::time::Duration;
+
+use http::StatusCode;
+use knack_api::Skill;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use installation::Installation;
+use requests::{Dialect, folder};
+
+/// What a Skill says once the controller has delivered it.
+async fn until_ready(api: &Api<Skill>, name: &str, digest: &str) {
+    let ready = async {
+        loop {
+            let skill = api.get_opt(name).await.unwrap();
+            let status = skill.and_then(|skill| skill.status).unwrap_or_default();
+            if status.artifact.is_some_and(|artifact| artifact.digest == digest) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let found = tokio::time::timeout(installation::SOON, ready).await;
+    assert!(found.is_ok(), "{name} is not delivered: {:?}", api.get_opt(name).await);
+}
+
+/// The digest that a Skill's source has.
+fn digest(skill: &Skill) -> String {
+    skill.spec.source.upload.clone().unwrap().digest
+}
+
+#[test]
+fn what_a_program_uploads_is_a_skill_and_what_is_applied_is_read() {
+    cluster_support::run(
+        "what_a_program_uploads_is_a_skill_and_what_is_applied_is_read",
+        async |cluster| {
+            let installation = Installation::start(cluster).await;
+            let team = installation.client_of("team", "default").await;
+            let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.team);
+
+            // Create, in one dialect, and read in the other.
+            let made = team
+                .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("draw", "one")))
+                .await;
+            assert_eq!(made.status, StatusCode::OK, "{}", made.text());
+            let id = made.json()["id"].as_str().unwrap().to_owned();
+            let read = team.json(Dialect::Anthropic, "GET", &format!("/v1/skills/{id}")).await;
+            assert_eq!(
+                (read["type"].as_str(), read["id"].as_str()),
+                (Some("skill"), Some(id.as_str()))
+            );
+            let object = skills.get("draw").await.unwrap();
+            assert!(object.spec.ids.clone().unwrap().contains(&id));
+            until_ready(&skills, "draw", &digest(&object)).await;
+
+            // Another version, served by request only; then it is the default.
+            let path = format!("/v1/skills/{id}/versions");
+            let second = team
+                .send(Dialect::OpenAi, "POST", &path, Some(folder("draw", "two")))
+                .await;
+            assert_eq!(second.json()["version"], "2", "{}", second.text());
+            let of_second = skills.get("draw-v2").await.unwrap();
+            until_ready(&skills, "draw-v2", &digest(&of_second)).await;
+            let set = team
+                .send(
+                    Dialect::OpenAi,
+                    "POST",
+                    &format!("/v1/skills/{id}"),
+                    Some(json!({"default_version": "2"}).into()),
+                )
+                .await;
+            assert_eq!(set.json()["default_version"], "2", "{}", set.text());
+            until_ready(&skills, "draw", &digest(&of_second)).await;
+            assert!(
+                skills.get_opt("draw-v2").await.unwrap().is_none()
+                    && skills.get_opt("draw-v1").await.unwrap().is_some()
+            );
+            let content = team
+                .send(
+                    Dialect::OpenAi,
+                    "GET",
+                    &format!("/v1/skills/{id}/versions/1/content"),
+                    None,
+                )
+                .await;
+            assert_eq!(content.status, StatusCode::OK);
+            assert!(content.body.starts_with(b"PK"));
+
+            // The other dialects have the same skills.
+            let rows = team.json(Dialect::OpenAi, "GET", "/api/skills").await;
+            assert_eq!(rows["data"][0]["name"], "draw", "{rows}");
+            let flow = team.json(Dialect::OpenAi, "GET", "/api/v1/skills/draw").await;
+            assert_eq!(flow["name"], "draw", "{flow}");
+            let records = team
+                .json(Dialect::OpenAi, "GET", "/v1/skills?custom_llm_provider=litellm_proxy")
+                .await;
+            assert!(
+                records["data"][0]["id"].as_str().unwrap().starts_with("litellm_skill_"),
+                "{records}"
+            );
+
+            // One that somebody applies is listed, read and downloaded, and never changed.
+            installation.apply("applied");
+            let applied = skills.get("applied").await.unwrap();
+            let of_applied = format!("skill_knack_{}", applied.metadata.uid.unwrap().replace('-', ""));
+            let listed = async {
+                loop {
+                    let content = team
+                        .send(
+                            Dialect::OpenAi,
+                            "GET",
+                            &format!("/v1/skills/{of_applied}/content"),
+                            None,
+                        )
+                        .await;
+                    if content.status == StatusCode::OK {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            tokio::time::timeout(installation::SOON, listed)
+                .await
+                .expect("it is downloaded");
+            let list = team.json(Dialect::OpenAi, "GET", "/v1/skills").await;
+            assert_eq!(list["data"].as_array().unwrap().len(), 2, "{list}");
+            let refused = team
+                .send(Dialect::OpenAi, "DELETE", &format!("/v1/skills/{of_applied}"), None)
+                .await;
+            assert_eq!(refused.status, StatusCode::CONFLICT);
+            assert!(refused.text().contains("kubectl"), "{}", refused.text());
+
+            // Somebody edits an uploaded one: from then on it is theirs.
+            let edit = Patch::Merge(json!({"spec": {"suspend": true}}));
+            let by = PatchParams {
+                field_manager: Some("kubectl-edit".to_owned()),
+                ..PatchParams::default()
+            };
+            skills.patch("draw", &by, &edit).await.unwrap();
+            let refused = team
+                .send(Dialect::Anthropic, "DELETE", &format!("/v1/skills/{id}"), None)
+                .await;
+            assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text());
+            assert!(refused.text().contains("kubectl-edit"), "{}", refused.text());
+
+            // Deletes go to everything that is the skill's.
+            let other = team
+                .send(Dialect::Anthropic, "POST", "/v1/skills", Some(folder("gone", "x")))
+                .await;
+            let id = other.json()["id"].as_str().unwrap().to_owned();
+            let more = team
+                .send(
+                    Dialect::Anthropic,
+                    "POST",
+                    &format!("/v1/skills/{id}/versions"),
+                    Some(folder("gone", "y")),
+                )
+                .await;
+            assert_eq!(more.status, StatusCode::OK, "{}", more.text());
+            let deleted = team
+                .send(Dialect::Anthropic, "DELETE", &format!("/v1/skills/{id}"), None)
+                .await;
+            assert_eq!(deleted.status, StatusCode::OK, "{}", deleted.text());
+            let missing = team
+                .send(Dialect::Anthropic, "GET", &format!("/v1/skills/{id}"), None)
+                .await;
+            assert_eq!(missing.status, StatusCode::NOT_FOUND);
+            installation.until_gone("gone").await;
+        },
+    );
+}
+
+#[test]
+fn callers_do_what_rbac_lets_them() {
+    cluster_support::run("callers_do_what_rbac_lets_them", async |cluster| {
+        let installation = Installation::start(cluster).await;
+        let team = installation.client_of("team", "default").await;
+        let made = team
+            .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("draw", "one")))
+            .await;
+        let path = format!("/v1/skills/{}", made.json()["id"].as_str().unwrap());
+        // From another namespace: nothing, unless it may.
+        let stranger = installation.client_of("team", "stranger").await;
+        for (method, path, expected) in [
+            ("GET", "/v1/skills", StatusCode::FORBIDDEN),
+            ("GET", path.as_str(), StatusCode::NOT_FOUND),
+            ("DELETE", path.as_str(), StatusCode::NOT_FOUND),
+        ] {
+            let answer = stranger.send(Dialect::Anthropic, method, path, None).await;
+            assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text());
+            assert_eq!(answer.json()["type"], "error", "{}", answer.text());
+        }
+        let refused = stranger
+            .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("more", "one")))
+            .await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text());
+        let reader = installation.client_of("other", "reader").await;
+        let named = |path: &str| format!("/namespaces/{}{path}", &*installation.team);
+        let read = reader.send(Dialect::OpenAi, "GET", &named(&path), None).await;
+        assert_eq!(read.status, StatusCode::OK, "{}", read.text());
+        let listed = reader.json(Dialect::OpenAi, "GET", &named("/v1/skills")).await;
+        assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+        let refused = reader.send(Dialect::OpenAi, "DELETE", &named(&path), None).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text());
+        let own = reader.send(Dialect::OpenAi, "GET", &path, None).await;
+        assert_eq!(own.status, StatusCode::NOT_FOUND, "{}", own.text());
+        // Nobody, and a token for another audience.
+        for token in [
+            "",
+            "nonsense",
+            &installation.token("team", "default", "knack-gateway").await,
+        ] {
+            let answer = team
+                .with_token(token)
+                .send(Dialect::OpenAi, "GET", "/v1/skills", None)
+                .await;
+            assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{}", answer.text());
+            assert_eq!(answer.json()["error"]["code"], "invalid_api_key", "{}", answer.text());
+        }
+    });
+}
+
+#[test]
+fn an_upload_that_is_killed_leaves_an_old_or_a_new_skill_and_many_changes_are_429() {
+    let name = "an_upload_that_is_killed_leaves_an_old_or_a_new_skill_and_many_changes_are_429";
+    cluster_support::run(name, async |cluster| {
+        let mut installation = Installation::start(cluster).await;
+        let team = installation.client_of("team", "default").await;
+        let made = team
+            .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("draw", "one")))
+            .await;
+        let id = made.json()["id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/skills/{id}/versions?");
+        for pause in [5, 20, 40] {
+            let upload = team.try_send(
+                Dialect::Anthropic,
+                "POST",
+                &path,
+                Some(folder("draw", &format!("text {pause}"))),
+            );
+            let cut = tokio::time::timeout(Duration::from_millis(pause), upload).await;
+            installation.kill_registry();
+            installation.start_registry().await;
+            let now = team.json(Dialect::OpenAi, "GET", &format!("/v1/skills/{id}")).await;
+            let latest = now["latest_version"].as_str().unwrap().to_owned();
+            if let Ok(Some(answer)) = cut {
+                assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+            }
+            // Every version that there is is whole.
+            for number in 1..=latest.parse::<u32>().unwrap() {
+                let content = team
+                    .send(
+                        Dialect::OpenAi,
+                        "GET",
+                        &format!("/v1/skills/{id}/versions/{number}/content"),
+                        None,
+                    )
+                    .await;
+                assert_eq!(content.status, StatusCode::OK, "{number}: {}", content.text());
+            }
+        }
+        // More at once than one namespace may have under way.
+        let names: Vec<String> = (0..12).map(|number| format!("many-{number}")).collect();
+        let sent = names
+            .iter()
+            .map(|name| team.send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder(name, "x"))));
+        let answers = futures::future::join_all(sent).await;
+        let refused: Vec<_> = { answers.iter() }
+            .filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS)
+            .collect();
+        assert!(!refused.is_empty() && refused.len() <= 8, "{} of 12", refused.len());
+        for answer in &refused {
+            assert!(answer.headers.contains_key("retry-after"));
+            assert_eq!(answer.json()["error"]["code"], "rate_limit_exceeded");
+        }
+        let metrics = installation.metrics().await;
+        let line = format!(
+            "knack_registry_requests_total{{api=\"openai\",status=\"429\"}} {}",
+            refused.len()
+        );
+        assert!(metrics.contains(&line), "{metrics}");
+    });
+}
+
+/// The python that has an SDK, made before the test moves into the cluster's network.
+fn python(requirements: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let made = std::process::Command::new(root.join("tools/environment.sh"))
+        .args(["sdk", &format!("tests/sdk/{requirements}")])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_official_sdks_upload_to_a_cluster_unchanged() {
+    let test = "the_official_sdks_upload_to_a_cluster_unchanged";
+    if std::env::var_os("KNACK_NO_CLUSTER").is_some_and(|word| word == "1") {
+        cluster_support::skip(test, "KNACK_NO_CLUSTER=1");
+        return;
+    }
+    let pythons = ["requirements-openai.txt", "requirements-anthropic-2.txt"].map(python);
+    cluster_support::run(test, async |cluster| {
+        let installation = Installation::start(cluster).await;
+        let token = installation.token("team", "default", "knack").await;
+        for python in pythons {
+            let program = tokio::process::Command::new(&python)
+                .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster_registry/sdk.py"))
+                .env("URL", installation.url())
+                .env("TOKEN", &token)
+                .env("CA", installation.authorities_file())
+                .env("PYTHONDONTWRITEBYTECODE", "1")
+                .output();
+            let ended = tokio::time::timeout(installation::SOON, program)
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(
+                ended.status.success(),
+                "{python}: {}",
+                String::from_utf8_lossy(&ended.stderr)
+            );
+        }
+    });
+}

@@ -1,0 +1,121 @@
+//! Requests as programs send them.
+
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+/// Whose shapes are asked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Dialect {
+    OpenAi,
+    Anthropic,
+}
+
+/// What is sent.
+pub(crate) enum Sent {
+    Json(Value),
+    Form(String, Vec<u8>),
+}
+
+impl From<Value> for Sent {
+    fn from(value: Value) -> Self {
+        Self::Json(value)
+    }
+}
+
+/// The form of a skill's folder.
+pub(crate) fn folder(name: &str, text: &str) -> Sent {
+    let boundary = "a-boundary".to_owned();
+    let document = format!("---\nname: {name}\ndescription: About {name}.\n---\n{text}\n");
+    let mut body = Vec::new();
+    // One that takes more than one ConfigMap.
+    for (path, content) in [("SKILL.md", document), ("data.txt", "x".repeat(1_500_000))] {
+        let head = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"files[]\"; filename=\"{name}/{path}\"\r\nContent-Type: text/plain\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(content.as_bytes());
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    Sent::Form(boundary, body)
+}
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+/// A program with a token.
+#[derive(Clone)]
+pub(crate) struct Program {
+    pub(crate) http: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) token: String,
+}
+
+impl Program {
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        Self {
+            token: token.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// An answer, if there is one.
+    pub(crate) async fn try_send(
+        &self,
+        dialect: Dialect,
+        method: &str,
+        path: &str,
+        sent: Option<Sent>,
+    ) -> Option<Answer> {
+        let method = http::Method::from_bytes(method.as_bytes()).unwrap();
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        request = match dialect {
+            Dialect::OpenAi if self.token.is_empty() => request,
+            Dialect::OpenAi => request.bearer_auth(&self.token),
+            Dialect::Anthropic => request
+                .header("x-api-key", &self.token)
+                .header("anthropic-version", "2023-06-01"),
+        };
+        request = match sent {
+            None => request,
+            Some(Sent::Json(value)) => request
+                .header("content-type", "application/json")
+                .body(value.to_string()),
+            Some(Sent::Form(boundary, body)) => request
+                .header("content-type", format!("multipart/form-data; boundary={boundary}"))
+                .body(body),
+        };
+        let response = request.send().await.ok()?;
+        Some(Answer {
+            status: response.status(),
+            headers: response.headers().clone(),
+            body: response.bytes().await.ok()?.to_vec(),
+        })
+    }
+
+    pub(crate) async fn send(&self, dialect: Dialect, method: &str, path: &str, sent: Option<Sent>) -> Answer {
+        let answer = self.try_send(dialect, method, path, sent).await;
+        answer.unwrap_or_else(|| panic!("no answer to {method} {path}"))
+    }
+
+    /// The body of a success.
+    pub(crate) async fn json(&self, dialect: Dialect, method: &str, path: &str) -> Value {
+        let answer = self.send(dialect, method, path, None).await;
+        assert_eq!(answer.status, StatusCode::OK, "{method} {path}: {}", answer.text());
+        answer.json()
+    }
+}
