@@ -265,6 +265,18 @@ impl Installation {
         answer.status.unwrap().token
     }
 
+    /// Where the registry answers.
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// A file with what clients trust.
+    pub(crate) fn authorities_file(&self) -> PathBuf {
+        let path = self.folder.path().join("ca.crt");
+        std::fs::write(&path, &self.authorities).unwrap();
+        path
+    }
+
     /// A program that runs as that.
     pub(crate) async fn client_of(&self, place: &str, account: &str) -> Program {
         let authority = reqwest::Certificate::from_pem(self.authorities.as_bytes()).unwrap();
@@ -274,7 +286,7 @@ impl Installation {
                 .no_proxy()
                 .build()
                 .unwrap(),
-            url: format!("https://127.0.0.1:{}", self.port),
+            url: self.url(),
             token: self.token(place, account, "knack").await,
         }
     }
