@@ -61,6 +61,8 @@ impl Relay {
             Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
             // It is the gateway's token that was refused; the client could do nothing about a 401.
             Ok(_) => return unavailable(call, &"the registry does not accept the token of this gateway"),
+            // The client's own words are of a hub.
+            Err(HubError::Unreachable(cause) | HubError::Broken(cause)) => return unavailable(call, &cause),
             Err(error) => return unavailable(call, &error),
         };
         if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
