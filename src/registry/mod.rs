@@ -12,8 +12,6 @@ mod asked;
 mod cluster;
 mod content;
 mod failure;
-#[cfg(test)]
-mod fake;
 mod index;
 mod known;
 mod managed;

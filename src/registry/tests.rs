@@ -1,5 +1,7 @@
 //! The store on an API server that ends after any of its writes.
 
+mod fake;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -9,8 +11,9 @@ use knack_skill::model::SkillFile;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
+use fake::Fake;
+
 use super::cluster::{Cluster, SKILLS_MAX};
-use super::fake::Fake;
 use super::objects::tests::{object, uploaded};
 use super::objects::{Uploaded, version_of};
 use super::sweep::sweep;
