@@ -134,11 +134,13 @@ fn version(record: &Record, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        Kind::Invalid | Kind::Conflict | Kind::NotAllowed | Kind::Forbidden => "invalid_request_error",
+        Kind::Invalid | Kind::Conflict | Kind::InProgress | Kind::NotAllowed | Kind::Forbidden => {
+            "invalid_request_error"
+        }
         Kind::NoCredential => "authentication_error",
         Kind::NotFound => "not_found_error",
         Kind::TooLarge => "request_too_large",
-        Kind::Full | Kind::Failed => "api_error",
+        Kind::Full | Kind::Failed | Kind::Closed | Kind::TimedOut => "api_error",
     };
     json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
 }

@@ -27,7 +27,8 @@ impl From<[u8; 32]> for Owner {
 
 impl Owner {
     /// The hash.
-    pub(crate) fn as_str(&self) -> &str {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

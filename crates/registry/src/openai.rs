@@ -125,10 +125,10 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         Kind::Invalid | Kind::NotAllowed | Kind::Forbidden => ("invalid_request_error", None),
         Kind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
         Kind::NotFound => ("invalid_request_error", Some("not_found")),
-        Kind::Conflict => ("invalid_request_error", Some("conflict")),
+        Kind::Conflict | Kind::InProgress => ("invalid_request_error", Some("conflict")),
         Kind::TooLarge => ("invalid_request_error", Some("request_too_large")),
         Kind::Full => ("server_error", Some("storage_full")),
-        Kind::Failed => ("server_error", None),
+        Kind::Failed | Kind::Closed | Kind::TimedOut => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

@@ -11,7 +11,9 @@ use uuid::Uuid;
 
 use crate::answer::{Answer, Kind, Outcome, Refusal};
 use crate::draft::Draft;
+use crate::history::History;
 use crate::model::{Owner, Record, Version};
+use crate::omniroute::{Claims, Ran, Runs, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
 use crate::route::{Call, Dialect, Operation};
@@ -24,6 +26,8 @@ use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 pub struct Registry {
     store: Arc<dyn Store>,
     reader: Reader,
+    history: Option<Arc<dyn History>>,
+    claims: Claims,
 }
 
 /// A request to an API.
@@ -45,15 +49,48 @@ impl Registry {
         Self {
             store,
             reader: Reader::new(unpack),
+            history: None,
+            claims: Claims::default(),
         }
+    }
+
+    /// With a history of executions.
+    #[must_use]
+    pub fn with_history(mut self, history: Arc<dyn History>) -> Self {
+        self.history = Some(history);
+        self
+    }
+
+    const fn ran(&self) -> Ran<'_> {
+        Ran {
+            history: self.history.as_ref(),
+            claims: &self.claims,
+        }
+    }
+
+    /// Answers `POST /api/skills/executions` of `owner`, as [`Registry::answer`] does, with what runs tools.
+    pub async fn execute(
+        &self,
+        owner: Option<&Owner>,
+        asked: Asked,
+        shared: &[Arc<Skill>],
+        runs: &dyn Runs,
+    ) -> Response<Bytes> {
+        let done = match (owner, repeat_key(&asked.headers)) {
+            (None, _) => Err(no_credential()),
+            (_, Err(refused)) => Err(refused),
+            (Some(owner), Ok(repeat)) => {
+                let from = (&*self.store, owner, shared);
+                let run = self.ran().run(from, (&asked.body, repeat), runs).await;
+                run.map(|body| (200, Some(body)))
+            }
+        };
+        respond_json(done, omniroute::refuse)
     }
 
     /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
     pub async fn answer(&self, owner: Option<&Owner>, asked: Asked, shared: &[Arc<Skill>]) -> Response<Bytes> {
-        let owner = owner.ok_or_else(|| {
-            let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
-            Refusal::new(Kind::NoCredential, "authorization", text)
-        });
+        let owner = owner.ok_or_else(no_credential);
         match asked.call.clone() {
             Call::Skills(dialect, operation) => match owner {
                 Ok(owner) => self.vendor(owner, dialect, operation, asked).await,
@@ -69,7 +106,7 @@ impl Registry {
             Call::OmniRoute(call) => {
                 let sent = (asked.query.as_deref(), &asked.body[..]);
                 let done = match owner {
-                    Ok(owner) => omniroute::call(&*self.store, (owner, shared), call, sent).await,
+                    Ok(owner) => omniroute::call(&*self.store, (owner, shared), call, sent, self.ran()).await,
                     Err(refused) => Err(refused),
                 };
                 respond_json(done, omniroute::refuse)
@@ -204,6 +241,11 @@ impl Registry {
         let files = files.map_err(|error| Refusal::of(error, &record.id))?;
         self.reader.zipped(record.name.clone(), files).await.map(Outcome::Zip)
     }
+}
+
+fn no_credential() -> Refusal {
+    let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
+    Refusal::new(Kind::NoCredential, "authorization", text)
 }
 
 fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
