@@ -1,5 +1,6 @@
 //! The Skills APIs of `knack dev --registry` over HTTP: OmniRoute's rows and LiteLLM's records, and what models are served of them.
 
+mod executions;
 mod litellm;
 mod omniroute;
 
