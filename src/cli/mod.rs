@@ -6,6 +6,7 @@ pub mod diff;
 mod discovered;
 pub mod doctor;
 pub mod export;
+pub mod history;
 pub mod hub;
 pub mod import;
 mod import_url;
@@ -69,6 +70,8 @@ enum Command {
     Registry(registry::RegistryArgs),
     /// Show the rounds, skills, runs and times of one request, or of the last ones
     Trace(trace::TraceArgs),
+    /// List or export the executions that knack dev --registry keeps
+    History(history::HistoryArgs),
     /// Work with environments of packages: on this machine, and for a cluster
     Packages {
         #[command(subcommand)]
@@ -140,6 +143,7 @@ impl Cli {
             }
             | Command::Mock(_)
             | Command::Trace(_)
+            | Command::History(_)
             | Command::Crds(_) => "warn",
             // The client logs every answer that is not a success as an error, and an attach to a pod that is about to
             // start is refused a few times in normal operation; callers log what matters.
@@ -161,6 +165,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Registry(args) => registry::registry(args).await,
         Command::Mock(args) => mock::mock(args).await,
         Command::Trace(args) => trace::trace(args).await,
+        Command::History(args) => history::history(args).await,
         Command::Skill {
             command: SkillCommand::Validate(args),
         } => validate::validate(args).await,

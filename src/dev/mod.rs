@@ -1,11 +1,13 @@
 //! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
 
+mod ad_hoc;
 mod assemble;
 mod catalogs;
 mod config_maps;
 mod discover;
 mod discovery;
 mod folder;
+mod history;
 mod judged;
 mod local;
 mod runtime;
@@ -36,6 +38,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use http::HeaderValue;
 use knack_packages::{Rules, declare};
+use knack_registry::HistorySettings;
 use knack_skill::catalog::Node;
 use knack_skill::model::Skill;
 use tokio::net::TcpListener;
@@ -106,6 +109,9 @@ pub struct DevArgs {
     registry: Option<PathBuf>,
     #[command(flatten)]
     catalogs: catalogs::CatalogArgs,
+    /// Days that the history of executions in the folder of --registry goes back; 0 keeps none, nor what was kept
+    #[arg(long, value_name = "DAYS", requires = "registry", default_value_t = HistorySettings::DAYS, value_parser = clap::value_parser!(u32).range(..=3650))]
+    history_days: u32,
     /// Give a skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
     allow_env: Vec<String>,
@@ -138,6 +144,10 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let judged = Arc::new(Judged::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
     let uploads = uploads(&args, &search, judged).await?;
+    // Who runs is who uploads, also after a restart.
+    let secret = uploads
+        .as_ref()
+        .map_or_else(knack_gateway::secret::random_secret, |uploads| uploads.secret());
     let _building = packages.map(|packages| packages.follow(changes));
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = args.record.clone().map(Recorder::start).transpose();
@@ -149,12 +159,13 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         executor,
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(grants),
-        uploads,
+        uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
+        history: uploads.as_ref().and_then(|uploads| uploads.runs()),
         discovery: Some(Arc::new(Site::default())),
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: files_folder.clone(),
         records: RecordStore::new(args.record_store_mib << 20),
-        secret: Arc::new(knack_gateway::secret::random_secret().into()),
+        secret: Arc::new(secret.into()),
         replicas: None,
         requests: Requests::new(&MemoryBudget::of_process(), BodyTimes::default()),
         metrics,
@@ -167,6 +178,9 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
+    if let Some(uploads) = &uploads {
+        uploads.run_by(&gateway);
+    }
     for note in &capabilities.notes {
         terminal::line(note);
     }
@@ -188,6 +202,9 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     server::serve(service, listener, stop_signal()).await;
     if let Some(recorder) = &recorder {
         recorder.flush().await;
+    }
+    if let Some(uploads) = &uploads {
+        uploads.flush().await;
     }
     tracer.close().await;
     terminal::line("stopped");
@@ -244,10 +261,10 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
 }
 
 /// Uploaded skills, with `--registry`.
-async fn uploads(args: &DevArgs, search: &Search, judged: Arc<Judged>) -> anyhow::Result<Option<Arc<dyn Uploads>>> {
+async fn uploads(args: &DevArgs, search: &Search, judged: Arc<Judged>) -> anyhow::Result<Option<Arc<DevUploads>>> {
     let Some(folder) = &args.registry else { return Ok(None) };
     let catalogs = catalogs::catalogs(&args.catalogs).await?;
-    let opened = DevUploads::open(folder, search.packages, judged, catalogs);
+    let opened = DevUploads::open((folder, args.history_days), search.packages, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
     Ok(Some(Arc::new(opened)))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -10,13 +10,20 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
+use knack_gateway::Gateway;
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
+use knack_gateway::run_history::RunHistory;
 use knack_gateway::uploads::Uploads;
-use knack_registry::{Asked, Catalogs, FolderStore, Mode, Owner, Reader, Record, Registry, load_stored, route};
+use knack_registry::{
+    Asked, Call, Catalogs, FolderHistory, FolderStore, HistorySettings, Mode, OmniRoute, Owner, Reader, Record,
+    Registry, load_stored, route,
+};
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
+use super::ad_hoc::AdHocRuns;
+use super::history::Noted;
 use super::judged::Judged;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
@@ -29,7 +36,10 @@ const CALLERS_MAX: usize = 64;
 pub(super) struct DevUploads {
     store: Arc<FolderStore>,
     registry: Registry,
-    secret: HistorySecret,
+    history: Option<Arc<FolderHistory>>,
+    /// What runs tools for programs; it has this.
+    gateway: OnceLock<Weak<Gateway>>,
+    secret: [u8; 32],
     packages: PackageNames,
     judged: Arc<Judged>,
     /// What callers are served; held while one is made, so that it is made once.
@@ -57,9 +67,9 @@ type Versions = BTreeMap<String, (Named, Arc<Skill>)>;
 type Named = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
-    /// Opens a folder. `packages` tells which packages the runs of a skill have.
+    /// Opens a folder, with the history of so many days. `packages` tells which packages the runs of a skill have.
     pub(super) fn open(
-        root: &Path,
+        (root, history_days): (&Path, u32),
         packages: PackageNames,
         judged: Arc<Judged>,
         catalogs: Catalogs,
@@ -69,11 +79,18 @@ impl DevUploads {
             terminal::line(&format!("an uploaded skill is left out: {broken}"));
         }
         let store = Arc::new(opened.store);
+        let history = open_history(root, history_days)?;
+        let reader = Arc::new(Reader::new(unpack_upload));
+        let registry = Registry::new(Arc::clone(&store) as Arc<_>, &reader).with_catalogs(catalogs);
         Ok(Self {
-            registry: Registry::new(Arc::clone(&store) as Arc<_>, &Arc::new(Reader::new(unpack_upload)))
-                .with_catalogs(catalogs),
+            registry: match &history {
+                Some(history) => registry.with_history(Arc::clone(history) as Arc<_>),
+                None => registry,
+            },
             store,
-            secret: HistorySecret::new(opened.secret),
+            history,
+            gateway: OnceLock::new(),
+            secret: opened.secret,
             packages,
             judged,
             made: tokio::sync::Mutex::default(),
@@ -81,13 +98,36 @@ impl DevUploads {
         })
     }
 
+    /// The key of callers' hashes, which the folder keeps: who uploads and who runs are the same.
+    pub(super) fn secret(&self) -> HistorySecret {
+        HistorySecret::new(self.secret)
+    }
+
+    /// Runs tools for programs by a gateway, the first that is named.
+    pub(super) fn run_by(&self, gateway: &Arc<Gateway>) {
+        let _ = self.gateway.set(Arc::downgrade(gateway));
+    }
+
+    /// Where runs are noted, if a history is kept.
+    pub(super) fn runs(&self) -> Option<Arc<dyn RunHistory>> {
+        let history = Arc::clone(self.history.as_ref()?);
+        Some(Arc::new(Noted(history)))
+    }
+
+    /// Waits until what was noted is on the disk.
+    pub(super) async fn flush(&self) {
+        if let Some(history) = &self.history {
+            history.flush().await;
+        }
+    }
+
     /// Who sends a request; `None` without a credential.
     fn owner(&self, parts: &Parts) -> Option<Owner> {
         caller::has_credential(&parts.headers, &parts.uri)
-            .then(|| Owner::from(caller::identify(&self.secret, &parts.headers, &parts.uri).bucket()))
+            .then(|| Owner::from(caller::identify(&self.secret(), &parts.headers, &parts.uri).bucket()))
     }
 
-    async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
+    pub(super) async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
         let mut made = self.made.lock().await;
         let changes = self.store.changes();
         let last = made.get(&owner);
@@ -206,10 +246,19 @@ impl Uploads for DevUploads {
                 headers: parts.headers.clone(),
                 body,
             };
-            let response = self
-                .registry
-                .answer(self.owner(parts).as_ref(), asked, &base.skills)
-                .await;
+            let owner = self.owner(parts);
+            let response = if asked.call == Call::OmniRoute(OmniRoute::Execute) {
+                let runs = AdHocRuns {
+                    uploads: self,
+                    gateway: self.gateway.get().and_then(Weak::upgrade),
+                    parts,
+                    base: &base,
+                    owner: owner.as_ref(),
+                };
+                self.registry.execute(owner.as_ref(), asked, &base.skills, &runs).await
+            } else {
+                self.registry.answer(owner.as_ref(), asked, &base.skills).await
+            };
             terminal::line(&format!(
                 "{} skills api | {} {}",
                 response.status().as_u16(),
@@ -230,4 +279,19 @@ impl Uploads for DevUploads {
         }
         .boxed()
     }
+}
+
+/// The history of so many days; of none, nothing is kept, nor what was kept.
+fn open_history(root: &Path, days: u32) -> std::io::Result<Option<Arc<FolderHistory>>> {
+    if days == 0 {
+        return FolderHistory::remove(root).map(|()| None);
+    }
+    let opened = FolderHistory::open(root, HistorySettings::of_days(days), terminal::line)?;
+    if opened.broken > 0 {
+        terminal::line(&format!(
+            "history: {} lines cannot be read and are left out",
+            opened.broken
+        ));
+    }
+    Ok(Some(Arc::new(opened.history)))
 }

@@ -173,6 +173,7 @@ pub(crate) async fn start(options: Start) -> Running {
         executor: options.executor,
         sandbox_code_tools: options.sandbox_code_tools.into_iter().collect(),
         uploads: None,
+        history: None,
         discovery: None,
         grants: Arc::new(options.grants),
         files: FileStore::open(64 << 20).unwrap(),

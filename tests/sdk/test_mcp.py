@@ -5,6 +5,7 @@ import base64
 import contextlib
 import hashlib
 import http.client
+import importlib
 import importlib.metadata
 import json
 import os
@@ -46,17 +47,22 @@ def serving():
 
 
 @contextlib.asynccontextmanager
-async def connected():
+async def connected(key=None):
     """A session after its handshake, and what the server said of itself."""
-    url = f"http://127.0.0.1:{PORT}/mcp"
-    if VERSION.startswith("1."):
-        from mcp.client.streamable_http import streamable_http_client
+    from mcp.client.streamable_http import streamable_http_client
 
-        async with streamable_http_client(url) as (incoming, outgoing, _), mcp.ClientSession(incoming, outgoing) as session:
+    url = f"http://127.0.0.1:{PORT}/mcp"
+    http_client = None
+    if key:
+        client_module = importlib.import_module("httpx" if VERSION.startswith("1.") else "httpx2")
+        http_client = client_module.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=60)
+    if VERSION.startswith("1."):
+        async with streamable_http_client(url, http_client=http_client) as (incoming, outgoing, _), mcp.ClientSession(incoming, outgoing) as session:
             opened = await session.initialize()
             yield session, opened.serverInfo.name, opened.instructions
     else:
-        async with mcp.Client(url) as client:
+        transport = streamable_http_client(url, http_client=http_client) if key else url
+        async with mcp.Client(transport) as client:
             yield client, client.server_info.name, client.instructions
 
 
@@ -65,9 +71,9 @@ def plain(value):
     return json.loads(value.model_dump_json(by_alias=True, exclude_none=True))
 
 
-def talk(conversation):
+def talk(conversation, key=None):
     async def whole():
-        async with connected() as (session, name, instructions):
+        async with connected(key) as (session, name, instructions):
             return await conversation(session, name, instructions)
 
     return asyncio.run(whole())
@@ -187,6 +193,30 @@ def test_uploaded_skills_are_those_of_the_credential():
     ]:
         status, text = without_sdk("resources/list", headers)
         equal((status, "skill://of-one-caller/SKILL.md" in text), (200, expected), headers)
+
+
+def test_a_caller_with_a_credential_manages_its_skills():
+    async def look(session, *_):
+        return [tool["name"] for tool in plain(await session.list_tools())["tools"]]
+
+    expected = {f"omniroute_skills_{word}" for word in ("list", "enable", "execute", "executions")}
+    equal(expected & set(talk(look)), set(), "without a credential")
+    equal(expected - set(talk(look, "key-m")), set(), "with one")
+
+    async def manage(session, *_):
+        async def ask(word, arguments):
+            result = plain(await session.call_tool(f"omniroute_skills_{word}", arguments))
+            equal(result["isError"], False, result)
+            return json.loads(result["content"][0]["text"])
+
+        listed = await ask("list", {"name": "text-stats"})
+        ran = await ask("execute", {"skillName": "text-stats", "input": {"text": "one two three"}})
+        return listed, ran, await ask("executions", {"status": "success", "limit": 1})
+
+    listed, ran, past = talk(manage, "key-m")
+    equal([row["name"] for row in listed["data"]], ["text-stats"])
+    equal(ran["execution"]["output"]["words"], 3, ran)
+    equal(past["data"], [ran["execution"]])
 
 
 with serving() as PORT:

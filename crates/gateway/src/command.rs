@@ -216,6 +216,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(Grants::default()),
         uploads,
+        history: None,
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: None,

@@ -211,6 +211,8 @@ pub struct Metrics {
     pub record_bytes: Gauge,
     /// Bytes held of the memory budget.
     pub memory_bytes: Gauge,
+    /// Notes of executions that the history lacks.
+    pub history_dropped: Gauge,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
     /// What the replicas of this gateway do for each other.
@@ -281,6 +283,12 @@ impl Default for Metrics {
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
             memory_bytes.clone(),
         );
+        let history_dropped = Gauge::default();
+        registry.register(
+            "executions_history_dropped",
+            "Notes of executions that the history lacks, since the start",
+            history_dropped.clone(),
+        );
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");
         let replicas = ReplicaMetrics::default();
@@ -301,6 +309,7 @@ impl Default for Metrics {
             broken_sources,
             record_bytes,
             memory_bytes,
+            history_dropped,
             connections,
             replicas,
             skill_uses,

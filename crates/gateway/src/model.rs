@@ -356,6 +356,7 @@ fn tool_runner(
         request_start: knack_execution::now(),
         public_url: gateway.public_url.clone(),
         requests: gateway.requests.clone(),
+        history: gateway.history.clone(),
         state: Mutex::new(LoopState::default()),
     }
 }

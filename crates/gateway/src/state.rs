@@ -20,6 +20,7 @@ use super::recent::Recent;
 use super::recorder::Recorder;
 use super::records::RecordStore;
 use super::replicas::Replicas;
+use super::run_history::RunHistory;
 use super::tenants::{Served, Tenant};
 use super::uploads::Uploads;
 use super::upstream::Upstreams;
@@ -52,6 +53,8 @@ pub struct Gateway {
     pub grants: Arc<Grants>,
     /// Skills that callers upload, if they may.
     pub uploads: Option<Arc<dyn Uploads>>,
+    /// Where runs are noted, if anywhere.
+    pub history: Option<Arc<dyn RunHistory>>,
     /// Skills for installers, if they are offered.
     pub discovery: Option<Arc<dyn Discovery>>,
     /// Generated files.
@@ -96,6 +99,10 @@ impl Gateway {
     pub fn metrics_text(&self) -> String {
         let held = self.requests.process().held_bytes();
         self.metrics.memory_bytes.set(i64::try_from(held).unwrap_or(i64::MAX));
+        if let Some(history) = &self.history {
+            let dropped = i64::try_from(history.dropped()).unwrap_or(i64::MAX);
+            self.metrics.history_dropped.set(dropped);
+        }
         if let Some(age) = &self.catalog_age {
             let seconds = i64::try_from(age.get().as_secs()).unwrap_or(i64::MAX);
             self.metrics.catalog.age.set(seconds);

@@ -22,6 +22,7 @@ use super::grants::Grants;
 use super::note::{CallId, ExecutionNote};
 use super::records::Key;
 use super::request_files::{RequestFiles, Room};
+use super::run_history::{self, Noted, RunHistory, RunNote, stderr_text};
 use super::skill_metrics::{SkillUse, Use};
 use super::trace::CallTrace;
 use crate::catalog::Snapshot;
@@ -51,6 +52,8 @@ pub struct ToolRunner {
     pub public_url: Option<String>,
     /// What files and runs may hold.
     pub requests: Requests,
+    /// Where runs are noted, if anywhere.
+    pub history: Option<Arc<dyn RunHistory>>,
     /// What grows while the loop runs.
     pub state: Mutex<LoopState>,
 }
@@ -149,11 +152,13 @@ impl ToolRunner {
         let id = ExecutionId::new(self.request_start, &self.request_id, call.round, &call.id);
         let begun = tokio::time::Instant::now();
         let limits = self.limits(&spec);
-        let result = match self.request(id, &spec, limits.clone()) {
+        let request = self.request(id, &spec, limits.clone());
+        let mut noted = self.noted(id, call, &spec, request.as_ref().ok());
+        let result = match request {
             Ok(mut request) => {
                 request.trace = trace.context();
                 match self.requests.hold_run(in_flight(&request)).await {
-                    Ok(_held) => self.executor.execute(request, cancel).await,
+                    Ok(_held) => run_history::execute(&*self.executor, request, cancel, noted.as_mut()).await,
                     Err(_) => Err(ExecutionError::QueueTimeout {
                         retry_after: Duration::from_secs(1),
                     }),
@@ -161,6 +166,9 @@ impl ToolRunner {
             }
             Err(error) => Err(error),
         };
+        if let Some(noted) = noted {
+            noted.end(&result);
+        }
         trace.end(&self.note((id, CallId::of(call)), &spec, &result, begun.elapsed()));
         let timeout_seconds = limits.timeout.as_secs();
         let (outcome, files) = match &result {
@@ -190,6 +198,27 @@ impl ToolRunner {
             native: Some(native),
             files,
         }
+    }
+
+    /// Notes a run that waits, if there is a history. What it is granted is never noted.
+    fn noted(&self, id: ExecutionId, call: &Call, spec: &RunSpec, request: Option<&ExecutionRequest>) -> Option<Noted> {
+        let history = Arc::clone(self.history.as_ref()?);
+        let entry = spec.skill.as_ref().and_then(|skill| self.snapshot.catalog.get(skill));
+        let run = RunNote {
+            id: id.to_string(),
+            caller: self.caller_key,
+            skill: entry.map(|entry| Arc::clone(&entry.skill)),
+            tool: call.name.clone(),
+            request_id: self.request_id.clone(),
+            input: call.arguments.clone(),
+            output: None,
+            error: None,
+            status: ExecutionStatus::Pending,
+            duration: None,
+            begun: jiff::Timestamp::now(),
+        };
+        let granted = request.map(|request| request.env.values().cloned().collect());
+        Some(Noted::begin(history, run, granted.unwrap_or_default()))
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
@@ -428,21 +457,6 @@ fn end_of(exit: Exit, timeout_seconds: u64) -> End {
         Exit::OutOfMemory => End::OutOfMemory,
         Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => End::Signal(9),
     }
-}
-
-fn stderr_text(result: &ExecutionResult) -> String {
-    let mut text = result.stderr.text().into_owned();
-    let reason = match result.exit {
-        Exit::OutputLimit => "ended by the sandbox: too much output",
-        Exit::DiskLimit => "ended by the sandbox: too many files or bytes written",
-        Exit::ProcessLimit => "ended by the sandbox: too many processes",
-        Exit::Code(_) | Exit::Signal(_) | Exit::Timeout | Exit::OutOfMemory => return text,
-    };
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text.push_str(reason);
-    text
 }
 
 const fn language_of(language: call::Language) -> Language {

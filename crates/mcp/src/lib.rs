@@ -12,6 +12,7 @@
 mod answer;
 mod asked;
 mod http;
+mod management;
 mod offer;
 mod server;
 mod slots;

@@ -13,6 +13,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::asked::{Asked, asked};
+use crate::management;
 use crate::offer::page;
 use crate::tool_call::call_tool;
 
@@ -72,9 +73,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let (_, asked) = asked(&context)?;
+        let (parts, asked) = asked(&context)?;
         // In one page: a host that reads the first only would lack tools that the texts name.
-        Ok(ListToolsResult::with_all_items(asked.offer.tools.clone()))
+        let mut tools = asked.offer.tools.clone();
+        tools.extend(management::tools(&self.gateway, parts));
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     async fn call_tool(
@@ -83,6 +86,9 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let (parts, asked) = asked(&context)?;
+        if let Some(result) = management::call(&self.gateway, parts, &request.name, request.arguments.as_ref()).await {
+            return Ok(result.into());
+        }
         let result = call_tool(&self.gateway, asked, request, &parts.headers, &context).await;
         Ok(result.into())
     }

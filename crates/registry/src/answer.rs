@@ -35,12 +35,16 @@ pub(crate) enum Kind {
     NotAllowed,
     /// 409.
     Conflict,
+    /// 409: it was asked before and is being done.
+    InProgress,
     /// 413.
     TooLarge,
     /// 429.
     Throttled,
-    /// 503.
+    /// 503: at this time.
     Unavailable,
+    /// 504: it was asked before and took too long.
+    TimedOut,
     /// 507.
     Full,
     /// 500.
@@ -57,13 +61,23 @@ impl Kind {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::NotAllowed => 405,
-            Self::Conflict => 409,
+            Self::Conflict | Self::InProgress => 409,
             Self::TooLarge => 413,
             Self::Throttled => 429,
             Self::Unavailable => 503,
+            Self::TimedOut => 504,
             Self::Full => 507,
             Self::Failed => 500,
             Self::BadGateway => 502,
+        }
+    }
+
+    /// OmniRoute's code for what a repeated request is told.
+    pub(crate) const fn code(self) -> Option<&'static str> {
+        match self {
+            Self::InProgress => Some("TOOL_IN_PROGRESS"),
+            Self::TimedOut => Some("TOOL_EXECUTION_TIMEOUT"),
+            _ => None,
         }
     }
 }

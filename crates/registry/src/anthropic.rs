@@ -134,14 +134,14 @@ fn version(record: &Record, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        Kind::Invalid | Kind::Conflict | Kind::NotAllowed => "invalid_request_error",
+        Kind::Invalid | Kind::Conflict | Kind::InProgress | Kind::NotAllowed => "invalid_request_error",
         Kind::Forbidden => "permission_error",
         Kind::Throttled => "rate_limit_error",
         Kind::Unavailable => "overloaded_error",
         Kind::NoCredential => "authentication_error",
         Kind::NotFound => "not_found_error",
         Kind::TooLarge => "request_too_large",
-        Kind::Full | Kind::Failed | Kind::BadGateway => "api_error",
+        Kind::Full | Kind::Failed | Kind::BadGateway | Kind::TimedOut => "api_error",
     };
     json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
 }

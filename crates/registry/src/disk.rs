@@ -12,6 +12,10 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn create_folder(&self, path: &Path) -> io::Result<()>;
     /// A whole file, replacing one of that name. Ended in between it may be there in part.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Puts bytes at the end of a file, which is made if it is not there. Ended in between they may be there in part.
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Shortens a file.
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()>;
     /// Moves a file or folder in one step; a file of that name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file, or a folder with all that is in it. Ended in between a part may be left.
@@ -38,6 +42,24 @@ impl Disk for RealDisk {
         file.write_all(bytes)?;
         file.sync_all()?;
         sync_parent(path)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let is_new = !path.exists();
+        let mut file = fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        if is_new { sync_parent(path) } else { Ok(()) }
+    }
+
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        file.set_len(length)?;
+        file.sync_all()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -19,6 +19,7 @@ mod disk;
 mod draft;
 mod error;
 mod folder;
+mod history;
 mod litellm;
 mod mode;
 mod model;
@@ -39,10 +40,14 @@ pub use disk::{Disk, RealDisk};
 pub use draft::Draft;
 pub use error::StoreError;
 pub use folder::{FolderStore, Opened};
+pub use history::{
+    Execution, FolderHistory, Found, History, HistorySettings, Kept, OpenedHistory, RanSkill, Sought, Status,
+    read_folder,
+};
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
-pub use omniroute::{OmniRoute, Row, resolve, search_limit, visible};
+pub use omniroute::{AdHoc, NotRun, OmniRoute, OnProgress, Progress, Row, Runs, resolve, search_limit, visible};
 pub use page::{Page, Paged};
 pub use reader::Reader;
 pub use route::{Call, Dialect, Operation, route};

@@ -218,7 +218,7 @@ fn refused(error: StoreError, id: &str) -> Refusal {
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let kind = match refusal.kind {
         Kind::NoCredential => "auth_error",
-        Kind::Full | Kind::Failed | Kind::Unavailable => "internal_server_error",
+        Kind::Full | Kind::Failed | Kind::Unavailable | Kind::TimedOut => "internal_server_error",
         Kind::Throttled => "throttling_error",
         _ => "invalid_request_error",
     };

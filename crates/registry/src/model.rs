@@ -34,6 +34,7 @@ impl Owner {
     }
 
     /// The hash, or the namespace.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,11 @@
-//! OmniRoute's management API: `/api/skills`, `/api/skills/install`, and the catalogs to install from.
+//! OmniRoute's management API: `/api/skills`, `/api/skills/install`, `/api/skills/executions`, and the catalogs to install
+//! from.
 //!
 //! One skill is one row, in the version that is served by default. Skills from files are rows of the owner `system`, which
 //! everybody sees and nobody changes here.
 
 mod catalogs;
+mod executions;
 mod install;
 mod rows;
 
@@ -14,7 +16,10 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 pub use catalogs::search_limit;
+pub use executions::{AdHoc, NotRun, OnProgress, Progress, Runs};
 pub use rows::{Row, resolve, visible};
+
+pub(crate) use executions::{Claims, Ran, repeat_key};
 
 use crate::answer::{Answer, Kind, Refusal};
 use crate::catalogs::{Catalog, Catalogs};
@@ -32,9 +37,9 @@ const LIMIT_MAX: usize = 100;
 /// Where OmniRoute's skills come from.
 const SOURCES: [&str; 3] = [Catalog::SkillsMp.word(), Catalog::SkillsSh.word(), LOCAL];
 /// Said of what is not here.
-const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, and GET and \
-    POST …/install of /api/skills/marketplace and /api/skills/skillssh. A history of executions is not here: a skill runs in \
-    a model request.";
+const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
+    POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace and \
+    /api/skills/skillssh.";
 
 /// What is asked, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +52,9 @@ pub enum OmniRoute {
     Get(String),
     Update(String),
     Delete(String),
+    Executions,
+    Execution(String),
+    Execute,
     /// A path or method that is not there.
     Unknown,
 }
@@ -70,6 +78,9 @@ impl OmniRoute {
         match (method.as_str(), rest) {
             ("GET", []) => Self::List,
             ("POST", ["install"]) => Self::Install,
+            ("GET", ["executions"]) => Self::Executions,
+            ("POST", ["executions"]) => Self::Execute,
+            ("GET", ["executions", name]) => Self::Execution(id(name)),
             (_, [word, after @ ..]) if catalog_of(word).is_some() => match (method.as_str(), after, catalog_of(word)) {
                 ("GET", [], Some(catalog)) => Self::Search(catalog),
                 ("POST", ["install"], Some(catalog)) => Self::InstallFrom(catalog),
@@ -90,6 +101,7 @@ pub(crate) async fn call(
     (owner, shared): (&Owner, &Shared),
     call: OmniRoute,
     (query, body): (Option<&str>, &[u8]),
+    ran: Ran<'_>,
 ) -> Result<Answer, Refusal> {
     let done = match call {
         OmniRoute::List => list(store, (owner, shared), query).await?,
@@ -116,6 +128,12 @@ pub(crate) async fn call(
             let deleted = store.delete(owner, &record.id).await;
             deleted.map_err(|error| refused(error, &id))?;
             json!({"success": true})
+        }
+        OmniRoute::Executions => ran.list(owner, query).await?,
+        OmniRoute::Execution(id) => ran.get(owner, &id).await?,
+        OmniRoute::Execute => {
+            let text = "Skills execution is disabled: nothing is run here";
+            return Err(Refusal::new(Kind::Unavailable, "", text));
         }
         OmniRoute::Unknown => return Err(Refusal::new(Kind::NotFound, "", NOT_HERE)),
     };
@@ -181,6 +199,7 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
 struct Wanted {
     text: String,
     mode: Option<Mode>,
+    enabled: Option<bool>,
     source: Option<String>,
     page: usize,
     limit: usize,
@@ -191,6 +210,7 @@ impl Wanted {
         let mut wanted = Self {
             text: String::new(),
             mode: None,
+            enabled: None,
             source: None,
             page: 1,
             limit: LIMIT_DEFAULT,
@@ -205,6 +225,12 @@ impl Wanted {
                     wanted.text = percent_decode_str(&spaced).decode_utf8_lossy().to_lowercase();
                 }
                 "mode" => wanted.mode = Some(mode_of(&value)?),
+                "enabled" => {
+                    let enabled = value
+                        .parse()
+                        .map_err(|_| Refusal::invalid("enabled", "it is true or false"));
+                    wanted.enabled = Some(enabled?);
+                }
                 "source" if SOURCES.contains(&value.as_str()) => wanted.source = Some(value),
                 "source" => {
                     let text = format!("it is one of {}", SOURCES.join(", "));
@@ -221,6 +247,9 @@ impl Wanted {
     fn takes(&self, row: &Row<Item>) -> bool {
         self.source.as_deref().is_none_or(|source| source == row.item.source())
             && self.mode.is_none_or(|mode| mode == row.item.mode())
+            && self
+                .enabled
+                .is_none_or(|enabled| enabled == (row.item.mode() != Mode::Off))
             && [&row.name, row.item.description()]
                 .iter()
                 .any(|text| text.to_lowercase().contains(&self.text))
@@ -250,12 +279,17 @@ async fn list(store: &dyn Store, (owner, shared): (&Owner, &Shared), query: Opti
 }
 
 async fn get(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: &str) -> Result<Value, Refusal> {
+    let row = find(store, (owner, shared), identifier).await?;
+    detail(store, owner, &row).await
+}
+
+/// The row that an id, a name, `name@version` or `name@constraint` names.
+async fn find(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: &str) -> Result<Row<Item>, Refusal> {
     if identifier.starts_with(ID_PREFIX) {
         let record = store.get(owner, identifier).await;
         let record = record.map_err(|error| refused(error, identifier))?;
         let number = record.default.ok_or_else(|| missing(identifier))?;
-        let row = of_record(record.into(), number).ok_or_else(|| missing(identifier))?;
-        return detail(store, owner, &row).await;
+        return of_record(record.into(), number).ok_or_else(|| missing(identifier));
     }
     let records = all(store, owner).await.map_err(|error| refused(error, identifier))?;
     let versions = records.into_iter().flat_map(|record| {
@@ -265,10 +299,13 @@ async fn get(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: 
             .into_iter()
             .filter_map(move |number| of_record(record.clone(), number))
     });
-    let rows = visible(versions.chain(of_shared(shared)).collect(), owner.as_str());
-    let by_id = rows.iter().find(|row| row.item.id() == identifier);
-    let row = by_id.or_else(|| resolve(&rows, identifier));
-    detail(store, owner, row.ok_or_else(|| missing(identifier))?).await
+    let mut rows = visible(versions.chain(of_shared(shared)).collect(), owner.as_str());
+    let by_id = rows.iter().position(|row| row.item.id() == identifier);
+    let at = by_id.or_else(|| {
+        let named = resolve(&rows, identifier)?;
+        rows.iter().position(|row| std::ptr::eq(row, named))
+    });
+    at.map(|at| rows.swap_remove(at)).ok_or_else(|| missing(identifier))
 }
 
 /// The caller's skill of an id.
@@ -283,6 +320,9 @@ async fn own(store: &dyn Store, (owner, shared): (&Owner, &Shared), id: &str) ->
 /// Says which member is wrong where one is.
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let Refusal { kind, field, message } = refusal;
+    if let Some(code) = kind.code() {
+        return json!({"error": message, "code": code});
+    }
     if *kind != Kind::Invalid || field.is_empty() {
         return json!({"error": message});
     }
@@ -343,7 +383,7 @@ mod tests {
         let of = |method: &str, rest: &[&str]| OmniRoute::of(&Method::from_bytes(method.as_bytes()).unwrap(), rest);
         assert_eq!(of("GET", &["echo@%5E1"]), OmniRoute::Get("echo@^1".to_owned()));
         for (method, rest) in [
-            ("GET", &["executions"][..]),
+            ("DELETE", &["executions"][..]),
             ("GET", &["install"]),
             ("POST", &[]),
             ("GET", &["marketplace", "install"]),

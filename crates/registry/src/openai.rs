@@ -128,10 +128,10 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         Kind::Unavailable => ("server_error", Some("unavailable")),
         Kind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
         Kind::NotFound => ("invalid_request_error", Some("not_found")),
-        Kind::Conflict => ("invalid_request_error", Some("conflict")),
+        Kind::Conflict | Kind::InProgress => ("invalid_request_error", Some("conflict")),
         Kind::TooLarge => ("invalid_request_error", Some("request_too_large")),
         Kind::Full => ("server_error", Some("storage_full")),
-        Kind::Failed | Kind::BadGateway => ("server_error", None),
+        Kind::Failed | Kind::BadGateway | Kind::TimedOut => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

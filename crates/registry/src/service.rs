@@ -12,7 +12,9 @@ use uuid::Uuid;
 use crate::answer::{Answer, Kind, Outcome, Refusal};
 use crate::catalogs::Catalogs;
 use crate::draft::Draft;
+use crate::history::History;
 use crate::model::{Owner, Record, Version};
+use crate::omniroute::{Claims, Ran, Runs, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
 use crate::route::{Call, Dialect, Operation};
@@ -26,6 +28,8 @@ pub struct Registry {
     store: Arc<dyn Store>,
     reader: Arc<Reader>,
     catalogs: Option<Catalogs>,
+    history: Option<Arc<dyn History>>,
+    claims: Claims,
 }
 
 /// A request to an API.
@@ -48,6 +52,8 @@ impl Registry {
             store,
             reader: Arc::clone(reader),
             catalogs: None,
+            history: None,
+            claims: Claims::default(),
         }
     }
 
@@ -60,12 +66,43 @@ impl Registry {
         }
     }
 
+    /// With a history of executions.
+    #[must_use]
+    pub fn with_history(mut self, history: Arc<dyn History>) -> Self {
+        self.history = Some(history);
+        self
+    }
+
+    const fn ran(&self) -> Ran<'_> {
+        Ran {
+            history: self.history.as_ref(),
+            claims: &self.claims,
+        }
+    }
+
+    /// Answers `POST /api/skills/executions` of `owner`, as [`Registry::answer`] does, with what runs tools.
+    pub async fn execute(
+        &self,
+        owner: Option<&Owner>,
+        asked: Asked,
+        shared: &[Arc<Skill>],
+        runs: &dyn Runs,
+    ) -> Response<Bytes> {
+        let done = match (owner, repeat_key(&asked.headers)) {
+            (None, _) => Err(no_credential()),
+            (_, Err(refused)) => Err(refused),
+            (Some(owner), Ok(repeat)) => {
+                let from = (&*self.store, owner, shared);
+                let run = self.ran().run(from, (&asked.body, repeat), runs).await;
+                run.map(|body| (200, Some(body)))
+            }
+        };
+        respond_json(done, omniroute::refuse)
+    }
+
     /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
     pub async fn answer(&self, owner: Option<&Owner>, asked: Asked, shared: &[Arc<Skill>]) -> Response<Bytes> {
-        let owner = owner.ok_or_else(|| {
-            let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
-            Refusal::new(Kind::NoCredential, "authorization", text)
-        });
+        let owner = owner.ok_or_else(no_credential);
         match asked.call.clone() {
             Call::Skills(dialect, operation) => match owner {
                 Ok(owner) => self.vendor(owner, dialect, operation, asked).await,
@@ -82,7 +119,8 @@ impl Registry {
                 let sent = (asked.query.as_deref(), &asked.body[..]);
                 let done = match owner {
                     Ok(owner) => {
-                        omniroute::call((&*self.store, self.catalogs.as_ref()), (owner, shared), call, sent).await
+                        let store = (&*self.store, self.catalogs.as_ref());
+                        omniroute::call(store, (owner, shared), call, sent, self.ran()).await
                     }
                     Err(refused) => Err(refused),
                 };
@@ -255,6 +293,11 @@ pub fn deny(call: &Call, denial: Denial, text: String, retry_after: Option<u64>)
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     response
+}
+
+fn no_credential() -> Refusal {
+    let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
+    Refusal::new(Kind::NoCredential, "authorization", text)
 }
 
 fn version(record: &Record, word: &str) -> Result<Version, Refusal> {

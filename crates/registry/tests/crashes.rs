@@ -45,6 +45,16 @@ impl Disk for Stopping {
         RealDisk.write(path, bytes)
     }
 
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.step(|| RealDisk.append(path, &bytes[..bytes.len() / 2]).unwrap())?;
+        RealDisk.append(path, bytes)
+    }
+
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        self.step(|| ())?;
+        RealDisk.cut(path, length)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step(|| RealDisk.rename(from, to).unwrap())?;
         RealDisk.rename(from, to)

@@ -311,7 +311,7 @@ async fn bad_input_is_refused_by_the_member_that_is_wrong() {
     for (method, path, status) in [
         ("GET", "/api/skills?limit=101", 400),
         ("GET", "/api/skills?mode=manual", 400),
-        ("GET", "/api/skills/executions", 404),
+        ("GET", "/api/skills/executions/none", 404),
         ("POST", "/api/skills/marketplace/install", 400),
         ("PATCH", row.as_str(), 404),
     ] {

@@ -172,7 +172,7 @@ impl Installation {
 }
 
 /// Skills belong to whoever sends them: another owner cannot be named.
-fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(), Refusal> {
+pub(super) fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(), Refusal> {
     match members.get("apiKeyId") {
         None => Ok(()),
         Some(id) if id.as_str() == Some(owner.as_str()) => Ok(()),

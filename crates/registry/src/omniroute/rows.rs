@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use knack_skill::functions::LOCK_FILE;
-use knack_skill::model::Skill;
+use knack_skill::model::{Skill, SkillRef};
 use knack_skill::{ids, semver};
 use serde_json::{Value, json};
 
@@ -13,6 +13,7 @@ use crate::answer::{Kind, Refusal, rfc3339};
 use crate::catalogs::Catalog;
 use crate::check::load_stored;
 use crate::error::StoreError;
+use crate::history::RanSkill;
 use crate::mode::Mode;
 use crate::model::{Owner, Record, Version};
 use crate::store::Store;
@@ -131,11 +132,27 @@ pub(super) fn of_shared(shared: &Shared) -> impl Iterator<Item = Row<Item>> {
         owner: SYSTEM.to_owned(),
         name: skill.id.name.clone(),
         version: skill.version.clone(),
-        item: Item::Shared(
-            Arc::clone(skill),
-            format!("{SYSTEM}.{}.{}", skill.id.namespace, skill.id.name),
-        ),
+        item: Item::Shared(Arc::clone(skill), shared_id(&skill.id)),
     })
+}
+
+/// The id of the row of a skill from files.
+fn shared_id(skill: &SkillRef) -> String {
+    format!("{SYSTEM}.{}.{}", skill.namespace, skill.name)
+}
+
+impl RanSkill {
+    /// What is kept of the skill of an execution.
+    #[must_use]
+    pub fn of(skill: &Skill) -> Self {
+        let uploaded = skill.upload.as_ref().map(|upload| upload.id.clone());
+        Self {
+            id: uploaded.unwrap_or_else(|| shared_id(&skill.id)),
+            name: skill.id.name.clone(),
+            version: skill.version.clone(),
+            digest: skill.digest.clone(),
+        }
+    }
 }
 
 /// The same for what is missing and what is another's.
@@ -164,17 +181,22 @@ pub(super) fn shown(row: &Row<Item>) -> Value {
     })
 }
 
-/// A row with what only its files say.
-pub(super) async fn detail(store: &dyn Store, owner: &Owner, row: &Row<Item>) -> Result<Value, Refusal> {
-    let skill = match &row.item {
-        Item::Shared(skill, _) => Arc::clone(skill),
+/// The skill of a row, read from its files.
+pub(super) async fn skill_of(store: &dyn Store, owner: &Owner, item: &Item) -> Result<Arc<Skill>, Refusal> {
+    match item {
+        Item::Shared(skill, _) => Ok(Arc::clone(skill)),
         Item::Own(record, version) => {
             let files = store.content(owner, &record.id, version.number).await;
             let files = files.map_err(|error| refused(error, &record.id))?;
             let loaded = load_stored(record, version, files);
-            Arc::new(loaded.map_err(|why| Refusal::new(Kind::Failed, "", why))?)
+            Ok(Arc::new(loaded.map_err(|why| Refusal::new(Kind::Failed, "", why))?))
         }
-    };
+    }
+}
+
+/// A row with what only its files say.
+pub(super) async fn detail(store: &dyn Store, owner: &Owner, row: &Row<Item>) -> Result<Value, Refusal> {
+    let skill = skill_of(store, owner, &row.item).await?;
     let mut shown = shown(row);
     shown["schema"] = schema(&skill);
     shown["handler"] = handler(&skill).into();

@@ -10,6 +10,7 @@ mod args;
 mod at_skill;
 mod autoscore;
 mod exchange;
+mod executions;
 mod husk;
 mod injection;
 #[cfg(feature = "pyschema")]
@@ -32,6 +33,7 @@ pub(crate) const TABLES: &[&[Op]] = &[
     args::OPS,
     at_skill::OPS,
     autoscore::OPS,
+    executions::OPS,
     husk::OPS,
     injection::OPS,
     #[cfg(feature = "pyschema")]

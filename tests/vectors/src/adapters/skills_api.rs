@@ -30,7 +30,7 @@ pub(crate) const OPS: &[Op] = &[
 /// A skill that can act, for cases that name none.
 const DOCUMENT: &str = "---\nname: echo\ndescription: d\n---\nEcho.\n";
 /// No case uploads an archive.
-const UNPACK: Unpack = |_| -> Result<Files, BadArchive> {
+pub(crate) const UNPACK: Unpack = |_| -> Result<Files, BadArchive> {
     Err(BadArchive {
         message: "no archives here".to_owned(),
         too_large: false,

@@ -1,0 +1,184 @@
+//! One execution, as a history has it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::answer::rfc3339;
+use crate::model::Owner;
+
+/// Bytes of an input as JSON: arguments of a model's call, of which the code of `run_code` is the largest.
+const INPUT_MAX_BYTES: usize = 16 << 10;
+/// Bytes of an output: what a model is shown of one.
+const OUTPUT_MAX_BYTES: usize = 32 << 10;
+/// Bytes of a text that says why a run failed.
+const ERROR_MAX_BYTES: usize = 4 << 10;
+
+/// How far an execution has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Waiting for a free place.
+    Pending,
+    /// Started.
+    Running,
+    /// Ended with exit code 0.
+    Success,
+    /// Ended otherwise, or never started.
+    Error,
+    /// Ended by its time limit.
+    Timeout,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Success, Self::Error, Self::Timeout];
+
+    /// The word of the API.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+        }
+    }
+
+    /// The status of a word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.word() == word)
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Success | Self::Error | Self::Timeout)
+    }
+}
+
+/// The skill of an execution.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RanSkill {
+    /// The id of its row in the API.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// The version that it says of itself.
+    pub version: Option<String>,
+    /// Of its files.
+    pub digest: String,
+}
+
+/// One execution as it was when it was noted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    /// Names it; a later note of the same id replaces an earlier one.
+    pub id: String,
+    /// Who caused it.
+    pub caller: Owner,
+    /// `None`: code that a model wrote for no skill.
+    pub skill: Option<RanSkill>,
+    /// The tool as it was called, `run_code` for code.
+    pub tool: String,
+    /// The session that an ad hoc run named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The request that caused it.
+    pub request: String,
+    /// The arguments of the call, or the beginning of their JSON.
+    pub input: Value,
+    /// What it printed, as JSON where it is that, or the beginning.
+    pub output: Value,
+    /// Input, output or error are not whole.
+    #[serde(default)]
+    pub truncated: bool,
+    /// How far it has come.
+    pub status: Status,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// From its beginning to its end, with all waiting.
+    pub duration_ms: Option<u64>,
+    /// Unix time in microseconds.
+    pub created: i64,
+}
+
+impl Execution {
+    /// Sets the input from the JSON of a call.
+    #[must_use]
+    pub fn with_input(mut self, json: &str) -> Self {
+        self.input = self.bounded(json, INPUT_MAX_BYTES);
+        self
+    }
+
+    /// Sets what it printed. A program that failed has printed nothing that counts.
+    #[must_use]
+    pub fn with_output(mut self, text: &str) -> Self {
+        self.output = self.bounded(text.trim_end(), OUTPUT_MAX_BYTES);
+        self
+    }
+
+    /// Sets why it failed.
+    #[must_use]
+    pub fn with_error(mut self, text: &str) -> Self {
+        let kept = beginning(text.trim_end(), ERROR_MAX_BYTES);
+        self.truncated |= kept.len() < text.trim_end().len();
+        self.error = Some(kept.to_owned());
+        self
+    }
+
+    /// JSON where the text is that and small enough; else its beginning as text.
+    fn bounded(&mut self, text: &str, most: usize) -> Value {
+        let kept = beginning(text, most);
+        if kept.len() < text.len() {
+            self.truncated = true;
+            return kept.into();
+        }
+        serde_json::from_str(text).unwrap_or_else(|_| text.into())
+    }
+
+    /// Without what a program reads and writes.
+    pub(super) fn slim(&self) -> Self {
+        Self {
+            input: Value::Null,
+            output: Value::Null,
+            truncated: true,
+            ..self.clone()
+        }
+    }
+
+    /// What a history says of one whose end it was never told.
+    pub(super) fn lost(&self) -> Self {
+        Self {
+            status: Status::Error,
+            error: Some(LOST.to_owned()),
+            ..self.clone()
+        }
+    }
+
+    /// As the API shows it.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        let skill = self.skill.as_ref();
+        json!({
+            "id": self.id, "apiKeyId": self.caller.as_str(),
+            "skillId": skill.map(|skill| &skill.id), "skillName": skill.map(|skill| &skill.name),
+            "skillVersion": skill.map(|skill| &skill.version), "skillDigest": skill.map(|skill| &skill.digest),
+            "tool": self.tool, "sessionId": self.session, "requestId": self.request,
+            "input": self.input, "output": self.output, "truncated": self.truncated,
+            "status": self.status.word(), "errorMessage": self.error, "durationMs": self.duration_ms,
+            "createdAt": rfc3339(self.created),
+        })
+    }
+}
+
+/// Said of an execution that was not at its end when the history was opened again.
+const LOST: &str = "the process that ran it ended before it did, or before its end was recorded; whether the program did its work is not known";
+
+/// At most so many bytes, cut between characters.
+fn beginning(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+}

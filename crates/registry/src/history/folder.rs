@@ -1,0 +1,324 @@
+//! The history in a folder: one writer, whole lines after any end, nothing waits for the disk.
+//!
+//! ```text
+//! DIR/executions/writer          held by the process that writes
+//! DIR/executions/00000001.jsonl  lines, each a whole execution as it was at a moment; the last of an id counts
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::fs::{FlockOperation, flock};
+
+use super::execution::Execution;
+use super::index::{Index, Place};
+use super::lines::{FOLDER, Line, WRITER, path};
+use super::segments::Segments;
+use super::writer::{Told, write};
+use super::{Found, History, Sought};
+use crate::disk::{Disk, RealDisk};
+use crate::error::StoreError;
+use crate::model::Owner;
+
+/// Notes that wait for the disk: three of each of some hundred runs at once.
+const QUEUE_MAX: usize = 1_024;
+/// Bytes of what waits for the disk.
+const QUEUE_MAX_BYTES: usize = 8 << 20;
+/// Tries, a pause apart, to become the writer: somebody who reads the history holds its lock for a moment.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+/// How long an orderly end waits for the disk.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How much a history keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistorySettings {
+    /// Age of the oldest execution.
+    pub age: Duration,
+    /// Executions: each is some 300 bytes of memory.
+    pub most: usize,
+    /// Bytes on the disk, in steps of a file of 4 MiB. One list reads a few lines of them.
+    pub most_bytes: u64,
+}
+
+impl HistorySettings {
+    /// Days that are kept unless a person says another number.
+    pub const DAYS: u32 = 30;
+
+    /// What is kept of so many days.
+    #[must_use]
+    pub const fn of_days(days: u32) -> Self {
+        Self {
+            age: Duration::from_secs(days as u64 * 24 * 3_600),
+            most: 50_000,
+            most_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Executions in a folder of this machine.
+#[derive(Debug)]
+pub struct FolderHistory {
+    inner: Arc<Inner>,
+    /// `None` once it ends.
+    tell: Option<SyncSender<Told>>,
+    writer: Option<thread::JoinHandle<()>>,
+    _lock: File,
+}
+
+pub(super) struct Inner {
+    folder: PathBuf,
+    pub(super) disk: Box<dyn Disk>,
+    pub(super) settings: HistorySettings,
+    index: Mutex<Index>,
+    pub(super) queued: AtomicUsize,
+    pub(super) dropped: AtomicU64,
+    pub(super) tell: fn(&str),
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("FolderHistory")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A history that was opened.
+#[derive(Debug)]
+pub struct OpenedHistory {
+    /// The history.
+    pub history: FolderHistory,
+    /// Lines that cannot be read and are left as they are.
+    pub broken: usize,
+}
+
+impl FolderHistory {
+    /// Opens the history below the folder of a registry, which this process has opened. `tell` says what a person should
+    /// know. Errors: the disk fails, or another process writes it.
+    pub fn open(root: &Path, settings: HistorySettings, tell: fn(&str)) -> io::Result<OpenedHistory> {
+        Self::open_on(root, settings, tell, Box::new(RealDisk))
+    }
+
+    /// The same on a disk that may fail.
+    pub fn open_on(
+        root: &Path,
+        settings: HistorySettings,
+        tell: fn(&str),
+        disk: Box<dyn Disk>,
+    ) -> io::Result<OpenedHistory> {
+        let folder = root.join(FOLDER);
+        if !folder.is_dir() {
+            disk.create_folder(&folder)?;
+        }
+        let lock = lock(&folder)?;
+        let read = Segments::read(&folder, settings, &*disk)?;
+        let (mut segments, mut index) = (read.segments, Index::default());
+        let mut unfinished = std::collections::BTreeMap::new();
+        for (
+            file,
+            Line {
+                offset,
+                length,
+                execution,
+            },
+        ) in read.lines
+        {
+            index.set(&execution, Place::Disk { file, offset, length });
+            if execution.status.has_ended() {
+                unfinished.remove(&execution.id);
+            } else {
+                unfinished.insert(execution.id.clone(), execution);
+            }
+        }
+        for execution in unfinished.into_values().map(|execution| execution.lost()) {
+            let line = line(&execution)?;
+            let (file, offset) = segments.append(&line, now(), &*disk)?;
+            let length = u32::try_from(line.len() - 1).unwrap_or(u32::MAX);
+            index.set(&execution, Place::Disk { file, offset, length });
+        }
+        let inner = Arc::new(Inner {
+            folder,
+            disk,
+            settings,
+            index: Mutex::new(index),
+            queued: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            tell,
+        });
+        for file in segments.sweep(inner.since(), &*inner.disk) {
+            inner.index().without_file(file);
+        }
+        inner.index().bound(settings.most, inner.since());
+        let (sender, told) = sync_channel(QUEUE_MAX);
+        let writing = Arc::clone(&inner);
+        let writer = thread::Builder::new()
+            .name("history".to_owned())
+            .spawn(move || write(&writing, segments, &told))?;
+        let history = Self {
+            inner,
+            tell: Some(sender),
+            writer: Some(writer),
+            _lock: lock,
+        };
+        Ok(OpenedHistory {
+            history,
+            broken: read.broken,
+        })
+    }
+
+    /// Removes the history below the folder of a registry, which this process has opened.
+    pub fn remove(root: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(root.join(FOLDER)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until what was noted is on the disk, within a bound.
+    pub async fn flush(&self) {
+        let Some(tell) = self.tell.clone() else { return };
+        let flushed = tokio::task::spawn_blocking(move || {
+            let (done, flushed) = sync_channel(1);
+            if tell.send(Told::Flush(done)).is_ok() {
+                // What is not written by then is lost, as in any other end.
+                let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
+            }
+        });
+        let _ = flushed.await;
+    }
+
+    async fn read(&self, places: Vec<Place>) -> Result<Vec<Execution>, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let read = tokio::task::spawn_blocking(move || {
+            let read = places.into_iter().map(|place| inner.read(place));
+            read.filter_map(Result::transpose).collect::<io::Result<Vec<_>>>()
+        });
+        let read = read.await.map_err(|error| StoreError::Failed(error.to_string()))?;
+        read.map_err(|error| StoreError::Failed(error.to_string()))
+    }
+}
+
+/// Writes what is left.
+impl Drop for FolderHistory {
+    fn drop(&mut self) {
+        self.tell = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is older is not kept.
+    pub(super) fn since(&self) -> i64 {
+        now().saturating_sub(i64::try_from(self.settings.age.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// `None`: it became too old since its place was looked up.
+    fn read(&self, place: Place) -> io::Result<Option<Execution>> {
+        let (file, offset, length) = match place {
+            Place::Memory(execution) => return Ok(Some((*execution).clone())),
+            Place::Disk { file, offset, length } => (file, offset, length),
+        };
+        let file = match File::open(path(&self.folder, file)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(Some(serde_json::from_slice(&bytes)?))
+    }
+}
+
+#[async_trait]
+impl History for FolderHistory {
+    fn note(&self, execution: Execution) {
+        let (Ok(line), Some(tell)) = (line(&execution), &self.tell) else {
+            return;
+        };
+        let (id, size) = (execution.id.clone(), line.len());
+        let execution = Arc::new(execution);
+        let note = self
+            .inner
+            .index()
+            .set(&execution, Place::Memory(Arc::clone(&execution)));
+        let queued = self.inner.queued.fetch_add(size, Ordering::AcqRel);
+        let told = Told::Line { id, note, line };
+        let refused = if queued + size > QUEUE_MAX_BYTES {
+            Some(told)
+        } else {
+            tell.try_send(told).err().map(|error| match error {
+                TrySendError::Full(told) | TrySendError::Disconnected(told) => told,
+            })
+        };
+        if refused.is_some() {
+            self.inner.queued.fetch_sub(size, Ordering::AcqRel);
+            self.inner.dropped.fetch_add(1, Ordering::Relaxed);
+            let slim = Arc::new(execution.slim());
+            self.inner.index().moved(&execution.id, note, Place::Memory(slim));
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inner.dropped.load(Ordering::Relaxed)
+    }
+
+    async fn get(&self, caller: &Owner, id: &str) -> Result<Option<Execution>, StoreError> {
+        let place = self.inner.index().get(caller, id);
+        let found = self.read(place.into_iter().collect()).await?;
+        Ok(found.into_iter().next())
+    }
+
+    async fn find(&self, caller: &Owner, sought: &Sought) -> Result<Found, StoreError> {
+        let (total, places) = {
+            let mut index = self.inner.index();
+            index.bound(self.inner.settings.most, self.inner.since());
+            index.find(caller, sought)
+        };
+        let items = self.read(places).await?;
+        Ok(Found { items, total })
+    }
+}
+
+fn lock(folder: &Path) -> io::Result<File> {
+    let lock = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(folder.join(WRITER))?;
+    for _ in 0..LOCK_TRIES {
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(lock);
+        }
+        thread::sleep(LOCK_PAUSE);
+    }
+    Err(io::Error::other(
+        "another process writes the history of this folder; stop it, or name another folder",
+    ))
+}
+
+fn line(execution: &Execution) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(execution)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+pub(super) fn now() -> i64 {
+    jiff::Timestamp::now().as_microsecond()
+}

@@ -1,0 +1,116 @@
+//! What a history has, without what programs read and wrote.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::Sought;
+use super::execution::{Execution, Status};
+use crate::model::Owner;
+
+/// Where an execution is.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// Not on the disk yet, or dropped.
+    Memory(Arc<Execution>),
+    /// A line of a file.
+    Disk { file: u32, offset: u64, length: u32 },
+}
+
+#[derive(Debug)]
+struct Head {
+    caller: Owner,
+    skill: Option<(String, String)>,
+    status: Status,
+    place: Place,
+    /// The note that `place` is of.
+    note: u64,
+}
+
+/// Sorted by time.
+type Key = (i64, String);
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    heads: BTreeMap<Key, Head>,
+    times: HashMap<String, i64>,
+    notes: u64,
+}
+
+impl Index {
+    /// Puts an execution in the place of what was known of it. The answer is the number of the note.
+    pub(super) fn set(&mut self, execution: &Execution, place: Place) -> u64 {
+        self.notes += 1;
+        let time = *self.times.entry(execution.id.clone()).or_insert(execution.created);
+        let head = Head {
+            caller: execution.caller.clone(),
+            skill: execution
+                .skill
+                .as_ref()
+                .map(|skill| (skill.id.clone(), skill.name.clone())),
+            status: execution.status,
+            place,
+            note: self.notes,
+        };
+        self.heads.insert((time, execution.id.clone()), head);
+        self.notes
+    }
+
+    /// A note is now there, unless a later one has replaced it.
+    pub(super) fn moved(&mut self, id: &str, note: u64, place: Place) {
+        let time = self.times.get(id);
+        let head = time.and_then(|time| self.heads.get_mut(&(*time, id.to_owned())));
+        if let Some(head) = head.filter(|head| head.note == note) {
+            head.place = place;
+        }
+    }
+
+    /// Forgets what was in a file.
+    pub(super) fn without_file(&mut self, gone: u32) {
+        let times = &mut self.times;
+        self.heads.retain(|(_, id), head| {
+            let stays = !matches!(head.place, Place::Disk { file, .. } if file == gone);
+            if !stays {
+                times.remove(id);
+            }
+            stays
+        });
+    }
+
+    /// Forgets the oldest, and those from before a time.
+    pub(super) fn bound(&mut self, most: usize, since: i64) {
+        while let Some(((created, _), _)) = self.heads.first_key_value()
+            && (self.heads.len() > most || *created < since)
+        {
+            if let Some(((_, id), _)) = self.heads.pop_first() {
+                self.times.remove(&id);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, caller: &Owner, id: &str) -> Option<Place> {
+        let key = (*self.times.get(id)?, id.to_owned());
+        let head = self.heads.get(&key).filter(|head| head.caller == *caller)?;
+        Some(head.place.clone())
+    }
+
+    /// How many are meant, and where the wanted ones of them are, the newest first.
+    pub(super) fn find(&self, caller: &Owner, sought: &Sought) -> (usize, Vec<Place>) {
+        let meant = |head: &&Head| {
+            let skill = || {
+                sought.skill.as_ref().is_none_or(|wanted| {
+                    let skill = head.skill.as_ref();
+                    skill.is_some_and(|(id, name)| id == wanted || name == wanted)
+                })
+            };
+            head.caller == *caller && sought.status.is_none_or(|status| status == head.status) && skill()
+        };
+        let (mut total, mut places) = (0, Vec::new());
+        for head in self.heads.values().rev().filter(meant) {
+            if total >= sought.skip && places.len() < sought.limit {
+                places.push(head.place.clone());
+            }
+            total += 1;
+        }
+        (total, places)
+    }
+}

@@ -1,0 +1,122 @@
+//! A history on the disk: files of whole lines, each an execution as it was at a moment. Reading needs no lock: a file only
+//! grows at its end, and is removed as a whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::execution::Execution;
+
+/// The folder below that of the registry.
+pub(super) const FOLDER: &str = "executions";
+/// Held by the process that writes.
+pub(super) const WRITER: &str = "writer";
+
+/// A line of a file.
+pub(super) struct Line {
+    pub(super) offset: u64,
+    pub(super) length: u32,
+    pub(super) execution: Execution,
+}
+
+/// What a file holds.
+pub(super) struct Lines {
+    pub(super) lines: Vec<Line>,
+    /// Bytes of whole lines; what follows is the beginning of one.
+    pub(super) whole: u64,
+    /// Whole lines that are no executions.
+    pub(super) broken: usize,
+}
+
+/// The numbers of the files, oldest first.
+pub(super) fn numbers(folder: &Path) -> io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
+        numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+pub(super) fn path(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("{number:08}.jsonl"))
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Lines {
+    let mut found = Lines {
+        lines: Vec::new(),
+        whole: 0,
+        broken: 0,
+    };
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let Some(json) = line.strip_suffix(b"\n") else { break };
+        let offset = found.whole;
+        found.whole += line.len() as u64;
+        match (serde_json::from_slice(json), u32::try_from(json.len())) {
+            (Ok(execution), Ok(length)) => found.lines.push(Line {
+                offset,
+                length,
+                execution,
+            }),
+            _ => found.broken += 1,
+        }
+    }
+    found
+}
+
+/// The executions of all callers.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The oldest first, each as it was noted last.
+    pub executions: Vec<Execution>,
+    /// Lines that cannot be read.
+    pub broken: usize,
+}
+
+/// Reads the history below the folder of a registry, also while a process writes it. What a process that is gone has not
+/// ended is an error, as that process's successor will say.
+pub fn read_folder(root: &Path) -> io::Result<Kept> {
+    let folder = root.join(FOLDER);
+    // Asked first: a process that ends while this reads has ended its executions, or they are shown as running.
+    let is_written = is_written(&folder)?;
+    let mut latest = BTreeMap::new();
+    let mut kept = Kept::default();
+    for number in numbers(&folder)? {
+        let bytes = match fs::read(path(&folder, number)) {
+            Ok(bytes) => bytes,
+            // It became too old meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let found = parse(&bytes);
+        kept.broken += found.broken;
+        for line in found.lines {
+            latest.insert(line.execution.id.clone(), line.execution);
+        }
+    }
+    let ended = |execution: Execution| {
+        if is_written || execution.status.has_ended() {
+            execution
+        } else {
+            execution.lost()
+        }
+    };
+    kept.executions = latest.into_values().map(ended).collect();
+    kept.executions
+        .sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
+    Ok(kept)
+}
+
+fn is_written(folder: &Path) -> io::Result<bool> {
+    match File::open(folder.join(WRITER)) {
+        // Released when this returns; a writer that starts at this moment tries again.
+        Ok(lock) => Ok(flock(&lock, FlockOperation::NonBlockingLockShared).is_err()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}

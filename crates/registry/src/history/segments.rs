@@ -1,0 +1,137 @@
+//! The files of a history: grown at the end, closed by size and age, removed as a whole.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::folder::HistorySettings;
+use super::lines::{Line, numbers, parse, path};
+use crate::disk::Disk;
+
+/// Bytes after which a new file is begun: the bound of all is kept in such steps.
+const FILE_BYTES: u64 = 4 << 20;
+/// A file is begun for each day, so that what is too old goes within one.
+const FILE_SPAN_MICROS: i64 = 24 * 3_600 * 1_000_000;
+
+#[derive(Debug)]
+struct Segment {
+    number: u32,
+    bytes: u64,
+    begun: i64,
+    newest: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct Segments {
+    folder: PathBuf,
+    settings: HistorySettings,
+    /// Oldest first.
+    files: VecDeque<Segment>,
+    next: u32,
+    /// The last one may end within a line.
+    torn: bool,
+}
+
+/// What is on the disk.
+pub(super) struct Read {
+    pub(super) segments: Segments,
+    /// With the number of their file, oldest first.
+    pub(super) lines: Vec<(u32, Line)>,
+    pub(super) broken: usize,
+}
+
+impl Segments {
+    /// Reads all files; one that ends within a line is cut to whole lines.
+    pub(super) fn read(folder: &Path, settings: HistorySettings, disk: &dyn Disk) -> io::Result<Read> {
+        let mut read = Read {
+            segments: Self {
+                folder: folder.to_owned(),
+                settings,
+                files: VecDeque::new(),
+                next: 1,
+                torn: false,
+            },
+            lines: Vec::new(),
+            broken: 0,
+        };
+        for number in numbers(folder)? {
+            let path = path(folder, number);
+            let bytes = fs::read(&path)?;
+            let found = parse(&bytes);
+            if found.whole < bytes.len() as u64 {
+                disk.cut(&path, found.whole)?;
+            }
+            read.broken += found.broken;
+            let times = || found.lines.iter().map(|line| line.execution.created);
+            read.segments.files.push_back(Segment {
+                number,
+                bytes: found.whole,
+                begun: times().min().unwrap_or_default(),
+                newest: times().max().unwrap_or_default(),
+            });
+            read.segments.next = number.saturating_add(1);
+            read.lines.extend(found.lines.into_iter().map(|line| (number, line)));
+        }
+        Ok(read)
+    }
+
+    /// Puts whole lines at the end of the last file, or of a new one. The answer is that file, and where in it they begin.
+    /// Errors: the disk; a part of them may be there, which is cut off before the next.
+    pub(super) fn append(&mut self, lines: &[u8], now: i64, disk: &dyn Disk) -> io::Result<(u32, u64)> {
+        if let Some(file) = self.files.back().filter(|_| self.torn) {
+            match disk.cut(&path(&self.folder, file.number), file.bytes) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.torn = false,
+            }
+        }
+        let fits = self
+            .files
+            .back()
+            .is_some_and(|file| file.bytes + lines.len() as u64 <= FILE_BYTES && now - file.begun < FILE_SPAN_MICROS);
+        if !fits {
+            self.files.push_back(Segment {
+                number: self.next,
+                bytes: 0,
+                begun: now,
+                newest: now,
+            });
+            self.next = self.next.saturating_add(1);
+        }
+        let Some(file) = self.files.back_mut() else {
+            return Err(io::Error::other("there is no file"));
+        };
+        let at = (file.number, file.bytes);
+        self.torn = true;
+        disk.append(&path(&self.folder, file.number), lines)?;
+        self.torn = false;
+        file.bytes += lines.len() as u64;
+        file.newest = file.newest.max(now);
+        Ok(at)
+    }
+
+    /// Removes the oldest files as long as there are too many bytes, or all that is in them is too old. The answer is
+    /// their numbers. One that cannot be removed stays for the next time.
+    pub(super) fn sweep(&mut self, since: i64, disk: &dyn Disk) -> Vec<u32> {
+        let mut gone = Vec::new();
+        while let Some(first) = self.files.front() {
+            let bytes: u64 = self.files.iter().map(|file| file.bytes).sum();
+            let too_many = bytes > self.settings.most_bytes && self.files.len() > 1;
+            if !too_many && first.newest >= since {
+                break;
+            }
+            let number = first.number;
+            match disk.remove(&path(&self.folder, number)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(%error, number, "an old file of the history cannot be removed");
+                    break;
+                }
+            }
+            self.files.pop_front();
+            gone.push(number);
+        }
+        gone
+    }
+}

@@ -1,0 +1,92 @@
+//! The thread that writes a history.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use super::folder::{Inner, now};
+use super::index::Place;
+use super::segments::Segments;
+
+/// Notes that are written at once: one step on the disk for all that came during the last.
+const BATCH: usize = 256;
+/// Time after which old files are looked for though nothing is noted.
+const SWEEP: Duration = Duration::from_secs(3_600);
+
+/// What the thread is told.
+pub(super) enum Told {
+    /// A line to write, and the note that it is of.
+    Line { id: String, note: u64, line: Vec<u8> },
+    /// Answer when all before this is written.
+    Flush(SyncSender<()>),
+}
+
+/// Writes until all senders are gone.
+pub(super) fn write(inner: &Inner, mut segments: Segments, told: &Receiver<Told>) {
+    let mut said = 0;
+    loop {
+        let first = match told.recv_timeout(SWEEP) {
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let (mut lines, mut flushed) = (Vec::new(), Vec::new());
+        let rest = std::iter::from_fn(|| told.try_recv().ok());
+        for told in first.into_iter().chain(rest.take(BATCH)) {
+            match told {
+                Told::Line { id, note, line } => lines.push((id, note, line)),
+                Told::Flush(done) => flushed.push(done),
+            }
+        }
+        if !lines.is_empty() {
+            put(inner, &mut segments, &lines);
+        }
+        let since = inner.since();
+        let gone = segments.sweep(since, &*inner.disk);
+        let mut index = inner.index();
+        for file in gone {
+            index.without_file(file);
+        }
+        index.bound(inner.settings.most, since);
+        drop(index);
+        let dropped = inner.dropped.load(Ordering::Relaxed);
+        if dropped > said {
+            (inner.tell)(&format!(
+                "history: {} notes of executions are missing, {dropped} since the start: they came faster than the disk takes them, or it refused them",
+                dropped - said
+            ));
+            said = dropped;
+        }
+        for done in flushed {
+            // Who asked may have gone.
+            let _ = done.try_send(());
+        }
+    }
+}
+
+fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, u64, Vec<u8>)]) {
+    let all: Vec<u8> = lines.iter().flat_map(|(_, _, line)| line).copied().collect();
+    let written = segments.append(&all, now(), &*inner.disk);
+    inner.queued.fetch_sub(all.len(), Ordering::AcqRel);
+    let mut index = inner.index();
+    match written {
+        Ok((file, mut offset)) => {
+            for (id, note, line) in lines {
+                // The end of the line is not read.
+                let length = u32::try_from(line.len().saturating_sub(1)).unwrap_or(u32::MAX);
+                index.moved(id, *note, Place::Disk { file, offset, length });
+                offset += line.len() as u64;
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "the history of executions cannot be written");
+            for (id, note, line) in lines {
+                if let Ok(execution) = serde_json::from_slice::<super::Execution>(line) {
+                    index.moved(id, *note, Place::Memory(Arc::new(execution.slim())));
+                }
+            }
+            inner.dropped.fetch_add(lines.len() as u64, Ordering::Relaxed);
+        }
+    }
+}

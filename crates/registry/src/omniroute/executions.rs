@@ -1,0 +1,462 @@
+//! The history of executions, and runs that a program asks for: `/api/skills/executions`.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use knack_skill::digest::sha256;
+use knack_skill::model::{Skill, SkillRef};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::find;
+use super::rows::{Item, Row, Shared, refused, skill_of};
+use crate::answer::{Kind, Refusal};
+use crate::history::{Execution, History, RanSkill, Sought, Status};
+use crate::mode::Mode;
+use crate::model::Owner;
+use crate::query::{number, parameters};
+use crate::store::Store;
+
+/// Executions of a page that does not say.
+const LIMIT_DEFAULT: usize = 50;
+/// Executions of a page at most.
+const LIMIT_MAX: usize = 100;
+/// Characters of the id of a session, and of a key of repeats.
+const WORD_MAX: usize = 256;
+/// The header that makes a repeat of a request the same run.
+pub(crate) const REPEAT_HEADER: &str = "idempotency-key";
+/// Members of a body.
+const MEMBERS: [&str; 7] = ["skillName", "skillId", "id", "tool", "input", "sessionId", "apiKeyId"];
+
+/// A run that a program asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdHoc {
+    /// The skill, in the version that is meant.
+    pub skill: SkillRef,
+    /// The tool, as the skill declares it.
+    pub tool: String,
+    /// Its arguments as a JSON object.
+    pub arguments: String,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The status.
+    pub status: Status,
+    /// The gateway's request.
+    pub request: String,
+    /// What it printed.
+    pub output: Option<String>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// From its beginning to its end.
+    pub duration_ms: Option<u64>,
+}
+
+/// Why nothing was run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotRun {
+    /// Nothing is run here at this time: 503.
+    Closed(String),
+    /// The arguments are not those of the tool: 400.
+    Arguments(String),
+    /// The runtime does not offer the tool: 403.
+    NotOffered(String),
+}
+
+/// Told of each step of a run.
+pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Runs declared tools.
+#[async_trait]
+pub trait Runs: Send + Sync {
+    /// Why nothing is run here at this time.
+    fn closed(&self) -> Option<String>;
+    /// Runs a tool once; `on_progress` is told of each step, also of the last, which is the answer.
+    async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun>;
+}
+
+/// What the calls of this file need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ran<'a> {
+    pub(crate) history: Option<&'a Arc<dyn History>>,
+    pub(crate) claims: &'a Claims,
+}
+
+/// Runs with a key of repeats that are in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Claims(Mutex<HashSet<String>>);
+
+/// Given back when the run has ended.
+struct Claim<'a>(&'a Claims, String);
+
+impl Claims {
+    fn take(&self, id: &str) -> Option<Claim<'_>> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.insert(id.to_owned()).then(|| Claim(self, id.to_owned()))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.remove(&self.1);
+    }
+}
+
+impl<'a> Ran<'a> {
+    fn history(self) -> Result<&'a Arc<dyn History>, Refusal> {
+        let text = "No history of executions is kept here (--history-days 0).";
+        self.history
+            .ok_or_else(|| Refusal::new(Kind::NotFound, "executions", text))
+    }
+
+    /// A page of the caller's executions, the newest first.
+    pub(crate) async fn list(self, owner: &Owner, query: Option<&str>) -> Result<Value, Refusal> {
+        let (sought, page) = sought(owner, query)?;
+        let found = self.history()?.find(owner, &sought).await;
+        let found = found.map_err(|error| refused(error, ""))?;
+        let data: Vec<Value> = found.items.iter().map(Execution::shown).collect();
+        Ok(json!({
+            "data": data, "total": found.total, "page": page, "limit": sought.limit,
+            "totalPages": found.total.div_ceil(sought.limit),
+        }))
+    }
+
+    /// One of the caller's executions.
+    pub(crate) async fn get(self, owner: &Owner, id: &str) -> Result<Value, Refusal> {
+        let found = self.history()?.get(owner, id).await;
+        let found = found.map_err(|error| refused(error, id))?;
+        let missing = || Refusal::new(Kind::NotFound, "id", format!("Execution not found: {id}"));
+        found.map(|execution| execution.shown()).ok_or_else(missing)
+    }
+
+    /// Runs a tool of a skill.
+    pub(crate) async fn run(
+        self,
+        (store, owner, shared): (&dyn Store, &Owner, &Shared),
+        (body, repeat): (&[u8], Option<&str>),
+        runs: &dyn Runs,
+    ) -> Result<Value, Refusal> {
+        if let Some(why) = runs.closed() {
+            return Err(closed(why));
+        }
+        let wanted = Wanted::read(body, owner)?;
+        let row = find(store, (owner, shared), &wanted.skill).await?;
+        let shown = shown_name(&row);
+        if row.item.mode() == Mode::Off {
+            let text = format!("Skill is disabled: {shown}; set its mode to on or auto first");
+            return Err(Refusal::new(Kind::Conflict, "skillName", text));
+        }
+        let skill = skill_of(store, owner, &row.item).await?;
+        let arguments = Value::Object(wanted.input.clone()).to_string();
+        let first = wanted.execution(owner, &skill, &arguments, repeat);
+        let _claim = match repeat {
+            None => None,
+            Some(_) => match self.repeated(owner, &first.id).await? {
+                Repeat::First(claim) => Some(claim),
+                Repeat::Done(execution) => {
+                    return Ok(json!({"execution": execution.shown(), "replayed": true}));
+                }
+            },
+        };
+        let tool = match wanted.tool(&skill, &shown) {
+            Ok(tool) => tool,
+            Err(refusal) => {
+                if skill.tools.is_empty() {
+                    self.note(failed(first, &refusal.message));
+                }
+                return Err(refusal);
+            }
+        };
+        let first = Execution {
+            tool: tool.clone(),
+            ..first
+        };
+        let noted = self.history.cloned();
+        let begun = first.clone();
+        let on_progress: OnProgress = Arc::new(move |progress| {
+            if let Some(history) = &noted {
+                history.note(with(begun.clone(), &progress));
+            }
+        });
+        let run = AdHoc {
+            skill: skill.id.clone(),
+            tool,
+            arguments,
+        };
+        let progress = runs.run(run, on_progress).await.map_err(|why| match why {
+            NotRun::Closed(why) => closed(why),
+            NotRun::Arguments(why) => Refusal::invalid("input", why),
+            NotRun::NotOffered(why) => Refusal::new(Kind::Forbidden, "tool", why),
+        })?;
+        Ok(json!({"execution": with(first, &progress).shown(), "replayed": false}))
+    }
+
+    /// What a request with a key of repeats is: the first one, or one that has been answered.
+    async fn repeated(self, owner: &Owner, id: &str) -> Result<Repeat<'a>, Refusal> {
+        let history = self.history()?;
+        let in_progress = || {
+            let text = "This run is in progress; ask for its result when it has ended.";
+            Refusal::new(Kind::InProgress, REPEAT_HEADER, text)
+        };
+        // Taken before it is looked up: of two at once, one runs.
+        let claim = self.claims.take(id).ok_or_else(in_progress)?;
+        let found = history.get(owner, id).await.map_err(|error| refused(error, id))?;
+        match found {
+            None => Ok(Repeat::First(claim)),
+            Some(execution) if execution.status == Status::Timeout => {
+                let text = "This run has reached its time limit; it is not run again.";
+                Err(Refusal::new(Kind::TimedOut, REPEAT_HEADER, text))
+            }
+            Some(execution) if execution.status.has_ended() => Ok(Repeat::Done(Box::new(execution))),
+            Some(_) => Err(in_progress()),
+        }
+    }
+
+    fn note(self, execution: Execution) {
+        if let Some(history) = self.history {
+            history.note(execution);
+        }
+    }
+}
+
+enum Repeat<'a> {
+    First(Claim<'a>),
+    Done(Box<Execution>),
+}
+
+fn closed(why: String) -> Refusal {
+    Refusal::new(Kind::Unavailable, "", why)
+}
+
+fn failed(execution: Execution, why: &str) -> Execution {
+    let ended = Execution {
+        status: Status::Error,
+        duration_ms: Some(0),
+        ..execution
+    };
+    ended.with_error(why)
+}
+
+fn with(execution: Execution, progress: &Progress) -> Execution {
+    let mut now = Execution {
+        status: progress.status,
+        request: progress.request.clone(),
+        duration_ms: progress.duration_ms,
+        ..execution
+    };
+    if let Some(output) = &progress.output {
+        now = now.with_output(output);
+    }
+    match &progress.error {
+        Some(error) => now.with_error(error),
+        None => now,
+    }
+}
+
+fn shown_name(row: &Row<Item>) -> String {
+    match &row.version {
+        Some(version) => format!("{}@{version}", row.name),
+        None => row.name.clone(),
+    }
+}
+
+/// What a body asks for.
+struct Wanted {
+    skill: String,
+    tool: Option<String>,
+    input: Map<String, Value>,
+    session: Option<String>,
+}
+
+impl Wanted {
+    fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| Refusal::invalid("body", format!("it is not JSON: {error}")))?;
+        let Value::Object(members) = body else {
+            return Err(Refusal::invalid("body", "it is no object"));
+        };
+        if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
+            let text = format!("there is no such member; there are {}", MEMBERS.join(", "));
+            return Err(Refusal::invalid(unknown, text));
+        }
+        super::install::of_caller(&members, owner)?;
+        let word = |name: &str| match members.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() && text.len() <= WORD_MAX => Ok(Some(text.clone())),
+            Some(_) => {
+                let text = format!("it is a text of 1 to {WORD_MAX} bytes");
+                Err(Refusal::invalid(name, text))
+            }
+        };
+        let mut named = Vec::new();
+        for member in ["skillName", "skillId", "id"] {
+            named.extend(word(member)?);
+        }
+        let skill = match <[String; 1]>::try_from(named) {
+            Ok([skill]) => skill,
+            Err(_) => {
+                let text = "one of skillName (a name, name@1.0.0 or name@^1) and skillId names the skill";
+                return Err(Refusal::invalid("skillName", text));
+            }
+        };
+        let input = match members.get("input") {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(input)) => input.clone(),
+            Some(_) => return Err(Refusal::invalid("input", "it is an object, the arguments of the tool")),
+        };
+        Ok(Self {
+            skill,
+            tool: word("tool")?,
+            input,
+            session: word("sessionId")?,
+        })
+    }
+
+    /// The declared tool that is meant: the named one, or the only one.
+    fn tool(&self, skill: &Skill, shown: &str) -> Result<String, Refusal> {
+        let names: Vec<&str> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let several = |names: &[&str]| format!("{shown} declares the tools {}; name one of them", names.join(", "));
+        match (&self.tool, names.as_slice()) {
+            (_, []) => {
+                let text = format!("Handler not found: {shown} declares no tool that can be run");
+                Err(Refusal::invalid("skillName", text))
+            }
+            (Some(tool), names) if names.contains(&tool.as_str()) => Ok(tool.clone()),
+            (None, [only]) => Ok((*only).to_owned()),
+            (_, names) => Err(Refusal::invalid("tool", several(names))),
+        }
+    }
+
+    /// The execution that begins now. With a key of repeats its id is the same for the same request.
+    fn execution(&self, owner: &Owner, skill: &Skill, arguments: &str, repeat: Option<&str>) -> Execution {
+        let id = repeat.map_or_else(Uuid::now_v7, |key| {
+            let skill = [&skill.id.namespace, &skill.id.name, &skill.digest];
+            let parts = json!([owner.as_str(), key, skill, self.tool, arguments]);
+            let hash = sha256(parts.to_string());
+            let number = u128::from_str_radix(hash.get(..32).unwrap_or_default(), 16).unwrap_or_default();
+            uuid::Builder::from_custom_bytes(number.to_be_bytes()).into_uuid()
+        });
+        let execution = Execution {
+            id: id.to_string(),
+            caller: owner.clone(),
+            skill: Some(RanSkill::of(skill)),
+            tool: self.tool.clone().unwrap_or_default(),
+            session: self.session.clone(),
+            request: String::new(),
+            input: Value::Null,
+            output: Value::Null,
+            truncated: false,
+            status: Status::Pending,
+            error: None,
+            duration_ms: None,
+            created: jiff::Timestamp::now().as_microsecond(),
+        };
+        execution.with_input(arguments)
+    }
+}
+
+/// The key of repeats of a request, if it has one.
+pub(crate) fn repeat_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(key) = headers.get(REPEAT_HEADER) else {
+        return Ok(None);
+    };
+    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= WORD_MAX);
+    let text = format!("a text of 1 to {WORD_MAX} characters");
+    key.map(Some).ok_or_else(|| Refusal::invalid(REPEAT_HEADER, text))
+}
+
+/// What a list is asked for, and its page.
+fn sought(owner: &Owner, query: Option<&str>) -> Result<(Sought, usize), Refusal> {
+    let (mut page, mut limit) = (1, LIMIT_DEFAULT);
+    let (mut skill, mut status, mut others) = (None, None, false);
+    let number = |name: &str, value: &str, most: usize| {
+        number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
+    };
+    for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
+        let value = percent_encoding::percent_decode_str(&value)
+            .decode_utf8_lossy()
+            .into_owned();
+        match key.as_str() {
+            // Another's are as if there were none.
+            "apiKeyId" => others = value != owner.as_str(),
+            "skillId" => skill = Some(value),
+            "status" => {
+                let words = Status::ALL.map(Status::word).join(", ");
+                let text = format!("it is one of {words}");
+                status = Some(Status::of_word(&value).ok_or_else(|| Refusal::invalid("status", text))?);
+            }
+            "page" => page = number("page", &value, usize::MAX / LIMIT_MAX)?,
+            "limit" => limit = number("limit", &value, LIMIT_MAX)?,
+            _ => {}
+        }
+    }
+    if others {
+        let text = "it is whose the credential is; leave it out";
+        return Err(Refusal::invalid("apiKeyId", text));
+    }
+    let skip = (page - 1) * limit;
+    let sought = Sought {
+        skill,
+        status,
+        skip,
+        limit,
+    };
+    Ok((sought, page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner::from([1; 32])
+    }
+
+    #[test]
+    fn what_a_list_is_asked_for_is_bounded() {
+        let (all, page) = sought(&owner(), None).unwrap();
+        assert_eq!((page, all.skip, all.limit), (1, 0, 50));
+        let query = format!(
+            "apiKeyId={}&skillId=a%40b&status=timeout&page=3&limit=100",
+            owner().as_str()
+        );
+        let (some, page) = sought(&owner(), Some(&query)).unwrap();
+        assert_eq!((page, some.skip, some.limit), (3, 200, 100));
+        assert_eq!(
+            (some.skill.as_deref(), some.status),
+            (Some("a@b"), Some(Status::Timeout))
+        );
+        for (query, field) in [
+            ("limit=101", "limit"),
+            ("limit=0", "limit"),
+            ("page=0", "page"),
+            ("status=done", "status"),
+            ("apiKeyId=another", "apiKeyId"),
+        ] {
+            let refused = sought(&owner(), Some(query)).unwrap_err();
+            assert_eq!((refused.kind, refused.field.as_str()), (Kind::Invalid, field));
+        }
+    }
+
+    #[test]
+    fn a_body_is_refused_by_the_member_that_is_wrong() {
+        for (body, field) in [
+            ("", "body"),
+            ("[]", "body"),
+            ("{}", "skillName"),
+            (r#"{"skillName": "a", "skillId": "b"}"#, "skillName"),
+            (r#"{"skillName": 1}"#, "skillName"),
+            (r#"{"skillName": "a", "input": []}"#, "input"),
+            (r#"{"skillName": "a", "sessionId": ""}"#, "sessionId"),
+            (r#"{"skillName": "a", "apiKeyId": "somebody"}"#, "apiKeyId"),
+            (r#"{"skillName": "a", "handler": "x"}"#, "handler"),
+        ] {
+            let refused = Wanted::read(body.as_bytes(), &owner()).err().unwrap();
+            assert_eq!((refused.kind, refused.field.as_str()), (Kind::Invalid, field), "{body}");
+        }
+    }
+}

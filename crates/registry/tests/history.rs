@@ -1,0 +1,405 @@
+//! The history of executions: whole lines after any end, bounds, who sees what, and reading beside the writer.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use knack_registry::{
+    Disk, Execution, FolderHistory, History, HistorySettings, Owner, RanSkill, RealDisk, Sought, Status, read_folder,
+};
+use serde_json::{Value, json};
+
+const ALL: Sought = Sought {
+    skill: None,
+    status: None,
+    skip: 0,
+    limit: 100,
+};
+
+fn owner() -> Owner {
+    Owner::from([1; 32])
+}
+
+fn quiet(_: &str) {}
+
+/// Unix time in microseconds.
+fn now() -> i64 {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    i64::try_from(since.as_micros()).unwrap()
+}
+
+fn execution(id: &str, status: Status) -> Execution {
+    Execution {
+        id: id.to_owned(),
+        caller: owner(),
+        skill: Some(RanSkill {
+            id: "skill_knack_1".to_owned(),
+            name: "echo".to_owned(),
+            version: Some("1.0.0".to_owned()),
+            digest: "d".to_owned(),
+        }),
+        tool: "echo__run".to_owned(),
+        session: None,
+        request: "r".to_owned(),
+        input: json!({"text": id}),
+        output: Value::Null,
+        truncated: false,
+        status,
+        error: None,
+        duration_ms: status.has_ended().then_some(5),
+        created: now(),
+    }
+}
+
+fn open(root: &Path) -> FolderHistory {
+    let opened = FolderHistory::open(root, HistorySettings::of_days(30), quiet).unwrap();
+    assert_eq!(opened.broken, 0);
+    opened.history
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
+}
+
+async fn all(history: &FolderHistory) -> Vec<(String, Status)> {
+    let found = history.find(&owner(), &ALL).await.unwrap();
+    found
+        .items
+        .into_iter()
+        .map(|execution| (execution.id, execution.status))
+        .collect()
+}
+
+/// The bytes of all files.
+fn lines(root: &Path) -> Vec<u8> {
+    let mut paths: Vec<_> = std::fs::read_dir(root.join("executions"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"))
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .flat_map(|path| std::fs::read(path).unwrap())
+        .collect()
+}
+
+#[test]
+fn what_was_run_is_there_after_a_restart_and_what_was_running_is_an_error() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let history = open(work.path());
+        for (id, statuses) in [
+            ("a", &[Status::Pending, Status::Running, Status::Success][..]),
+            ("b", &[Status::Pending, Status::Timeout]),
+            ("c", &[Status::Pending, Status::Running]),
+            ("d", &[Status::Pending]),
+        ] {
+            for status in statuses {
+                history.note(execution(id, *status));
+            }
+        }
+        // At once, whether it is on the disk or not.
+        let expected = [Status::Pending, Status::Running, Status::Timeout, Status::Success];
+        let ids = ["d", "c", "b", "a"].map(str::to_owned);
+        let expected: Vec<_> = ids.clone().into_iter().zip(expected).collect();
+        assert_eq!(all(&history).await, expected);
+        history.flush().await;
+        assert_eq!(all(&history).await, expected);
+        // Another process reads meanwhile.
+        let read = read_folder(work.path()).unwrap();
+        assert_eq!((read.executions.len(), read.executions[2].status), (4, Status::Running));
+        drop(history);
+        let read = read_folder(work.path()).unwrap();
+        assert_eq!(read.executions[2].status, Status::Error, "its process is gone");
+        let history = open(work.path());
+        let expected = [Status::Error, Status::Error, Status::Timeout, Status::Success];
+        assert_eq!(all(&history).await, ids.into_iter().zip(expected).collect::<Vec<_>>());
+        let lost = history.get(&owner(), "c").await.unwrap().unwrap();
+        assert!(lost.error.unwrap().contains("process that ran it ended"));
+        assert_eq!(lost.input, json!({"text": "c"}));
+        // Others see nothing of it.
+        let stranger = Owner::from([2; 32]);
+        assert_eq!(history.get(&stranger, "a").await.unwrap(), None);
+        assert_eq!(history.find(&stranger, &ALL).await.unwrap().total, 0);
+    });
+    for path in ["executions", "executions/00000001.jsonl", "executions/writer"] {
+        let mode = std::fs::metadata(work.path().join(path)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{path} is read by its user only");
+    }
+}
+
+#[test]
+fn pages_and_filters_have_the_newest_first() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let history = open(work.path());
+        for number in 0..5 {
+            let status = if number == 2 { Status::Error } else { Status::Success };
+            let mut one = execution(&format!("{number}"), status);
+            if number == 4 {
+                one.skill = None;
+            }
+            history.note(one);
+        }
+        let find = async |sought: Sought| {
+            let found = history.find(&owner(), &sought).await.unwrap();
+            let ids: Vec<String> = found.items.into_iter().map(|one| one.id).collect();
+            (ids.join(" "), found.total)
+        };
+        let part = |skip, limit| Sought { skip, limit, ..ALL };
+        assert_eq!(find(part(0, 2)).await, ("4 3".to_owned(), 5));
+        assert_eq!(find(part(4, 2)).await, ("0".to_owned(), 5));
+        assert_eq!(find(part(9, 2)).await, (String::new(), 5));
+        for skill in ["echo", "skill_knack_1"] {
+            let skill = Some(skill.to_owned());
+            assert_eq!(find(Sought { skill, ..part(0, 2) }).await, ("3 2".to_owned(), 4));
+        }
+        let status = Some(Status::Error);
+        assert_eq!(find(Sought { status, ..ALL }).await, ("2".to_owned(), 1));
+    });
+}
+
+#[test]
+fn inputs_outputs_and_errors_are_bounded() {
+    let long = "é".repeat(100_000);
+    let bounded = execution("a", Status::Error)
+        .with_input(&json!({"text": long}).to_string())
+        .with_output(&long)
+        .with_error(&long);
+    assert!(bounded.truncated);
+    let length = |value: &Value| value.as_str().unwrap().len();
+    assert_eq!(
+        (length(&bounded.input), length(&bounded.output)),
+        ((16 << 10) - 1, 32 << 10)
+    );
+    assert_eq!(bounded.error.unwrap().len(), 4 << 10);
+    let whole = execution("a", Status::Success)
+        .with_input(r#"{"a": 1}"#)
+        .with_output("{\"b\": 2}\n");
+    assert_eq!(
+        (whole.input, whole.output, whole.truncated),
+        (json!({"a": 1}), json!({"b": 2}), false)
+    );
+    assert_eq!(execution("a", Status::Success).with_output("text\n").output, "text");
+}
+
+#[test]
+fn age_bytes_and_count_are_bounded() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let settings = HistorySettings {
+            most: 3,
+            ..HistorySettings::of_days(30)
+        };
+        let history = FolderHistory::open(work.path(), settings, quiet).unwrap().history;
+        let mut old = execution("old", Status::Success);
+        old.created -= 31 * 24 * 3_600 * 1_000_000;
+        history.note(old);
+        for id in ["a", "b", "c", "d"] {
+            history.note(execution(id, Status::Success));
+        }
+        let ids: Vec<String> = all(&history).await.into_iter().map(|(id, _)| id).collect();
+        assert_eq!(ids, ["d", "c", "b"]);
+    });
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let settings = HistorySettings {
+            most_bytes: 6 << 20,
+            ..HistorySettings::of_days(30)
+        };
+        let history = FolderHistory::open(work.path(), settings, quiet).unwrap().history;
+        let text = "x".repeat(30_000);
+        for number in 0..500 {
+            history.note(execution(&format!("{number:03}"), Status::Success).with_output(&text));
+            if number % 50 == 0 {
+                history.flush().await;
+            }
+        }
+        history.flush().await;
+        assert_eq!(history.dropped(), 0);
+        let bytes = lines(work.path()).len();
+        assert!((2 << 20..=6 << 20).contains(&bytes), "{bytes}");
+        let found = history.find(&owner(), &ALL).await.unwrap();
+        assert_eq!(found.items[0].id, "499");
+        assert!((60..250).contains(&found.total), "{}", found.total);
+        assert_eq!(history.get(&owner(), "000").await.unwrap(), None);
+    });
+}
+
+/// A disk that waits, and one that stops within a step.
+#[derive(Debug, Clone)]
+struct Slow {
+    held: Arc<AtomicBool>,
+    left: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    fn of(left: usize) -> Self {
+        Self {
+            held: Arc::default(),
+            left: Arc::new(AtomicUsize::new(left)),
+        }
+    }
+
+    /// Whether there is a step left; the last one is done in half.
+    fn step(&self, half: impl FnOnce()) -> io::Result<()> {
+        while self.held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match self.left.load(Ordering::SeqCst) {
+            0 => return Err(io::Error::other("the machine stopped")),
+            1 => {
+                half();
+                self.left.store(0, Ordering::SeqCst);
+                return Err(io::Error::other("the machine stopped"));
+            }
+            left => self.left.store(left - 1, Ordering::SeqCst),
+        }
+        Ok(())
+    }
+}
+
+impl Disk for Slow {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_folder(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.write(path, bytes)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.step(|| RealDisk.append(path, &bytes[..bytes.len() * 2 / 3]).unwrap())?;
+        RealDisk.append(path, bytes)
+    }
+
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        self.step(|| ())?;
+        RealDisk.cut(path, length)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+}
+
+#[test]
+fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
+    for stopped_at in 1..8 {
+        let work = tempfile::tempdir().unwrap();
+        run(async {
+            let disk = Box::new(Slow::of(stopped_at));
+            let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), quiet, disk);
+            let history = opened.unwrap().history;
+            let mut confirmed = Vec::new();
+            for id in ["a", "b", "c", "d", "e"] {
+                history.note(execution(id, Status::Success));
+                history.flush().await;
+                if history.dropped() == 0 {
+                    confirmed.insert(0, id.to_owned());
+                }
+            }
+            assert_eq!(confirmed.len(), 5.min(stopped_at - 1), "stopped at {stopped_at}");
+            // What was dropped is listed as long as the process is there, without what was read and written.
+            assert_eq!(all(&history).await.len(), 5);
+            drop(history);
+            let read = read_folder(work.path()).unwrap();
+            let read: Vec<String> = read.executions.into_iter().rev().map(|one| one.id).collect();
+            assert_eq!(read, confirmed, "beside a torn line");
+            // Stopped again while it is mended.
+            let disk = Box::new(Slow::of(1));
+            let _ = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), quiet, disk);
+            let history = open(work.path());
+            let ids: Vec<String> = all(&history).await.into_iter().map(|(id, _)| id).collect();
+            assert_eq!(ids, confirmed);
+            history.note(execution("f", Status::Success));
+            history.flush().await;
+            assert!(lines(work.path()).ends_with(b"\n"));
+            drop(history);
+            assert_eq!(all(&open(work.path())).await.len(), confirmed.len() + 1);
+        });
+    }
+}
+
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[test]
+fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_said() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let disk = Slow::of(usize::MAX);
+        disk.held.store(true, Ordering::SeqCst);
+        let tell = |text: &str| TOLD.lock().unwrap().push(text.to_owned());
+        let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), tell, Box::new(disk.clone()));
+        let history = opened.unwrap().history;
+        let began = std::time::Instant::now();
+        for number in 0..3_000 {
+            history.note(execution(&format!("{number:04}"), Status::Success));
+        }
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        let dropped = history.dropped();
+        assert!((1_000..3_000).contains(&dropped), "{dropped}");
+        let found = history.find(&owner(), &ALL).await.unwrap();
+        assert_eq!((found.total, found.items[0].id.as_str()), (3_000, "2999"));
+        assert!(found.items[0].truncated && found.items[0].input.is_null());
+        disk.held.store(false, Ordering::SeqCst);
+        history.flush().await;
+        history.flush().await;
+        let told = TOLD.lock().unwrap().join("\n");
+        assert!(
+            told.contains(&format!("{dropped} notes of executions are missing")),
+            "{told}"
+        );
+        assert_eq!(
+            read_folder(work.path()).unwrap().executions.len() as u64,
+            3_000 - dropped
+        );
+    });
+}
+
+#[test]
+fn a_history_has_one_writer_and_readers_do_not_keep_it_out() {
+    let work = tempfile::tempdir().unwrap();
+    let history = open(work.path());
+    let refused = FolderHistory::open(work.path(), HistorySettings::of_days(30), quiet).unwrap_err();
+    assert!(
+        refused.to_string().contains("another process writes the history"),
+        "{refused}"
+    );
+    drop(history);
+    let ended = Arc::new(AtomicBool::new(false));
+    let reading = {
+        let (ended, root) = (Arc::clone(&ended), work.path().to_owned());
+        std::thread::spawn(move || {
+            while !ended.load(Ordering::SeqCst) {
+                read_folder(&root).unwrap();
+            }
+        })
+    };
+    for _ in 0..20 {
+        run(async {
+            let history = open(work.path());
+            history.note(execution("a", Status::Success));
+            history.flush().await;
+        });
+    }
+    ended.store(true, Ordering::SeqCst);
+    reading.join().unwrap();
+}

@@ -1,0 +1,123 @@
+//! Runs that a program asks for (`POST /api/skills/executions`), on the way of a model's call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use http::request::Parts;
+use knack_gateway::Gateway;
+use knack_gateway::caller;
+use knack_gateway::catalog::Snapshot;
+use knack_gateway::direct::Direct;
+use knack_gateway::run_history::{RunHistory, RunNote};
+use knack_registry::{AdHoc, NotRun, OnProgress, Owner, Progress, Runs};
+use knack_skill::plan::{Action, Plan, plan_of_all};
+use tokio_util::sync::CancellationToken;
+
+use super::history::{duration_ms, status};
+use super::uploads::DevUploads;
+
+/// Said while the process begins or ends.
+const ENDS: &str = "Skills execution is disabled: the process begins or ends";
+
+/// Runs of one request.
+pub(super) struct AdHocRuns<'a> {
+    pub(super) uploads: &'a DevUploads,
+    /// `None`: the process begins or ends.
+    pub(super) gateway: Option<Arc<Gateway>>,
+    pub(super) parts: &'a Parts,
+    pub(super) base: &'a Arc<Snapshot>,
+    pub(super) owner: Option<&'a Owner>,
+}
+
+/// Says what runs are to whoever asked for one, and remembers the last of it.
+struct Told {
+    on_progress: OnProgress,
+    last: Mutex<Option<Progress>>,
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Told").finish_non_exhaustive()
+    }
+}
+
+impl RunHistory for Told {
+    fn note(&self, run: &RunNote) {
+        let progress = Progress {
+            status: status(run.status),
+            request: run.request_id.clone(),
+            output: run.output.clone(),
+            error: run.error.clone(),
+            duration_ms: duration_ms(run),
+        };
+        (self.on_progress)(progress.clone());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+#[async_trait]
+impl Runs for AdHocRuns<'_> {
+    fn closed(&self) -> Option<String> {
+        if self.base.runtime.suspend {
+            let text = "Skills execution is disabled: the SkillRuntime says suspend: true.";
+            return Some(text.to_owned());
+        }
+        let Some(gateway) = &self.gateway else {
+            return Some(ENDS.to_owned());
+        };
+        let missing = gateway.executor.capabilities().missing?;
+        Some(format!("Skills execution is disabled: code is not run here: {missing}"))
+    }
+
+    async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun> {
+        let gateway = self.gateway.as_ref().ok_or_else(|| NotRun::Closed(ENDS.to_owned()))?;
+        let base = Arc::clone(self.base);
+        let snapshot = match self.owner {
+            Some(owner) => self.uploads.served(owner.clone(), base).await,
+            None => base,
+        };
+        let plan = Arc::new(plan_of_all(&snapshot.catalog));
+        let name = name_of(&plan, &run).ok_or_else(|| {
+            let text = "its level of risk is above the runtime's maxRisk, it is hidden, or its skill is not served now";
+            NotRun::NotOffered(format!(
+                "the tool {} of {} is not offered: {text}",
+                run.tool, run.skill.name
+            ))
+        })?;
+        let told = Arc::new(Told {
+            on_progress,
+            last: Mutex::default(),
+        });
+        let caller = caller::identify(&gateway.secret.current(), &self.parts.headers, &self.parts.uri);
+        let direct = Direct {
+            gateway,
+            caller: &caller,
+            snapshot: &snapshot,
+            plan: &plan,
+            executor: &gateway.executor,
+            headers: &self.parts.headers,
+            format: "omniroute",
+            history: Some(Arc::clone(&told) as Arc<_>),
+        };
+        let id = uuid::Uuid::now_v7().to_string();
+        let (_, outcome) = direct.call(name, id, run.arguments, CancellationToken::new()).await;
+        let last = told.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Nothing was run: the text says what is wrong with the arguments.
+        last.ok_or(NotRun::Arguments(outcome.text))
+    }
+}
+
+/// The name of a declared tool in a plan.
+fn name_of(plan: &Plan, run: &AdHoc) -> Option<String> {
+    let found = plan.tools.iter().find(|planned| match &planned.action {
+        Action::Declared { skill, tool } => {
+            skill.id == run.skill && skill.tools.get(*tool).is_some_and(|tool| tool.name == run.tool)
+        }
+        _ => false,
+    });
+    found.map(|planned| planned.name.clone())
+}

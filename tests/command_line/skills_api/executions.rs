@@ -1,0 +1,291 @@
+//! OmniRoute's `/api/skills/executions`: what models, MCP clients and programs ran, over a restart and over a kill.
+
+use serde_json::{Value, json};
+
+use super::super::program::knack;
+use super::super::{err, out};
+use super::Served;
+
+const SCRIPT: &str = r#"
+turns:
+  - user: reverse
+    rounds:
+      - expect: {tool: {contains: upside}}
+        reply: {calls: [{tool: {contains: upside}, arguments: {text: abc}}]}
+      - expect: {result: {contains: '{"reversed": "cba"}'}}
+        reply: {text: reversed}
+"#;
+
+const CODE: &str = "import time\n\ndef handler(text):\n    if text == 'fail':\n        raise ValueError('it failed')\n    \
+    if text == 'wait':\n        time.sleep(60)\n    return {'reversed': text[::-1]}\n";
+
+/// A skill that nobody may run, and what its runs would be given.
+const FILE: (&str, &str) = (
+    "skills/ours/SKILL.md",
+    "---\nname: ours\ndescription: From a file.\nversion: 2.0.0\nactivation: Never\n---\nOurs.\n",
+);
+
+async fn started() -> Served {
+    let served = Served::start(SCRIPT, &[FILE]).await;
+    let body = json!({
+        "name": "upside", "version": "1.0.0", "description": "Reverses.", "handlerCode": CODE,
+        "schema": {"input": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
+    });
+    let (status, answer) = served.call("POST", "/api/skills/install", &body, "one").await;
+    assert_eq!(status, 200, "{answer}");
+    served
+}
+
+async fn run(served: &Served, body: Value) -> (u16, Value) {
+    served.call("POST", "/api/skills/executions", &body, "one").await
+}
+
+async fn list(served: &Served, query: &str, key: &str) -> Value {
+    let path = format!("/api/skills/executions{query}");
+    let (status, list) = served.call("GET", &path, &Value::Null, key).await;
+    assert_eq!(status, 200, "{list}");
+    list
+}
+
+fn upside(text: &str) -> Value {
+    json!({"skillName": "upside@^1", "input": {"text": text}, "sessionId": "s"})
+}
+
+async fn mcp(served: &Served, method: &str, params: Value, key: &str) -> Value {
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+    let request = served
+        .client
+        .post(format!("{}/mcp", served.program.url))
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2025-06-18")
+        .body(body.to_string());
+    let request = if key.is_empty() {
+        request
+    } else {
+        request.bearer_auth(key)
+    };
+    let text = request.send().await.unwrap().text().await.unwrap();
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    answer["result"].clone()
+}
+
+#[tokio::test]
+async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_caller() {
+    let served = started().await;
+    let answer = served.chat("reverse abc", "one", &[]).await;
+    assert!(answer.contains("\"reversed\""), "{answer}");
+    let called = json!({"name": "upside__handler", "arguments": {"text": "mcp"}});
+    let called = mcp(&served, "tools/call", called, "one").await;
+    assert_eq!(called["isError"], false, "{called}");
+    let (status, answer) = run(&served, upside("xyz")).await;
+    assert_eq!(status, 200, "{answer}");
+    let done = &answer["execution"];
+    assert_eq!(
+        (
+            &done["status"],
+            &done["output"],
+            &done["sessionId"],
+            &answer["replayed"]
+        ),
+        (
+            &json!("success"),
+            &json!({"reversed": "zyx"}),
+            &json!("s"),
+            &json!(false)
+        ),
+        "{answer}"
+    );
+    let (status, failed) = run(&served, upside("fail")).await;
+    assert_eq!(
+        (status, &failed["execution"]["status"]),
+        (200, &json!("error")),
+        "{failed}"
+    );
+    assert!(
+        failed["execution"]["errorMessage"]
+            .as_str()
+            .unwrap()
+            .contains("it failed"),
+        "{failed}"
+    );
+
+    let all = list(&served, "", "one").await;
+    assert_eq!(
+        (&all["total"], &all["limit"], &all["page"]),
+        (&json!(4), &json!(50), &json!(1)),
+        "{all}"
+    );
+    let texts: Vec<&Value> = all["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["input"]["text"])
+        .collect();
+    assert_eq!(texts, ["fail", "xyz", "mcp", "abc"], "the newest first");
+    for one in all["data"].as_array().unwrap() {
+        assert_eq!(
+            (&one["skillName"], &one["skillVersion"]),
+            (&json!("upside"), &json!("1.0.0"))
+        );
+        assert!(
+            one["durationMs"].is_u64() && one["requestId"].as_str().unwrap().len() == 36,
+            "{one}"
+        );
+    }
+    assert_eq!(all["data"][1], *done);
+    let skill = all["data"][0]["skillId"].as_str().unwrap();
+    for (query, total) in [
+        ("?status=error".to_owned(), 1),
+        (format!("?skillId={skill}&limit=2&page=2"), 4),
+        ("?skillId=another".to_owned(), 0),
+    ] {
+        assert_eq!(list(&served, &query, "one").await["total"], total, "{query}");
+    }
+    // Another's are not there.
+    let one = format!("/api/skills/executions/{}", done["id"].as_str().unwrap());
+    assert_eq!(served.call("GET", &one, &Value::Null, "one").await, (200, done.clone()));
+    assert_eq!(served.call("GET", &one, &Value::Null, "two").await.0, 404);
+    assert_eq!(list(&served, "", "two").await["total"], 0);
+    let (status, _) = served.call("GET", "/api/skills/executions", &Value::Null, "").await;
+    assert_eq!(status, 401);
+
+    // A person reads them beside the writer, and as a file.
+    let folder = served.registry.path().to_str().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let table = knack(
+        work.path(),
+        &["history", "--registry", folder, "--status", "error", "--since", "1h"],
+        &[],
+    )
+    .await;
+    let shown = out(&table);
+    assert!(
+        shown.contains("upside@1.0.0") && shown.contains("it failed"),
+        "{shown}{}",
+        err(&table)
+    );
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    let exported = knack(
+        work.path(),
+        &["history", "--registry", folder, "--export", "all.jsonl"],
+        &[],
+    )
+    .await;
+    assert!(exported.status.success(), "{}", err(&exported));
+    let lines = std::fs::read_to_string(work.path().join("all.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[2]), (4, done));
+}
+
+#[tokio::test]
+async fn a_run_that_a_program_asks_for_is_refused_by_what_is_wrong_and_repeated_by_its_key() {
+    let served = started().await;
+    for (body, status, says) in [
+        (json!({"skillName": "upside", "input": {}}), 400, "input"),
+        (json!({"skillName": "upside", "tool": "another"}), 400, "tool"),
+        (json!({"skillName": "another"}), 404, "Skill not found: another"),
+        (json!({"input": {}}), 400, "skillName"),
+        (json!({"skillName": "ours"}), 409, "Skill is disabled: ours@2.0.0"),
+    ] {
+        let (found, refused) = run(&served, body).await;
+        assert_eq!(found, status, "{refused}");
+        assert!(refused["error"].as_str().unwrap().contains(says), "{refused}");
+    }
+    assert_eq!(list(&served, "", "one").await["total"], 0, "nothing was run");
+    let repeat = async || {
+        let request = served
+            .client
+            .post(format!("{}/api/skills/executions", served.program.url))
+            .header("idempotency-key", "call-1")
+            .header("content-type", "application/json")
+            .body(upside("again").to_string());
+        served.send(request, "one").await
+    };
+    let ((status, first), (_, second)) = (repeat().await, repeat().await);
+    assert_eq!(
+        (status, &first["replayed"], &second["replayed"]),
+        (200, &json!(false), &json!(true))
+    );
+    assert_eq!(first["execution"], second["execution"]);
+    assert_eq!(list(&served, "", "one").await["total"], 1, "it ran once");
+}
+
+#[tokio::test]
+async fn what_ran_when_the_process_was_killed_is_an_error_that_says_so() {
+    let served = started().await;
+    let request = served
+        .client
+        .post(format!("{}/api/skills/executions", served.program.url))
+        .header("content-type", "application/json")
+        .bearer_auth("one")
+        .body(upside("wait").to_string());
+    let waiting = tokio::spawn(request.send());
+    loop {
+        let running = list(&served, "?status=running", "one").await;
+        if running["total"] == 1 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let Served {
+        mut program,
+        client,
+        registry,
+    } = served;
+    program.kill().await;
+    let _ = waiting.await;
+    let program = Served::program(SCRIPT, &[], &registry, (&[], &[])).await;
+    let served = Served {
+        program,
+        client,
+        registry,
+    };
+    let all = list(&served, "", "one").await;
+    assert_eq!(
+        (&all["total"], &all["data"][0]["status"]),
+        (&json!(1), &json!("error")),
+        "{all}"
+    );
+    let why = all["data"][0]["errorMessage"].as_str().unwrap();
+    assert!(why.contains("process that ran it ended"), "{why}");
+}
+
+#[tokio::test]
+async fn mcp_clients_with_a_credential_manage_their_skills() {
+    let served = started().await;
+    let names = async |key: &str| {
+        let listed = mcp(&served, "tools/list", json!({}), key).await;
+        let tools = listed["tools"].as_array().unwrap().clone();
+        let names = tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.starts_with("omniroute_")).collect::<Vec<_>>()
+    };
+    let expected = ["list", "enable", "execute", "executions"].map(|name| format!("omniroute_skills_{name}"));
+    assert_eq!(names("one").await, expected);
+    assert_eq!(names("").await, [""; 0], "not to clients without a credential");
+    let call = async |tool: &str, arguments: Value| {
+        let params = json!({"name": format!("omniroute_skills_{tool}"), "arguments": arguments});
+        let result = mcp(&served, "tools/call", params, "one").await;
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let said: Value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+        (said, result["isError"] == true)
+    };
+    let (skills, _) = call("list", json!({"name": "upside", "enabled": true})).await;
+    assert_eq!(skills["total"], 1, "{skills}");
+    let (ran, failed) = call("execute", json!({"skillName": "upside", "input": {"text": "ab"}})).await;
+    assert_eq!(
+        (&ran["execution"]["output"], failed),
+        (&json!({"reversed": "ba"}), false),
+        "{ran}"
+    );
+    let (past, _) = call("executions", json!({"limit": 5})).await;
+    assert_eq!(past["data"][0], ran["execution"]);
+    let id = &skills["data"][0]["id"];
+    let (set, _) = call("enable", json!({"skillId": id, "enabled": false})).await;
+    assert_eq!(set, json!({"success": true, "enabled": false, "mode": "off"}));
+    let (refused, failed) = call("execute", json!({"skillName": "upside", "input": {"text": "ab"}})).await;
+    assert!(
+        failed && refused["error"].as_str().unwrap().contains("is disabled"),
+        "{refused}"
+    );
+}
