@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: every-test cluster-demo sidecar-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
+.PHONY: every-test cluster-demo sidecar-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -88,6 +88,9 @@ test-packages: runner cluster-of-tests
 
 test-frameworks: build ## LangChain and LiteLLM, and its proxy in the chain, against a running gateway (much to download; not part of make test)
 	@tests/sdk/run.sh $(RELEASE)/knack frameworks
+
+test-office: ## The image sandbox-office: its programs on real documents, and the attacks, inside every lock (root; 250 MB to download; not part of make test)
+	@tools/summary.sh run office tests/office.sh
 
 test-tools: setup
 	@tools/summary.sh run tools tests/tools/run.sh

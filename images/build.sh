@@ -7,10 +7,11 @@
 #   knack-gateway    /usr/bin/knack-gateway and its libraries
 #   sandbox-python   Python and its standard library, with /knack/knack-runner
 #   sandbox-node     node, with /knack/knack-runner
+#   sandbox-office   sandbox-python with node, LibreOffice, pandoc, poppler-utils, qpdf, tesseract and a shell; only where it is named
 #   packages-builder sandbox-python's Python, with knack and uv: what makes environments of packages on a cluster
 #   runner           /knack-runner alone, for an image volume at /knack in images of others
 #
-# The same programs and the same Debian packages give the same bytes. No image has a shell. Prints the paths.
+# The same programs and the same Debian packages give the same bytes. No image but sandbox-office has a shell. Prints the paths.
 # Programs come from cargo (--debug: a development build), or from KNACK_PROGRAM, KNACK_GATEWAY_PROGRAM and
 # KNACK_RUNNER_PROGRAM. For another architecture than the machine's, tools/setup.sh ARCHITECTURE brings the compiler. Beside
 # IMAGE.tar, IMAGE.packages lists the Debian packages that are in it.
@@ -115,9 +116,9 @@ for image in "${images[@]}"; do
       "${tools}strip" --strip-all "$work/$image/usr/bin/$image"
       publish "$image" "/usr/bin/$image" "$base" "$work/$image"
       ;;
-    sandbox-python | sandbox-node)
+    sandbox-python | sandbox-node | sandbox-office)
       base=$(cached_layer "${image#sandbox-}")
-      [ "$image" != sandbox-python ] || settings=(--label "dev.knack.python=$(python_name)")
+      [ "$image" = sandbox-node ] || settings=(--label "dev.knack.python=$(python_name)")
       install -D -m 755 "$runner" "$work/runner-layer/knack/knack-runner"
       publish "$image" /knack/knack-runner "$base" "$work/runner-layer"
       ;;
@@ -138,6 +139,6 @@ for image in "${images[@]}"; do
       install -D -m 755 "$runner" "$work/runner/knack-runner"
       publish runner /knack-runner "$work/runner"
       ;;
-    *) echo "build.sh: no image $image; there are knack knack-gateway sandbox-python sandbox-node packages-builder runner" >&2 && exit 2 ;;
+    *) echo "build.sh: no image $image; there are knack knack-gateway sandbox-python sandbox-node sandbox-office packages-builder runner" >&2 && exit 2 ;;
   esac
 done

@@ -27,6 +27,7 @@ skeleton() { # folder
 knack_packages() { closure libc6 libgcc-s1 && echo ca-certificates; }
 python_packages() { closure "$(python_version)" libsqlite3-0; }
 node_packages() { closure nodejs; }
+office_packages() { resolved libreoffice-{writer,calc,impress} pandoc poppler-utils qpdf tesseract-ocr{,-eng} fonts-{dejavu-core,liberation} bash dash coreutils grep sed nodejs "$(python_version)" libsqlite3-0; }
 
 python_version() {
   of_architecture apt-cache depends --important python3 | grep -oE 'python3\.[0-9]+$' | head -n1
@@ -34,13 +35,13 @@ python_version() {
 
 # The folder of a layer made of packages. It is made once: what is in it changes only with the scripts and the packages' versions.
 # The packages stand in FOLDER.packages, as locked_packages writes them.
-cached_layer() { # knack, python or node
+cached_layer() { # knack, python, node or office
   local lines folder
   refresh_lists
   # shellcheck disable=SC2046
   lines=$(locked_packages $("$1_packages"))
   [ -n "$lines" ] || { echo "images: apt knows no packages for $1 on $ARCHITECTURE" >&2; return 1; }
-  folder=$CACHE/layers/$1-$ARCHITECTURE-$({ cat "$IMAGES/layers.sh" "$IMAGES/packages.sh" && echo "$lines"; } | sha256sum | cut -c1-16)
+  folder=$CACHE/layers/$1-$ARCHITECTURE-$({ cat "$IMAGES"/{layers,packages,office}.sh "$IMAGES"/office/* && echo "$lines"; } | sha256sum | cut -c1-16)
   mkdir -p "$CACHE/layers"
   (
     flock 9
@@ -58,7 +59,8 @@ cached_layer() { # knack, python or node
       [ -e "$folder.partial/$link" ] || [ ! -d "$folder.partial/usr/$link" ] || ln -s "usr/$link" "$folder.partial/$link"
     done
     skeleton "$folder.partial"
-    no_shell "$folder.partial"
+    [ "$1" != office ] || private_tmp "$folder.partial"
+    [ "$1" = office ] || no_shell "$folder.partial"
     # shellcheck disable=SC2046
     [ ! -d "$folder.partial/usr/bin" ] || complete "$folder.partial" $(cd "$folder.partial" && find usr/bin -type f -exec grep -lP '^\x7fELF' {} + | sed 's|^|/|')
     echo "$lines" >"$folder.packages"
@@ -97,6 +99,9 @@ node_layer() { # folder
   rm -f "$1"/usr/sbin/* "$1"/sbin/* "$1/usr/bin/js"
   tools_of_the_c_library "$1"
 }
+
+# shellcheck source=/dev/null
+. "$IMAGES/office.sh"
 
 tools_of_the_c_library() { rm -f "$1"/usr/bin/{getconf,getent,iconv,ldd,locale,localedef,tzselect,zdump,catchsegv,pldd}; }
 

@@ -10,6 +10,9 @@ LISTS_MINUTES=1440
 # Packages that Python's and node's own packages name but that a sandbox must not hold (shell tools, perl, dpkg) or has no use for.
 UNWANTED='^(dpkg|tar|install-info|perl.*|libperl.*|mailcap|media-types|mime-support|readline-common|libgdbm.*|libacl1|libmd0|libpcre2.*|libselinux1|libzstd1|.*-doc|debconf.*|cdebconf.*)$'
 
+# The same for the office image, which has shell tools and the types of media: no perl, nothing that installs, signs or logs in.
+OFFICE_UNWANTED='^(dpkg|tar|perl.*|libperl.*|lib.*-perl|usrmerge|init-system-helpers|sysvinit-utils|debconf|passwd|adduser|gpg.*|gnupg.*|dirmngr|pinentry-.*|libpam.*|libaudit.*|libsemanage.*|libsepol2|libcap-ng0|libgdbm.*|ucf|sensible-utils|iso-codes|libcap2-bin|base-files|readline-common|lsb-base|x11-common|libksba8|libnpth0)$'
+
 apt_folder() { echo "$CACHE/apt/$ARCHITECTURE-$(. /etc/os-release && echo "$ID-${VERSION_CODENAME:-}")"; }
 
 # An apt command for the architecture.
@@ -62,6 +65,12 @@ locked_packages() { # package...
 closure() {
   of_architecture apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances "$@" |
     grep -E '^[a-z0-9]' | sed 's/:.*//' | sort -u | grep -Ev "$UNWANTED"
+}
+
+# The packages and what they depend on, with one of each alternative as apt chooses it, without what OFFICE_UNWANTED names.
+resolved() {
+  of_architecture apt-get install --print-uris -qq -y --no-install-recommends "$@" |
+    sed -nE "s/^'[^']*' ([^_]+)_.*/\1/p" | sort -u | grep -Ev "$OFFICE_UNWANTED"
 }
 
 # Downloads packages once, checks them, and unpacks them. Their maintainer scripts are not run. The lines of locked_packages come

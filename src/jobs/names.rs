@@ -14,7 +14,7 @@ pub(super) const WORK_VOLUME: &str = "work";
 pub(super) const RUNNER_VOLUME: &str = "runner";
 /// Where the work volume is mounted; Landlock rules and the images name it.
 pub(super) const WORK_PATH: &str = "/work";
-/// The directory of the run below it, made by the runner.
+/// The directory of the run below it, made by the runner. `/tmp` of the image `sandbox-office` is a link to its temporary folder (`images/office.sh`).
 pub(super) const RUN_PATH: &str = "/work/run";
 /// Where the runner is, in the image or mounted.
 pub(super) const RUNNER_DIRECTORY: &str = "/knack";

@@ -1,6 +1,9 @@
 //! The settings that a runner gets before it has a run: the locks, bounds and interpreter of its sandbox. Pure.
 
+use std::path::PathBuf;
+
 use knack_execution::conversation::{address_space, base_environment, millis, wire_language};
+use knack_execution::interpreter::image_grants;
 use knack_execution::{Language, Limits};
 use knack_packages::environment::InImage;
 use knack_runner::protocol::{Interpreter, Journal, Landlock, Limits as WireLimits, Start, Watch};
@@ -22,18 +25,12 @@ const MAX_OVER_DEFAULT: u64 = 16;
 
 /// The frame that builds the sandbox in a pod.
 pub(super) fn start_frame(view: &RuntimeView, plan: &Plan) -> Start {
-    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let mut read = texts(&[
-        "/etc/ld.so.cache",
-        "/etc/localtime",
-        "/etc/ssl/openssl.cnf",
-        "/etc/ssl/certs",
-        "/dev/zero",
-        "/dev/urandom",
-    ]);
-    // Debian's `sitecustomize` is a link into the directory of its version. What does not exist is passed over.
-    read.extend((8..=20).map(|minor| format!("/etc/python3.{minor}")));
-    let mut execute = texts(&["/usr", "/lib", "/lib64", "/bin"]);
+    let texts = |paths: Vec<PathBuf>| {
+        let texts = paths.iter().map(|path| path.to_string_lossy().into_owned());
+        texts.collect::<Vec<_>>()
+    };
+    let grants = image_grants();
+    let mut execute = texts(grants.execute);
     let mut path = PATH.to_owned();
     if let Some(packages) = &plan.packages {
         // That folder alone.
@@ -48,9 +45,9 @@ pub(super) fn start_frame(view: &RuntimeView, plan: &Plan) -> Start {
         }),
         // A pod of the pool may get either.
         commands: true,
-        read,
+        read: texts(grants.read),
         execute,
-        write: texts(&["/dev/null"]),
+        write: texts(grants.write),
         landlock: if view.requires_landlock {
             Landlock::Required
         } else {

@@ -33,25 +33,53 @@ impl Grants {
     }
 }
 
-/// What every program needs (docs/sandbox.md#what-a-run-may-read): the system's programs and libraries, the loader's cache, the time
-/// zone, the three harmless devices. `/etc/ssl` is cut to what OpenSSL reads at its start: no private keys.
+/// What every program needs to read besides programs and libraries: the loader's cache, the time zone, two harmless
+/// devices. `/etc/ssl` is cut to what OpenSSL reads at its start: no private keys.
+const READ: [&str; 7] = [
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    // The standard library's `mimetypes` fails where the file is there and cannot be read; openpyxl imports it.
+    "/etc/mime.types",
+    "/etc/ssl/openssl.cnf",
+    "/etc/ssl/certs",
+    "/dev/zero",
+    "/dev/urandom",
+];
+
+/// What an image can say to the programs in it, and a user's machine should not: libraries to load before others, and fonts.
+const READ_IN_IMAGE: [&str; 2] = ["/etc/ld.so.preload", "/etc/fonts"];
+
+/// The system's programs and libraries.
+const EXECUTE: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
+
+/// The versions of Python that an image may have, by their minor number.
+const IMAGE_PYTHONS: std::ops::RangeInclusive<u8> = 8..=20;
+
+fn paths(list: &[&str]) -> Vec<PathBuf> {
+    list.iter().map(PathBuf::from).collect()
+}
+
+/// What every program needs on this machine (docs/sandbox.md#what-a-run-may-read).
 #[must_use]
 pub fn base_grants() -> Grants {
-    let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
-    let mut read = paths(&[
-        "/etc/ld.so.cache",
-        "/etc/localtime",
-        // The standard library's `mimetypes` fails where the file is there and cannot be read; openpyxl imports it.
-        "/etc/mime.types",
-        "/etc/ssl/openssl.cnf",
-        "/etc/ssl/certs",
-        "/dev/zero",
-        "/dev/urandom",
-    ]);
+    let mut read = paths(&READ);
     read.extend(distribution_python_directories());
     Grants {
         read,
-        execute: paths(&["/usr", "/lib", "/lib64", "/bin"]),
+        execute: paths(&EXECUTE),
+        write: paths(&["/dev/null"]),
+    }
+}
+
+/// What every program needs in a sandbox image, of which nothing is known here.
+#[must_use]
+pub fn image_grants() -> Grants {
+    let mut read = paths(&READ);
+    read.extend(paths(&READ_IN_IMAGE));
+    read.extend(IMAGE_PYTHONS.map(|minor| PathBuf::from(format!("/etc/python3.{minor}"))));
+    Grants {
+        read,
+        execute: paths(&EXECUTE),
         write: paths(&["/dev/null"]),
     }
 }
@@ -72,9 +100,6 @@ fn distribution_python_directories() -> Vec<PathBuf> {
 
 /// Trees whose members link to each other, so one package alone does not run: Nix, Guix, Homebrew.
 const STORES: [&str; 3] = ["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"];
-
-/// Roots that [`base_grants`] covers already.
-const COVERED: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
 
 /// The paths of one interpreter: each of its trees as a whole where the tree is its own, else only its parts.
 pub(super) fn of_interpreter(answer: &Answer, home: Option<&Path>) -> Grants {
@@ -119,7 +144,7 @@ pub(super) fn of_interpreter(answer: &Answer, home: Option<&Path>) -> Grants {
 }
 
 fn covered(path: &Path) -> bool {
-    COVERED.iter().any(|root| path.starts_with(root))
+    EXECUTE.iter().any(|root| path.starts_with(root))
 }
 
 /// A prefix such as `/`, `/opt`, `/home/user` or `~/.local` holds more than an interpreter.

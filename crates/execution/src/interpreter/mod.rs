@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use super::Language;
 
 pub use ask::ASK_TIMEOUT;
-pub use grants::{Grants, base_grants};
+pub use grants::{Grants, base_grants, image_grants};
 pub use programs::{PROGRAM_DIRECTORIES, ProgramPlace, find_program};
 pub use reach::{Reach, unreachable_part};
 
