@@ -42,6 +42,7 @@ fn digest(skill: &Skill) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one life of a skill, step after step")]
 fn what_a_program_uploads_is_a_skill_and_what_is_applied_is_read() {
     cluster_support::run(
         "what_a_program_uploads_is_a_skill_and_what_is_applied_is_read",
