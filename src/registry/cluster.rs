@@ -135,7 +135,11 @@ impl Cluster {
         title: Option<String>,
         draft: Draft,
     ) -> Result<Record, StoreError> {
-        within(&draft.name.clone(), self.create_now((namespace, by), title, draft)).await
+        within(
+            &draft.name.clone(),
+            Box::pin(self.create_now((namespace, by), title, draft)),
+        )
+        .await
     }
 
     async fn create_now(
@@ -242,7 +246,7 @@ impl Cluster {
         files: Option<Files>,
     ) -> Result<Record, StoreError> {
         let known = self.get(of.0, id)?;
-        within(&known.name, self.change_now(of, (&known, id), change, files)).await
+        within(&known.name, Box::pin(self.change_now(of, (&known, id), change, files))).await
     }
 
     async fn change_now(

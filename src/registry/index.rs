@@ -288,9 +288,10 @@ mod tests {
     fn pages_are_in_the_order_of_making_also_behind_a_skill_that_is_gone() {
         let mut index = Index::default();
         let mut ids = Vec::new();
-        for name in ["c", "a", "b"] {
-            std::thread::sleep(Duration::from_millis(2));
-            let known = Known::of(&skill(name, 1)).unwrap();
+        for (millisecond, name) in ["c", "a", "b"].into_iter().enumerate() {
+            let mut uploaded = uploaded(name, &[1], Some(1));
+            uploaded.record.id = format!("skill_knack_0199a7c4a3c{millisecond}7d53a0f6f0c1f9a2b3c4");
+            let known = Known::of(&object(&uploaded)).unwrap();
             ids.push(known.record().unwrap().id.clone());
             index.put(known);
         }

@@ -112,7 +112,7 @@ impl Uploaded {
     }
 
     fn spec(&self, version: &Version, is_default: bool) -> SkillSpec {
-        let mut mode = self.record.mode_of(version).map(|mode| mode.activation());
+        let mut mode = self.record.mode_of(version).map(knack_registry::Mode::activation);
         if !is_default {
             mode = Some(mode.map_or(knack_skill::model::ActivationMode::OnRequest, |mode| {
                 mode.min(knack_skill::model::ActivationMode::OnRequest)
@@ -220,8 +220,8 @@ pub(super) fn label(meta: &mut ObjectMeta, main: &str, number: Option<u32>) {
 }
 
 /// The object of a version.
-pub(super) fn version_object(main: &Skill, number: u32, name: String, spec: SkillSpec) -> Skill {
-    let mut object = Skill::new(&name, spec);
+pub(super) fn version_object(main: &Skill, number: u32, name: &str, spec: SkillSpec) -> Skill {
+    let mut object = Skill::new(name, spec);
     object.metadata.namespace = main.namespace();
     object.metadata.owner_references = Some(vec![owner(main)]);
     label(&mut object.metadata, &main.name_any(), Some(number));

@@ -171,7 +171,7 @@ async fn sweeping(state: Arc<Served>, scopes: Vec<Option<String>>) {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     loop {
-        match sweep(&state.shared.cluster, &scopes, Stamp::of_now().now).await {
+        match Box::pin(sweep(&state.shared.cluster, &scopes, Stamp::of_now().now)).await {
             Ok(removed) => {
                 state.metrics.swept.inc_by(removed);
                 if removed > 0 {

@@ -140,7 +140,7 @@ impl Skills {
         let mut last = None;
         for attempt in 0..NAMES_TRIED {
             let name = version_name(&main.name_any(), number, attempt);
-            let object = version_object(main, number, name.clone(), spec.clone());
+            let object = version_object(main, number, &name, spec.clone());
             match call(|| self.what("create", &name), self.api.create(&post(), &object)).await {
                 Err(error) if is_conflict(&error) => match self.get(&name).await {
                     // Another writer has just made it.

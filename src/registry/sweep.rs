@@ -271,7 +271,7 @@ mod tests {
         let of = |number: u32, spec: u32, created: i64| -> Skill {
             let spec = draw.objects().unwrap().versions.get(&spec).cloned();
             let spec = spec.unwrap_or_else(|| draw.objects().unwrap().main);
-            let mut object = version_object(&main, number, version_name("draw", number, 0), spec);
+            let mut object = version_object(&main, number, &version_name("draw", number, 0), spec);
             object.metadata.uid = Some(format!("v{number}"));
             object.metadata.resource_version = Some("1".to_owned());
             let time = k8s_openapi::jiff::Timestamp::from_microsecond(created).unwrap();

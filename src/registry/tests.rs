@@ -162,7 +162,9 @@ async fn a_change_is_whole_or_absent_after_the_end_at_any_of_its_writes() {
             fake.0.lock().unwrap().writes_left = None;
             drop(cluster);
             let cluster = started(&fake).await;
-            sweep(&cluster, &[None], Stamp::of_now().now + LATER).await.unwrap();
+            Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
+                .await
+                .unwrap();
             // What the sweep has changed, a watch would tell.
             let cluster = started(&fake).await;
             let new = state(&cluster, "draw").await;
@@ -222,7 +224,9 @@ async fn of_two_writers_of_one_name_one_wins_and_the_other_leaves_nothing() {
     first.unwrap();
     second.unwrap();
     let cluster = started(&fake).await;
-    sweep(&cluster, &[None], Stamp::of_now().now + LATER).await.unwrap();
+    Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
+        .await
+        .unwrap();
     assert_eq!(state(&started(&fake).await, "draw").await.unwrap().0.len(), 3);
     assert_nothing_is_left(&fake);
 }

@@ -265,6 +265,13 @@ impl Installation {
         answer.status.unwrap().token
     }
 
+    /// What kubectl says to these words where the registry's ServiceAccount gives them.
+    pub(crate) fn as_registry(&self, words: &[&str]) -> String {
+        let user = format!("--as=system:serviceaccount:{}:knack-registry", &*self.system);
+        let ended = self.cluster.try_kubectl(&[words, &["-n", &self.team, &user]].concat());
+        String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr)
+    }
+
     /// Where the registry answers.
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)

@@ -42,6 +42,7 @@ fn digest(skill: &Skill) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one life of a skill, step after step")]
 fn what_a_program_uploads_is_a_skill_and_what_is_applied_is_read() {
     cluster_support::run(
         "what_a_program_uploads_is_a_skill_and_what_is_applied_is_read",
@@ -335,5 +336,43 @@ fn the_official_sdks_upload_to_a_cluster_unchanged() {
                 String::from_utf8_lossy(&ended.stderr)
             );
         }
+    });
+}
+
+#[test]
+fn the_registrys_rights_reach_what_was_uploaded_and_nothing_else() {
+    let test = "the_registrys_rights_reach_what_was_uploaded_and_nothing_else";
+    cluster_support::run(test, async |cluster| {
+        let installation = Installation::start(cluster).await;
+        let team = installation.client_of("team", "default").await;
+        let made = team
+            .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("draw", "one")))
+            .await;
+        assert_eq!(made.status, StatusCode::OK, "{}", made.text());
+        installation.apply("applied");
+        cluster.kubectl(&[
+            "create",
+            "configmap",
+            "settings",
+            "-n",
+            &installation.team,
+            "--from-literal=a=b",
+        ]);
+        for words in [
+            &["delete", "skill", "applied"][..],
+            &["delete", "configmap", "settings"],
+            &["create", "configmap", "more", "--from-literal=a=b"],
+            &["label", "configmap", "settings", "knack.dev/upload=draw"],
+            &["delete", "secret", "none"],
+        ] {
+            let refused = installation.as_registry(words);
+            assert!(
+                refused.contains("the registry writes") || refused.contains("cannot delete resource \"secrets\""),
+                "{words:?}: {refused}"
+            );
+        }
+        // What is its own it may remove.
+        let deleted = installation.as_registry(&["delete", "skill", "draw"]);
+        assert!(deleted.contains("deleted"), "{deleted}");
     });
 }
