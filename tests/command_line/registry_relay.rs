@@ -26,8 +26,12 @@ impl Asked {
         self.0.lock().unwrap().push(got);
     }
 
+    /// What came to the Skills APIs: the stub is a hub, too, which a gateway asks for more.
     fn take(&self) -> Vec<Got> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        let all = std::mem::take(&mut *self.0.lock().unwrap());
+        all.into_iter()
+            .filter(|(asked, ..)| asked.contains("/skills"))
+            .collect()
     }
 }
 

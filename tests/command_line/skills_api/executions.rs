@@ -75,7 +75,14 @@ async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_cal
     let served = started().await;
     let answer = served.chat("reverse abc", "one", &[]).await;
     assert!(answer.contains("\"reversed\""), "{answer}");
-    let called = json!({"name": "upside__handler", "arguments": {"text": "mcp"}});
+    let tools = mcp(&served, "tools/list", json!({}), "one").await;
+    let names = tools["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|tool| tool["name"].as_str());
+    let name = names.into_iter().find(|name| name.starts_with("upside")).unwrap();
+    let called = json!({"name": name, "arguments": {"text": "mcp"}});
     let called = mcp(&served, "tools/call", called, "one").await;
     assert_eq!(called["isError"], false, "{called}");
     let (status, answer) = run(&served, upside("xyz")).await;
