@@ -9,24 +9,24 @@ use knack_gateway::caller;
 use knack_gateway::catalog::Snapshot;
 use knack_gateway::direct::Direct;
 use knack_gateway::run_history::{RunHistory, RunNote};
-use knack_registry::{AdHoc, NotRun, OnProgress, Owner, Progress, Runs};
+use knack_gateway::uploads::Uploads;
+use knack_registry::{AdHoc, NotRun, OnProgress, Progress, Runs};
 use knack_skill::plan::{Action, Plan, plan_of_all};
 use tokio_util::sync::CancellationToken;
 
 use super::history::{duration_ms, status};
-use super::uploads::DevUploads;
 
 /// Said while the process begins or ends.
 const ENDS: &str = "Skills execution is disabled: the process begins or ends";
 
 /// Runs of one request.
 pub(super) struct AdHocRuns<'a> {
-    pub(super) uploads: &'a DevUploads,
+    /// What says which skills the sender is served.
+    pub(super) uploads: &'a dyn Uploads,
     /// `None`: the process begins or ends.
     pub(super) gateway: Option<Arc<Gateway>>,
     pub(super) parts: &'a Parts,
     pub(super) base: &'a Arc<Snapshot>,
-    pub(super) owner: Option<&'a Owner>,
 }
 
 /// Says what runs are to whoever asked for one, and remembers the last of it.
@@ -76,10 +76,7 @@ impl Runs for AdHocRuns<'_> {
     async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun> {
         let gateway = self.gateway.as_ref().ok_or_else(|| NotRun::Closed(ENDS.to_owned()))?;
         let base = Arc::clone(self.base);
-        let snapshot = match self.owner {
-            Some(owner) => self.uploads.served(owner.clone(), base).await,
-            None => base,
-        };
+        let snapshot = self.uploads.snapshot(self.parts, base).await;
         let plan = Arc::new(plan_of_all(&snapshot.catalog));
         let name = name_of(&plan, &run).ok_or_else(|| {
             let text = "its level of risk is above the runtime's maxRisk, it is hidden, or its skill is not served now";

@@ -253,7 +253,6 @@ impl Uploads for DevUploads {
                     gateway: self.gateway.get().and_then(Weak::upgrade),
                     parts,
                     base: &base,
-                    owner: owner.as_ref(),
                 };
                 self.registry.execute(owner.as_ref(), asked, &base.skills, &runs).await
             } else {

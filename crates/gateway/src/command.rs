@@ -256,10 +256,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     started.store(true, std::sync::atomic::Ordering::Release);
     let service = server::Service {
         auth: client_auth(args.client_auth, client, &runtime, blobs),
-        stopping: Stopping {
-            pause: Duration::from_secs(args.shutdown_pause_seconds),
-            drain: Duration::from_secs(args.drain_seconds),
-        },
+        stopping: stopping(&args),
         ..server::Service::open(gateway)
     };
     server::serve(service, listener, knack_serving::signals::stop()).await;
@@ -269,6 +266,14 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let _ = probing.await;
     drop((following, rekeying));
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the server ends.
+const fn stopping(args: &ServeArgs) -> Stopping {
+    Stopping {
+        pause: Duration::from_secs(args.shutdown_pause_seconds),
+        drain: Duration::from_secs(args.drain_seconds),
+    }
 }
 
 /// Who checks callers, if somebody does.

@@ -221,6 +221,13 @@ pub struct Metrics {
     pub skill_uses: SkillMetrics,
 }
 
+/// A gauge of the registry.
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("knack");
@@ -263,31 +270,22 @@ impl Default for Metrics {
         );
         let catalog = CatalogMetrics::default();
         catalog.register(&mut registry);
-        let skills = Gauge::default();
-        registry.register("catalog_skills", "Skills in service", skills.clone());
-        let broken_sources = Gauge::default();
-        registry.register(
-            "catalog_errors",
-            "Errors reported about skill sources",
-            broken_sources.clone(),
-        );
-        let record_bytes = Gauge::default();
-        registry.register(
+        let skills = gauge(&mut registry, "catalog_skills", "Skills in service");
+        let broken_sources = gauge(&mut registry, "catalog_errors", "Errors reported about skill sources");
+        let record_bytes = gauge(
+            &mut registry,
             "gateway_record_bytes",
             "Bytes of remembered hidden turns",
-            record_bytes.clone(),
         );
-        let memory_bytes = Gauge::default();
-        registry.register(
+        let memory_bytes = gauge(
+            &mut registry,
             "gateway_memory_bytes",
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
-            memory_bytes.clone(),
         );
-        let history_dropped = Gauge::default();
-        registry.register(
+        let history_dropped = gauge(
+            &mut registry,
             "executions_history_dropped",
             "Notes of executions that the history lacks, since the start",
-            history_dropped.clone(),
         );
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");

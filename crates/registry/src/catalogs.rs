@@ -48,7 +48,7 @@ impl Catalog {
 }
 
 /// Where the SKILL.md files are that skills.sh names: repositories of GitHub.
-pub const FILES: &str = "https://raw.githubusercontent.com";
+pub const CATALOG_FILES: &str = "https://raw.githubusercontent.com";
 
 /// The catalogs of a registry.
 #[derive(Debug, Clone)]
@@ -142,7 +142,7 @@ mod tests {
         let catalogs = Catalogs {
             active: Catalog::SkillsSh,
             api: "http://mirror/api".to_owned(),
-            files: FILES.to_owned(),
+            files: CATALOG_FILES.to_owned(),
             has_key: false,
             web: Arc::new(Nothing),
         };

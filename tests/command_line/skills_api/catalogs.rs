@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::Served;
 
-const SCRIPT: &str = r#"
+const SCRIPT: &str = r"
 turns:
   - user: plover
     rounds:
       - when: {system: plover-120}
         reply: {text: served}
       - reply: {text: nothing}
-"#;
+";
 
 /// Where AUTO finds it.
 const DOCUMENT: &str =

@@ -70,21 +70,55 @@ async fn mcp(served: &Served, method: &str, params: Value, key: &str) -> Value {
     answer["result"].clone()
 }
 
-#[tokio::test]
-async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_caller() {
-    let served = started().await;
-    let answer = served.chat("reverse abc", "one", &[]).await;
-    assert!(answer.contains("\"reversed\""), "{answer}");
-    let tools = mcp(&served, "tools/list", json!({}), "one").await;
+/// Calls the skill's tool over MCP.
+async fn over_mcp(served: &Served, text: &str) {
+    let tools = mcp(served, "tools/list", json!({}), "one").await;
     let names = tools["tools"]
         .as_array()
         .unwrap()
         .iter()
         .filter_map(|tool| tool["name"].as_str());
     let name = names.into_iter().find(|name| name.starts_with("upside")).unwrap();
-    let called = json!({"name": name, "arguments": {"text": "mcp"}});
-    let called = mcp(&served, "tools/call", called, "one").await;
+    let called = json!({"name": name, "arguments": {"text": text}});
+    let called = mcp(served, "tools/call", called, "one").await;
     assert_eq!(called["isError"], false, "{called}");
+}
+
+/// Beside the writer, and as a file. `done` is the second of four, the newest first.
+async fn a_person_reads_them(served: &Served, done: &Value) {
+    let folder = served.registry.path().to_str().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let table = knack(
+        work.path(),
+        &["history", "--registry", folder, "--status", "error", "--since", "1h"],
+        &[],
+    )
+    .await;
+    let shown = out(&table);
+    assert!(
+        shown.contains("upside@1.0.0") && shown.contains("it failed"),
+        "{shown}{}",
+        err(&table)
+    );
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    let exported = knack(
+        work.path(),
+        &["history", "--registry", folder, "--export", "all.jsonl"],
+        &[],
+    )
+    .await;
+    assert!(exported.status.success(), "{}", err(&exported));
+    let lines = std::fs::read_to_string(work.path().join("all.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[2]), (4, done));
+}
+
+#[tokio::test]
+async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_caller() {
+    let served = started().await;
+    let answer = served.chat("reverse abc", "one", &[]).await;
+    assert!(answer.contains("\"reversed\""), "{answer}");
+    over_mcp(&served, "mcp").await;
     let (status, answer) = run(&served, upside("xyz")).await;
     assert_eq!(status, 200, "{answer}");
     let done = &answer["execution"];
@@ -157,32 +191,7 @@ async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_cal
     let (status, _) = served.call("GET", "/api/skills/executions", &Value::Null, "").await;
     assert_eq!(status, 401);
 
-    // A person reads them beside the writer, and as a file.
-    let folder = served.registry.path().to_str().unwrap();
-    let work = tempfile::tempdir().unwrap();
-    let table = knack(
-        work.path(),
-        &["history", "--registry", folder, "--status", "error", "--since", "1h"],
-        &[],
-    )
-    .await;
-    let shown = out(&table);
-    assert!(
-        shown.contains("upside@1.0.0") && shown.contains("it failed"),
-        "{shown}{}",
-        err(&table)
-    );
-    assert_eq!(shown.lines().count(), 2, "{shown}");
-    let exported = knack(
-        work.path(),
-        &["history", "--registry", folder, "--export", "all.jsonl"],
-        &[],
-    )
-    .await;
-    assert!(exported.status.success(), "{}", err(&exported));
-    let lines = std::fs::read_to_string(work.path().join("all.jsonl")).unwrap();
-    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((lines.len(), &lines[2]), (4, done));
+    a_person_reads_them(&served, done).await;
 }
 
 #[tokio::test]

@@ -7,11 +7,11 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -20,8 +20,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::execution::Execution;
 use super::index::{Index, Place};
-use super::lines::{FOLDER, Line, WRITER, path};
+use super::inner::{Inner, now};
+use super::lines::{FOLDER, Line, WRITER};
 use super::segments::Segments;
+use super::settings::HistorySettings;
 use super::writer::{Told, write};
 use super::{Found, History, Sought};
 use crate::disk::{Disk, RealDisk};
@@ -38,32 +40,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// How long an orderly end waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much a history keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HistorySettings {
-    /// Age of the oldest execution.
-    pub age: Duration,
-    /// Executions: each is some 300 bytes of memory.
-    pub most: usize,
-    /// Bytes on the disk, in steps of a file of 4 MiB. One list reads a few lines of them.
-    pub most_bytes: u64,
-}
-
-impl HistorySettings {
-    /// Days that are kept unless a person says another number.
-    pub const DAYS: u32 = 30;
-
-    /// What is kept of so many days.
-    #[must_use]
-    pub const fn of_days(days: u32) -> Self {
-        Self {
-            age: Duration::from_secs(days as u64 * 24 * 3_600),
-            most: 50_000,
-            most_bytes: 64 << 20,
-        }
-    }
-}
-
 /// Executions in a folder of this machine.
 #[derive(Debug)]
 pub struct FolderHistory {
@@ -72,25 +48,6 @@ pub struct FolderHistory {
     tell: Option<SyncSender<Told>>,
     writer: Option<thread::JoinHandle<()>>,
     _lock: File,
-}
-
-pub(super) struct Inner {
-    folder: PathBuf,
-    pub(super) disk: Box<dyn Disk>,
-    pub(super) settings: HistorySettings,
-    index: Mutex<Index>,
-    pub(super) queued: AtomicUsize,
-    pub(super) dropped: AtomicU64,
-    pub(super) tell: fn(&str),
-}
-
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("FolderHistory")
-            .field("folder", &self.folder)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A history that was opened.
@@ -218,33 +175,6 @@ impl Drop for FolderHistory {
     }
 }
 
-impl Inner {
-    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is older is not kept.
-    pub(super) fn since(&self) -> i64 {
-        now().saturating_sub(i64::try_from(self.settings.age.as_micros()).unwrap_or(i64::MAX))
-    }
-
-    /// `None`: it became too old since its place was looked up.
-    fn read(&self, place: Place) -> io::Result<Option<Execution>> {
-        let (file, offset, length) = match place {
-            Place::Memory(execution) => return Ok(Some((*execution).clone())),
-            Place::Disk { file, offset, length } => (file, offset, length),
-        };
-        let file = match File::open(path(&self.folder, file)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, offset)?;
-        Ok(Some(serde_json::from_slice(&bytes)?))
-    }
-}
-
 #[async_trait]
 impl History for FolderHistory {
     fn note(&self, execution: Execution) {
@@ -295,6 +225,7 @@ impl History for FolderHistory {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "at the start, before anything is served")]
 fn lock(folder: &Path) -> io::Result<File> {
     let lock = fs::OpenOptions::new()
         .write(true)
@@ -317,8 +248,4 @@ fn line(execution: &Execution) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(execution)?;
     line.push(b'\n');
     Ok(line)
-}
-
-pub(super) fn now() -> i64 {
-    jiff::Timestamp::now().as_microsecond()
 }

@@ -24,7 +24,7 @@ pub(super) struct Line {
 
 /// What a file holds.
 pub(super) struct Lines {
-    pub(super) lines: Vec<Line>,
+    pub(super) all: Vec<Line>,
     /// Bytes of whole lines; what follows is the beginning of one.
     pub(super) whole: u64,
     /// Whole lines that are no executions.
@@ -49,7 +49,7 @@ pub(super) fn path(folder: &Path, number: u32) -> PathBuf {
 
 pub(super) fn parse(bytes: &[u8]) -> Lines {
     let mut found = Lines {
-        lines: Vec::new(),
+        all: Vec::new(),
         whole: 0,
         broken: 0,
     };
@@ -58,7 +58,7 @@ pub(super) fn parse(bytes: &[u8]) -> Lines {
         let offset = found.whole;
         found.whole += line.len() as u64;
         match (serde_json::from_slice(json), u32::try_from(json.len())) {
-            (Ok(execution), Ok(length)) => found.lines.push(Line {
+            (Ok(execution), Ok(length)) => found.all.push(Line {
                 offset,
                 length,
                 execution,
@@ -95,7 +95,7 @@ pub fn read_folder(root: &Path) -> io::Result<Kept> {
         };
         let found = parse(&bytes);
         kept.broken += found.broken;
-        for line in found.lines {
+        for line in found.all {
             latest.insert(line.execution.id.clone(), line.execution);
         }
     }

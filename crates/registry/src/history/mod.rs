@@ -3,8 +3,10 @@
 mod execution;
 mod folder;
 mod index;
+mod inner;
 mod lines;
 mod segments;
+mod settings;
 mod writer;
 
 use std::fmt::Debug;
@@ -12,8 +14,9 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 
 pub use execution::{Execution, RanSkill, Status};
-pub use folder::{FolderHistory, HistorySettings, OpenedHistory};
+pub use folder::{FolderHistory, OpenedHistory};
 pub use lines::{Kept, read_folder};
+pub use settings::HistorySettings;
 
 use crate::error::StoreError;
 use crate::model::Owner;

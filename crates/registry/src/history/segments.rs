@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::folder::HistorySettings;
 use super::lines::{Line, numbers, parse, path};
+use super::settings::HistorySettings;
 use crate::disk::Disk;
 
 /// Bytes after which a new file is begun: the bound of all is kept in such steps.
@@ -63,7 +63,7 @@ impl Segments {
                 disk.cut(&path, found.whole)?;
             }
             read.broken += found.broken;
-            let times = || found.lines.iter().map(|line| line.execution.created);
+            let times = || found.all.iter().map(|line| line.execution.created);
             read.segments.files.push_back(Segment {
                 number,
                 bytes: found.whole,
@@ -71,7 +71,7 @@ impl Segments {
                 newest: times().max().unwrap_or_default(),
             });
             read.segments.next = number.saturating_add(1);
-            read.lines.extend(found.lines.into_iter().map(|line| (number, line)));
+            read.lines.extend(found.all.into_iter().map(|line| (number, line)));
         }
         Ok(read)
     }

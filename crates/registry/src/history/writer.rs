@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use super::folder::{Inner, now};
 use super::index::Place;
+use super::inner::{Inner, now};
 use super::segments::Segments;
 
 /// Notes that are written at once: one step on the disk for all that came during the last.
 const BATCH: usize = 256;
 /// Time after which old files are looked for though nothing is noted.
-const SWEEP: Duration = Duration::from_secs(3_600);
+const SWEEP: Duration = Duration::from_hours(1);
 
 /// What the thread is told.
 pub(super) enum Told {

@@ -296,12 +296,9 @@ impl Wanted {
         for member in ["skillName", "skillId", "id"] {
             named.extend(word(member)?);
         }
-        let skill = match <[String; 1]>::try_from(named) {
-            Ok([skill]) => skill,
-            Err(_) => {
-                let text = "one of skillName (a name, name@1.0.0 or name@^1) and skillId names the skill";
-                return Err(Refusal::invalid("skillName", text));
-            }
+        let Ok([skill]) = <[String; 1]>::try_from(named) else {
+            let text = "one of skillName (a name, name@1.0.0 or name@^1) and skillId names the skill";
+            return Err(Refusal::invalid("skillName", text));
         };
         let input = match members.get("input") {
             None | Some(Value::Null) => Map::new(),

@@ -162,15 +162,17 @@ impl Mirror {
             known.uid == runtime.uid && compare(&runtime.resource_version, &known.resource_version) == Ordering::Less
         });
         if !stale {
-            let before = self.runtime.replace(runtime.clone());
-            // A write of the status alone.
-            let same = |before| {
-                RuntimeLine {
-                    resource_version: runtime.resource_version.clone(),
-                    ..before
-                } == runtime
+            // A write of the status alone changes nothing else.
+            let is_same = |known: &RuntimeLine| {
+                let resource_version = known.resource_version.clone();
+                *known
+                    == RuntimeLine {
+                        resource_version,
+                        ..runtime.clone()
+                    }
             };
-            self.changed |= !before.is_some_and(same);
+            self.changed |= !self.runtime.as_ref().is_some_and(is_same);
+            self.runtime = Some(runtime);
         }
     }
 
@@ -186,14 +188,16 @@ impl Mirror {
             .iter()
             .any(|(uid, at)| *uid == skill.uid && is_older(&skill.resource_version, at));
         if !stale && !gone {
-            let before = self.skills.insert(id, skill.clone());
-            let same = |before| {
-                SkillLine {
-                    resource_version: skill.resource_version.clone(),
-                    ..before
-                } == skill
+            let is_same = |known: &SkillLine| {
+                let resource_version = known.resource_version.clone();
+                *known
+                    == SkillLine {
+                        resource_version,
+                        ..skill.clone()
+                    }
             };
-            self.changed |= !before.is_some_and(same);
+            self.changed |= !self.skills.get(&id).is_some_and(is_same);
+            self.skills.insert(id, skill);
         }
     }
 

@@ -1,0 +1,66 @@
+//! What a history and the thread that writes it share.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::execution::Execution;
+use super::index::{Index, Place};
+use super::lines::path;
+use super::settings::HistorySettings;
+use crate::disk::Disk;
+
+/// What both share.
+pub(super) struct Inner {
+    pub(super) folder: PathBuf,
+    pub(super) disk: Box<dyn Disk>,
+    pub(super) settings: HistorySettings,
+    pub(super) index: Mutex<Index>,
+    pub(super) queued: AtomicUsize,
+    pub(super) dropped: AtomicU64,
+    pub(super) tell: fn(&str),
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("FolderHistory")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is older is not kept.
+    pub(super) fn since(&self) -> i64 {
+        now().saturating_sub(i64::try_from(self.settings.age.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// `None`: it became too old since its place was looked up.
+    pub(super) fn read(&self, place: Place) -> io::Result<Option<Execution>> {
+        let (file, offset, length) = match place {
+            Place::Memory(execution) => return Ok(Some((*execution).clone())),
+            Place::Disk { file, offset, length } => (file, offset, length),
+        };
+        let file = match File::open(path(&self.folder, file)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(Some(serde_json::from_slice(&bytes)?))
+    }
+}
+
+/// Unix time in microseconds.
+pub(super) fn now() -> i64 {
+    jiff::Timestamp::now().as_microsecond()
+}

@@ -1,0 +1,29 @@
+//! How much a history keeps.
+
+use std::time::Duration;
+
+/// How much a history keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistorySettings {
+    /// Age of the oldest execution.
+    pub age: Duration,
+    /// Executions: each is some 300 bytes of memory.
+    pub most: usize,
+    /// Bytes on the disk, in steps of a file of 4 MiB. One list reads a few lines of them.
+    pub most_bytes: u64,
+}
+
+impl HistorySettings {
+    /// Days that are kept unless a person says another number.
+    pub const DAYS: u32 = 30;
+
+    /// What is kept of so many days.
+    #[must_use]
+    pub const fn of_days(days: u32) -> Self {
+        Self {
+            age: Duration::from_secs(days as u64 * 24 * 3_600),
+            most: 50_000,
+            most_bytes: 64 << 20,
+        }
+    }
+}
