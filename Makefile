@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: every-test cluster-demo sidecar-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
+.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -39,6 +39,10 @@ cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm 
 
 sidecar-demo: build cluster-setup ## Shows the sidecar on a real cluster: a labelled namespace, the official SDKs unchanged, 100 changes of a Skill (root)
 	@tests/sidecar_demo/run.sh
+
+registry-demo: build cluster-setup ## Shows uploads on a real cluster: the official SDK unchanged, versions, kubectl beside the API (root)
+	@tools/setup.sh sdk
+	@tests/registry_demo/run.sh
 
 dist: build ## A release in dist/: charts, images, list, sums, bill of materials (PLATFORMS="linux/amd64 linux/arm64")
 	@tools/dist.sh $(PLATFORMS)

@@ -1,0 +1,194 @@
+"""Programs upload skills to a cluster, shown: the official OpenAI SDK, unchanged, with the address of the gateway.
+
+    tests/registry_demo/run.sh           from nothing: brings a cluster up, and down again at the end
+
+Runs with that SDK, inside a shell whose kubectl and helm reach the cluster; nothing of Knack may be on it. Exit code 0 means that every check held.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.join(ROOT, "tests", part) for part in ("chart", "cluster_demo", "sdk")]
+
+import openai  # noqa: E402
+from bed import apply, get, wait_until  # noqa: E402
+from forward import Forward  # noqa: E402
+from harness import assert_equal, helm, kubectl  # noqa: E402
+from uploads import folder, unzipped  # noqa: E402
+
+# Where the shared gateway works, and so where what its callers upload is.
+NAMESPACE = "knack-system"
+# How long a step may take on an idle machine; `wait_until` has patience with loaded ones.
+SECONDS = 120
+APPLIED = """
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {name: applied, namespace: %s}
+spec:
+  source: {inline: {files: {SKILL.md: "---\\nname: applied\\ndescription: From a manifest.\\n---\\nNothing.\\n"}}}
+""" % NAMESPACE
+
+
+def step(text):
+    print("\n== " + text, flush=True)
+
+
+def edition(number):
+    """The files of the skill in an edition, as the SDK takes them."""
+    script = b"import sys\nprint(int(sys.argv[1]) + int(sys.argv[2]))\n"
+    body = "This is edition-%d. Run scripts/add.py A B." % number
+    return folder("adder", "Adds two numbers.", body, [("scripts/add.py", script)], "%d.0.0" % number)
+
+
+def install():
+    step("helm install with registry.enabled and gateway.registry; a provider in the cluster")
+    helm("install", "knack", os.path.join(ROOT, "charts", "knack"), "--namespace", NAMESPACE, "--create-namespace",
+         "--values", os.path.join(ROOT, "tests", "cluster_demo", "values.yaml"),
+         "--set", "registry.enabled=true", "--set", "gateway.registry=true", "--wait", "--timeout", "900s")
+    script = kubectl("create", "configmap", "scripted-model", "-n", "default", "--dry-run=client", "-o", "yaml",
+                     "--from-file=script.yaml=" + os.path.join(HERE, "model.yaml"))
+    with open(os.path.join(ROOT, "tests", "cluster_demo", "model.yaml"), encoding="utf-8") as file:
+        apply(script + "\n---\n" + file.read(), "-n", "default")
+    kubectl("rollout", "status", "-n", "default", "deployment/scripted-model", "--timeout=600s")
+    print(kubectl("get", "deployments", "-n", NAMESPACE))
+
+
+def refused(kind, ask):
+    try:
+        ask()
+    except kind as error:
+        return str(error)
+    raise AssertionError("not refused with %s" % kind.__name__)
+
+
+class Application:
+    """What knows nothing of a cluster but the address of the gateway."""
+
+    def __init__(self, port):
+        self.client = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % port, api_key="demo-key", max_retries=0)
+
+    def ask(self, words, skill):
+        """The model's text, of a request that names a skill."""
+        answer = self.client.chat.completions.create(model="knack-demo", messages=[{"role": "user", "content": words}],
+                                                     extra_headers={"x-knack-skills": skill})
+        return answer.choices[0].message.content
+
+    def reaches(self, what, words, skill, expected):
+        """Waits for an answer, as a person would who asks again."""
+        begun = time.monotonic()
+
+        def asked():
+            try:
+                return self.ask(words, skill) == expected
+            except openai.APIStatusError:
+                return False
+        wait_until(what, SECONDS, asked)
+        print("   %s: %r after %.0f ms" % (what, expected, (time.monotonic() - begun) * 1000))
+
+
+def rights(application):
+    step("Who may upload is a matter of RBAC")
+    error = refused(openai.PermissionDeniedError, lambda: application.client.skills.create(files=edition(1)))
+    print("   before: " + error)
+    kubectl("create", "rolebinding", "gateway-edits", "-n", NAMESPACE, "--clusterrole=edit",
+            "--serviceaccount=%s:knack-gateway" % NAMESPACE)
+
+
+def create(application):
+    step("The SDK uploads a skill: the next request has it, and its code runs in a Job")
+    created = []
+
+    def made():
+        try:
+            created.append(application.client.skills.create(files=edition(1)))
+            return True
+        except openai.PermissionDeniedError:
+            # An answer of RBAC is used for some seconds; asked more often than once in two, the registry counts too many changes.
+            time.sleep(2)
+            return False
+    wait_until("the upload is allowed", SECONDS, made)
+    skill = created[0]
+    application.reaches("edition 1", "which edition", "adder", "edition 1")
+    application.reaches("its code", "please add", skill.id, "The sum is 42.")
+    wait_until("a Job of the skill", SECONDS, lambda: get("jobs", "-n", "knack-sandboxes", "-l", "knack.dev/skill=adder")["items"])
+    return skill
+
+
+def update(application, skill):
+    step("A new version is served; a conversation that names the old one stays with it")
+    version = application.client.skills.versions.create(skill.id, files=edition(2))
+    application.client.skills.update(skill.id, default_version=version.version)
+    application.reaches("by its name", "which edition", "adder", "edition 2")
+    application.reaches("by its name and ^1", "which edition", "adder@^1", "edition 1")
+    application.reaches("by its id and number", "which edition", skill.id + ":1", "edition 1")
+    assert_equal(unzipped(application.client.skills.content.retrieve(skill.id).read()), dict(edition(2)), "the files that come back")
+
+
+def agree(application, skill):
+    step("kubectl and the API show the same; what others apply is read and never written")
+    apply(APPLIED)
+    kubectl("wait", "-n", NAMESPACE, "skill/applied", "--for=condition=Ready", "--timeout=300s")
+    print(kubectl("get", "skills", "-n", NAMESPACE))
+    objects = {one["metadata"]["name"]: one for one in get("skills", "-n", NAMESPACE)["items"]}
+    assert_equal(sorted(objects), ["adder", "adder-v1", "applied"], "the objects")
+    listed = wait_until("both are listed", SECONDS, lambda: [one for one in [{one.name: one.id for one in application.client.skills.list()}] if len(one) == 2])[0]
+    assert_equal(listed, {"adder": skill.id, "applied": "skill_knack_" + objects["applied"]["metadata"]["uid"].replace("-", "")}, "the list")
+    print("   a change: " + refused(openai.ConflictError, lambda: application.client.skills.delete(listed["applied"])))
+
+
+def delete(application, skill):
+    step("The skill is deleted: it is in no request, and its objects are gone")
+    application.client.skills.delete(skill.id)
+    refused(openai.NotFoundError, lambda: application.client.skills.retrieve(skill.id))
+    wait_until("no object is left", SECONDS, lambda: [one["metadata"]["name"] for one in get("skills", "-n", NAMESPACE)["items"]] == ["applied"])
+    wait_until("no file is left", SECONDS, lambda: not get("configmaps", "-n", NAMESPACE, "-l", "knack.dev/upload")["items"])
+
+    def unknown():
+        try:
+            application.ask("which edition", "adder")
+            return False
+        except openai.NotFoundError:
+            return True
+    wait_until("a request that names it is refused", SECONDS, unknown)
+
+
+def diagnosis():
+    for arguments in (["get", "pods,skills,skillruntimes,configmaps", "-A"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
+                      *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=30"] for part in ("registry", "gateway", "controller", "hub"))):
+        done = subprocess.run(["kubectl", *arguments], capture_output=True, text=True, timeout=60)
+        print("$ kubectl %s\n%s" % (" ".join(arguments), (done.stdout + done.stderr)[-6000:]))
+
+
+def main():
+    begun = time.monotonic()
+    try:
+        install()
+        with Forward(NAMESPACE, "service/knack-gateway", 80) as port:
+            application = Application(port)
+            wait_until("the gateway reaches the model's Service", SECONDS, lambda: reachable(application))
+            rights(application)
+            skill = create(application)
+            update(application, skill)
+            agree(application, skill)
+            delete(application, skill)
+    except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
+        print("\nDEMO FAILED: %s: %s" % (type(error).__name__, error))
+        diagnosis()
+        sys.exit(1)
+    print("\nregistry demo ok: %.0f s" % (time.monotonic() - begun))
+
+
+def reachable(application):
+    """A Service that is seconds old has a route on the node a little after its pods are ready."""
+    try:
+        return application.client.models.list() is not None
+    except openai.APIError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
