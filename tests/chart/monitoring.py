@@ -158,7 +158,7 @@ def metrics_exist():
                     with open(os.path.join(base, name), encoding="utf-8") as file:
                         text = file.read()
                     for prefix in re.findall(r'with_prefix\("(\w+)"\)', text):
-                        registered.update(prefix + "_" + metric for metric in re.findall(r'register\(\s*"(\w+)"', text))
+                        registered.update(prefix + "_" + metric for metric in re.findall(r'(?:register\(|gauge\(\s*&mut registry,)\s*"(\w+)"', text))
     made = render({"monitoring": {"prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}})
     asked = set(re.findall(r"\bknack_\w+", made))
     assert_equal(sorted(name for name in asked if name not in registered and re.sub("_(total|bucket)$", "", name) not in registered),
