@@ -187,7 +187,7 @@ CASES = [
     (CONTROLLER, "a token of a ServiceAccount", "create", "api/v1", "secrets", "RELEASE", "", secret(
         "knack-hub-journal", type="kubernetes.io/service-account-token",
         metadata={"name": "knack-hub-journal", "annotations": {"kubernetes.io/service-account.name": "knack-hub"}}), "holds certificates and keys"),
-    (CONTROLLER, "another Secret", "create", "api/v1", "secrets", "RELEASE", "", secret("provider-keys"), "knack-root, knack-hub-tls, knack-hub-journal and knack-webhook-tls"),
+    (CONTROLLER, "another Secret", "create", "api/v1", "secrets", "RELEASE", "", secret("provider-keys"), "knack-root, knack-hub-tls, knack-registry-tls, knack-hub-journal and knack-webhook-tls"),
     # Restarts for the sake of older sidecars.
     (CONTROLLER, "a restart", "update", "apis/apps/v1", "deployments", "SANDBOXES", "web", template(**ROLLED), None),
     (CONTROLLER, "a restart of a StatefulSet", "update", "apis/apps/v1", "statefulsets", "SANDBOXES", "web", template(**ROLLED), None),
