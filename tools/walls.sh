@@ -20,6 +20,7 @@ knack-mock-provider: : kube knack-wire knack-skill
 knack-python-schema: : tokio kube
 knack-injection: : tokio kube
 knack-packages: : tokio kube reqwest
+knack-egress: : tokio kube reqwest
 '
 wrong=
 while IFS=: read -r crate options banned; do

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::installation::InstallationArgs;
 use crate::controller::{ControllerSettings, WebhookSettings, run};
 use crate::lease::Keeper;
-use crate::sources::fetch::Network;
+use knack_egress::Network;
 
 /// Arguments of `knack controller`.
 #[derive(Debug, Args)]

@@ -72,7 +72,7 @@ pub struct ControllerSettings {
     /// PriorityClass of the sandboxes' pods: a ResourceQuota counts by it. Absent: no quota.
     pub priority_class: Option<String>,
     /// Networks that archives may be fetched from although their addresses are private.
-    pub allow_archive_networks: Vec<crate::sources::fetch::Network>,
+    pub allow_archive_networks: Vec<knack_egress::Network>,
     /// Names and addresses of the hub's certificate besides its Service's.
     pub hub_names: Vec<String>,
     /// Names and addresses of the registry's certificate besides its Service's; absent without a registry.

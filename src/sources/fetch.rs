@@ -4,7 +4,6 @@
 //! can reach. So every address is checked where the connection is made (the resolver), literal ones before it, both
 //! again after every redirect, and no proxy of the environment is used.
 
-mod network;
 mod resolver;
 
 use std::net::IpAddr;
@@ -13,13 +12,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use knack_egress::{Guard, Network, Refusal};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub use network::Network;
-use network::is_public;
 use resolver::{Denied, GuardedResolver};
 
 use super::archive::ARCHIVE_MAX_BYTES;
@@ -41,7 +39,7 @@ const HELD_MAX_KIB: usize = 2 * (ARCHIVE_MAX_BYTES >> 10);
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     client: reqwest::Client,
-    allowed: Arc<[Network]>,
+    guard: Guard,
     /// In KiB.
     room: Arc<Semaphore>,
     key: Option<Key>,
@@ -66,20 +64,20 @@ pub struct Fetched {
 impl Fetcher {
     /// A fetcher that may also reach these networks, for example mirrors inside the company.
     pub fn new(allowed: Vec<Network>) -> Result<Self, reqwest::Error> {
-        let allowed: Arc<[Network]> = allowed.into();
+        let guard = Guard::new(allowed);
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(FETCH_TIMEOUT)
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(GuardedResolver::new(Arc::clone(&allowed)))
+            .dns_resolver(GuardedResolver::new(guard.clone()))
             .build()?;
         let room = Arc::new(Semaphore::new(HELD_MAX_KIB));
         let key = None;
         Ok(Self {
             client,
-            allowed,
+            guard,
             room,
             key,
         })
@@ -134,23 +132,11 @@ impl Fetcher {
 
     /// The checks that need only the URL.
     fn check(&self, url: &Url) -> Result<(), SourceError> {
-        if !matches!(url.scheme(), "https" | "http") {
-            return Err(invalid(format!(
-                "{} is not followed: only https:// and http:// are",
-                url.scheme()
-            )));
-        }
-        let Some(host) = url.host_str() else {
-            return Err(invalid("the URL has no host"));
-        };
-        // Every way to write an IPv4 address is one form by now; a name is judged where it is resolved.
-        let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else {
-            return Ok(());
-        };
-        if is_public(address) || self.allowed.iter().any(|network| network.contains(address)) {
-            return Ok(());
-        }
-        Err(denied(&shown(url)))
+        self.guard.check(url).map_err(|refusal| match refusal {
+            Refusal::NotPublic => denied(&shown(url)),
+            Refusal::Scheme => invalid(format!("{}: {refusal}", url.scheme())),
+            Refusal::NoHost | Refusal::Credentials => invalid(refusal.to_string()),
+        })
     }
 }
 
@@ -192,12 +178,7 @@ fn invalid(message: impl Into<String>) -> SourceError {
 
 /// The same text for every denied address, so that answers reveal nothing about a network.
 fn denied(host: &str) -> SourceError {
-    SourceError::new(
-        Cause::AddressDenied,
-        format!(
-            "{host} is not a public address; loopback, link-local, private and cluster addresses are not fetched from"
-        ),
-    )
+    SourceError::new(Cause::AddressDenied, format!("{host} {}", Refusal::NotPublic))
 }
 
 /// Host and port of a URL; paths and queries may hold secrets.

@@ -62,6 +62,7 @@ async fn what_is_fetched_is_what_the_digest_says() {
         ("/loop", moved("/loop")),
         ("/metadata", moved("http://169.254.169.254/latest/meta-data")),
         ("/file", moved("file:///etc/passwd")),
+        ("/credentials", moved("http://me:key@example.com/")),
         ("/inside", moved("http://10.0.0.1/")),
         (
             "/sick",
@@ -90,6 +91,7 @@ async fn what_is_fetched_is_what_the_digest_says() {
         ("/metadata", Cause::AddressDenied),
         ("/inside", Cause::AddressDenied),
         ("/file", Cause::Invalid),
+        ("/credentials", Cause::Invalid),
     ] {
         let error = fetch(format!("{base}{path}"), "other", &loopback).await.unwrap_err();
         assert_eq!(error.cause, cause, "{path}: {error}");
@@ -109,6 +111,9 @@ async fn addresses_that_are_not_public_are_denied_however_they_are_written() {
         "[::1]",
         "[::ffff:127.0.0.1]",
         "0.0.0.0",
+        "kubernetes.default.svc",
+        "mirror.corp.internal",
+        "metadata.goog",
     ] {
         let error = fetch(format!("http://{host}:{port}/a"), "content", &[])
             .await

@@ -9,6 +9,7 @@ mod agent_flow;
 mod args;
 mod at_skill;
 mod autoscore;
+mod egress;
 mod exchange;
 mod executions;
 mod husk;
@@ -33,6 +34,7 @@ pub(crate) const TABLES: &[&[Op]] = &[
     args::OPS,
     at_skill::OPS,
     autoscore::OPS,
+    egress::OPS,
     executions::OPS,
     husk::OPS,
     injection::OPS,

@@ -86,7 +86,7 @@ const NOT_PUBLIC_V6: [Network; 3] = [
 ];
 
 /// Whether an address is one of the public internet. IPv6 forms that carry an IPv4 address are judged by it.
-pub(super) fn is_public(address: IpAddr) -> bool {
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(_) => !NOT_PUBLIC_V4.iter().any(|network| network.contains(address)),
         IpAddr::V6(v6) => {
@@ -99,7 +99,7 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 }
 
 /// The IPv4 address inside a mapped, compatible, NAT64 or 6to4 address.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+pub(crate) fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match parts {

@@ -1,0 +1,116 @@
+//! The guard of one process: the public internet, and the networks that an administrator allows.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use url::Url;
+
+use crate::Network;
+use crate::host::{self, is_cloud_metadata, is_inside_name, is_metadata_address};
+use crate::network::is_public;
+
+/// Why a URL is not connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Another scheme than `http` and `https`.
+    #[error("only https:// and http:// addresses are fetched from")]
+    Scheme,
+    /// No host.
+    #[error("the address has no host")]
+    NoHost,
+    /// A user name or a password: whoever reads the Skill reads it, too.
+    #[error("an address with a user name or a password is not fetched from; take them out")]
+    Credentials,
+    /// Not an address of the public internet, nor of an allowed network.
+    #[error("is not a public address; loopback, link-local, private and cluster addresses are not fetched from")]
+    NotPublic,
+}
+
+/// What may be connected to. Clones share the list.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    allowed: Arc<[Network]>,
+}
+
+impl Guard {
+    /// A guard that lets through the public internet and these networks, for example mirrors inside the company.
+    pub fn new(allowed: Vec<Network>) -> Self {
+        Self {
+            allowed: allowed.into(),
+        }
+    }
+
+    /// What the text of a URL decides. A name of an inside network is refused before it is looked up, so that answers do not
+    /// tell which of them exist; where a network is allowed, such names have addresses there, which [`Self::admits`] judges.
+    pub fn check(&self, url: &Url) -> Result<(), Refusal> {
+        if !matches!(url.scheme(), "https" | "http") {
+            return Err(Refusal::Scheme);
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Refusal::Credentials);
+        }
+        let name = url.host_str().ok_or(Refusal::NoHost)?;
+        // Every way to write an IPv4 address is one form by now.
+        let public = match host::address(name) {
+            Some(address) => self.admits(address),
+            None => !is_cloud_metadata(name) && (!self.allowed.is_empty() || !is_inside_name(name)),
+        };
+        if public { Ok(()) } else { Err(Refusal::NotPublic) }
+    }
+
+    /// Whether an address may be connected to. Metadata services of clouds are not, whatever is allowed.
+    pub fn admits(&self, address: IpAddr) -> bool {
+        !is_metadata_address(address)
+            && (is_public(address) || self.allowed.iter().any(|network| network.contains(address)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_url_may_name_depends_on_the_networks_that_are_allowed() {
+        let stock = Guard::new(Vec::new());
+        let company = Guard::new(vec!["10.0.0.0/8".parse().unwrap(), "169.254.0.0/16".parse().unwrap()]);
+        for (url, by_stock, by_company) in [
+            ("https://example.com/a.zip", Ok(()), Ok(())),
+            ("http://8.8.8.8/", Ok(()), Ok(())),
+            ("http://10.1.2.3/a.zip", Err(Refusal::NotPublic), Ok(())),
+            ("http://mirror.corp.internal/a.zip", Err(Refusal::NotPublic), Ok(())),
+            ("http://192.168.1.1/", Err(Refusal::NotPublic), Err(Refusal::NotPublic)),
+            (
+                "http://169.254.169.254/",
+                Err(Refusal::NotPublic),
+                Err(Refusal::NotPublic),
+            ),
+            (
+                "http://metadata.google.internal/",
+                Err(Refusal::NotPublic),
+                Err(Refusal::NotPublic),
+            ),
+            (
+                "http://168.63.129.16/",
+                Err(Refusal::NotPublic),
+                Err(Refusal::NotPublic),
+            ),
+            ("http://0x7f.1/", Err(Refusal::NotPublic), Err(Refusal::NotPublic)),
+            (
+                "https://me:key@example.com/",
+                Err(Refusal::Credentials),
+                Err(Refusal::Credentials),
+            ),
+            (
+                "https://me@example.com/",
+                Err(Refusal::Credentials),
+                Err(Refusal::Credentials),
+            ),
+            ("ftp://example.com/", Err(Refusal::Scheme), Err(Refusal::Scheme)),
+            ("data:text/plain,a", Err(Refusal::Scheme), Err(Refusal::Scheme)),
+        ] {
+            let parsed = Url::parse(url).unwrap();
+            assert_eq!(stock.check(&parsed), by_stock, "{url}");
+            assert_eq!(company.check(&parsed), by_company, "{url}, with networks");
+        }
+    }
+}
