@@ -24,6 +24,7 @@ use super::error::ControllerError;
 use super::index::Name;
 use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
+use super::runtime::Looks;
 use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
 use super::world::{WatchedRuntime, WatchedSkill, World};
 use crate::api_call;
@@ -48,6 +49,8 @@ pub(super) struct Context {
     /// The same for runtimes.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
+    /// What runtimes of many skills found when they looked last.
+    pub(super) looks: Looks,
     /// What builders said last of environments of packages.
     pub(super) environments: ArcSwap<Records>,
 }

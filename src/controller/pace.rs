@@ -26,6 +26,7 @@ pub(super) async fn pace(context: &Context) {
     }
 }
 
+/// The runtimes that a change touches; it is noted for each.
 pub(super) fn touched(context: &Context, changed: &Changed) -> Vec<ObjectRef<WatchedRuntime>> {
     let labels = context.world.namespace_labels();
     let (runtimes, environments) = (context.world.runtimes(), context.environments());
@@ -36,6 +37,10 @@ pub(super) fn touched(context: &Context, changed: &Changed) -> Vec<ObjectRef<Wat
             runtime,
             &context.scope(&labels, environments.as_deref(), &namespace, &name),
         )
+    });
+    let touched = touched.inspect(|runtime| {
+        let name = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+        context.looks.note(&name, changed);
     });
     touched
         .map(|runtime| ObjectRef::new(&runtime.name_any()).within(&runtime.namespace().unwrap_or_default()))

@@ -232,6 +232,7 @@ async fn reconcile(
         skill_triggers,
         runtime_triggers,
         memory: Memory::default(),
+        looks: runtime::Looks::default(),
         environments: ArcSwap::default(),
     });
     let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
@@ -432,8 +433,16 @@ fn start(
             source.skills_by_name.see(event, |skill| Some(skill.name_any()));
             source.skills_by_namespace.see(event, ResourceExt::namespace);
             source.skills_by_source.see(event, sources_of);
-            if let Some(skill) = object_of(event) {
-                changes.skills_of(skill.meta().namespace.as_deref().unwrap_or_default());
+            match (object_of(event), event) {
+                (Some(skill), _) => {
+                    let (namespace, name) = (&skill.meta().namespace, &skill.meta().name);
+                    changes.skill(
+                        namespace.as_deref().unwrap_or_default(),
+                        name.as_deref().unwrap_or_default(),
+                    );
+                }
+                (None, watcher::Event::InitDone) => changes.list_of_skills(),
+                (None, _) => {}
             }
         });
     let owned = source.config_maps.events(

@@ -64,6 +64,13 @@ impl World {
         self.ready.iter().all(|ready| *ready.borrow())
     }
 
+    /// One skill, unless it cannot be read or is on its way out.
+    pub(super) fn skill(&self, namespace: &str, name: &str) -> Option<Arc<WatchedSkill>> {
+        let key = ObjectRef::<WatchedSkill>::new(name).within(namespace);
+        let found = self.realms.iter().find_map(|realm| realm.skills.get(&key));
+        found.filter(|skill| decoded(skill).is_some())
+    }
+
     /// Every decodable skill that is not being deleted.
     pub(super) fn skills(&self) -> Vec<Arc<WatchedSkill>> {
         let stores = self.realms.iter().map(|realm| &realm.skills);

@@ -288,13 +288,13 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
 }
 
 /// When an object was made, seconds since the Unix epoch.
-fn created(skill: &Skill) -> i64 {
+pub fn created(skill: &Skill) -> i64 {
     let created = skill.metadata.creation_timestamp.as_ref();
     created.map_or(0, |time| time.0.as_second())
 }
 
 /// Whether callers of other namespaces may see a skill at the cluster default.
-fn is_shared(runtime: &SkillRuntime, skill: &Skill) -> bool {
+pub fn is_shared(runtime: &SkillRuntime, skill: &Skill) -> bool {
     namespace_of(skill) == own_namespace(runtime)
         || matches!(consent(skill).0, RuntimesFrom::All | RuntimesFrom::Selector)
 }

@@ -63,7 +63,7 @@ fn name<'a>(item: &'a Selected<'_>) -> &'a str {
 }
 
 /// The description that models read. The status holds at most as much as a line shows; a longer one is cut in both.
-fn description<'a>(item: &Selected<'a>) -> Cow<'a, str> {
+pub(super) fn description<'a>(item: &Selected<'a>) -> Cow<'a, str> {
     let skill: &'a Skill = item.skill;
     let told = skill.status.as_ref().and_then(|status| status.description.as_deref());
     let text = told.or(skill.metadata.name.as_deref()).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! One runtime, once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,16 @@ use super::super::conditions::{Verdict, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
+use super::super::index::Name;
 use super::super::reason::verdict_word;
 use super::super::settings::FENCE_LOOK;
 use super::super::undecodable;
 use super::super::world::{WatchedRuntime, decoded};
 use super::guard;
+use super::kept::{Basis, Look};
 use super::status::{objection, own_part, serving, status};
-use crate::selection::{Caller, Scope, Selected, select};
+use super::summary::Summary;
+use crate::selection::{Caller, Scope, Selected, namespaces_reached, select};
 use crate::status_write::Target;
 
 /// Reconciles what a watch brought.
@@ -57,6 +60,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerE
 /// A runtime is gone: the skills that name it look again, and the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
     context.memory.forget_fences(namespace);
+    context.looks.forget(&(namespace.to_owned(), name.to_owned()));
     context.changes.skills_of(namespace);
     for skill in context.world.skills() {
         let Some(skill) = decoded(&skill) else { continue };
@@ -96,20 +100,19 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     let labels = context.world.namespace_labels();
     let environments = context.environments();
     let scope = context.scope(&labels, environments.as_deref(), &namespace, &name);
-    // After an edit of the runtime, also the skills that it selected before.
-    let watched = if context.memory.has_seen(runtime) {
-        context.world.candidates(runtime, &scope)
-    } else {
-        context.world.skills()
+    let basis = Basis {
+        uid: runtime.metadata.uid.clone(),
+        generation: runtime.metadata.generation,
+        labels: Arc::clone(&labels),
+        environments: environments.clone(),
     };
-    let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
-    let selected = select(runtime, &scope, Caller::All, skills.iter().copied());
+    let found = find(context, runtime, &scope, &basis);
     let (guard, next_look) = guarded(context, runtime, &scope).await?;
     let verdict = guard
         .or_else(|| objection(runtime, &scope))
-        .unwrap_or_else(|| serving(runtime, &scope, &selected));
+        .unwrap_or_else(|| serving(runtime, &scope, &found.summary.counts));
     let before = own_part(runtime);
-    let after = status(runtime, &verdict, &selected, Timestamp::now());
+    let after = status(runtime, &verdict, found.summary, Timestamp::now());
     let written = write(context, runtime, &before, &after).await?;
     let changed = written.is_some();
     if let Some(version) = written {
@@ -120,10 +123,11 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
         info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "runtime");
         events::publish(&context.recorder, runtime, &verdict).await;
     }
-    for skill in outdated(&namespace, &name, &skills, &selected) {
-        context
-            .trigger_skill(&skill.namespace().unwrap_or_default(), &skill.name_any())
-            .await;
+    for (namespace, name) in found.outdated {
+        context.trigger_skill(&namespace, &name).await;
+    }
+    if let Some((look, at)) = found.kept {
+        context.looks.keep(&(namespace, name), basis, look, at);
     }
     context.memory.succeeded(&uid);
     Ok((
@@ -146,27 +150,102 @@ async fn guarded(
     Ok((verdict, FENCE_LOOK))
 }
 
-/// Skills whose status differs from this runtime's selection.
-fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<&'a Skill> {
-    let differs = |skill: &Skill, now: Option<(bool, &str)>| {
-        // A skill that was never reconciled is in the queue already.
-        let Some(status) = skill
-            .status
-            .as_ref()
-            .filter(|status| status.observed_generation.unwrap_or(-1) >= 0)
-        else {
-            return false;
+/// What a runtime finds when it looks at skills.
+struct Found {
+    summary: Summary,
+    /// Skills whose status differs from this runtime's selection.
+    outdated: Vec<Name>,
+    /// To be kept once the rest is written, with the time at which all skills were looked at.
+    kept: Option<(Look, Instant)>,
+}
+
+/// Looks at what changed, where that is known of every skill and changes nothing for others, or else at all of them. For
+/// runtimes that select in few namespaces a look is cheap, and is not kept.
+fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Basis) -> Found {
+    let is_wide = namespaces_reached(runtime, scope).is_none();
+    let name = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    let kept = is_wide.then(|| context.looks.take(&name, basis)).flatten();
+    if let Some((mut look, changed, at)) = kept
+        && let Some(outdated) = find_changed(context, runtime, scope, &mut look, &changed)
+    {
+        return Found {
+            summary: look.summary.clone(),
+            outdated,
+            kept: Some((look, at)),
         };
-        let reported = status
-            .runtimes
-            .iter()
-            .find(|runtime| runtime.namespace == namespace && runtime.name == name)
-            .map(|runtime| (runtime.accepted, runtime.reason.as_str()));
-        reported != now && (reported.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
+    }
+    let at = Instant::now();
+    // After an edit of the runtime, also the skills that it selected before.
+    let watched = if context.memory.has_seen(runtime) {
+        context.world.candidates(runtime, scope)
+    } else {
+        context.world.skills()
     };
+    let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
+    let selected = select(runtime, scope, Caller::All, skills.iter().copied());
+    let outdated = outdated(&name, &skills, &selected);
+    if !is_wide {
+        return Found {
+            summary: Summary::of(runtime, &selected),
+            outdated,
+            kept: None,
+        };
+    }
+    let look = Look::new(runtime, &selected);
+    Found {
+        summary: look.summary.clone(),
+        outdated,
+        kept: Some((look, at)),
+    }
+}
+
+/// Takes changed skills into a kept look, and returns those of them whose status differs. `None`: all are to be looked at.
+fn find_changed(
+    context: &Context,
+    runtime: &SkillRuntime,
+    scope: &Scope<'_>,
+    look: &mut Look,
+    changed: &BTreeSet<Name>,
+) -> Option<Vec<Name>> {
+    let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    let mut outdated = Vec::new();
+    for (namespace, name) in changed {
+        let watched = context.world.skill(namespace, name);
+        let skill = watched.as_deref().and_then(decoded);
+        let selected = select(runtime, scope, Caller::All, skill);
+        if !look.take_in(runtime, (namespace, name), selected.first()) {
+            return None;
+        }
+        if skill.is_some_and(|skill| differs(skill, &own, look.verdict((namespace, name)))) {
+            outdated.push((namespace.clone(), name.clone()));
+        }
+    }
+    Some(outdated)
+}
+
+/// Whether a skill's status says something else of a runtime than its selection.
+fn differs(skill: &Skill, runtime: &Name, now: Option<(bool, &str)>) -> bool {
+    // A skill that was never reconciled is in the queue already.
+    let Some(status) = skill
+        .status
+        .as_ref()
+        .filter(|status| status.observed_generation.unwrap_or(-1) >= 0)
+    else {
+        return false;
+    };
+    let reported = status
+        .runtimes
+        .iter()
+        .find(|known| known.namespace == runtime.0 && known.name == runtime.1)
+        .map(|known| (known.accepted, known.reason.as_str()));
+    reported != now && (reported.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
+}
+
+/// Skills whose status differs from this runtime's selection.
+fn outdated<'a>(runtime: &Name, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<Name> {
     let of_selected = selected
         .iter()
-        .filter(|item| differs(item.skill, Some((item.accepted.is_ok(), verdict_word(item)))));
+        .filter(|item| differs(item.skill, runtime, Some((item.accepted.is_ok(), verdict_word(item)))));
     let mut outdated: Vec<&Skill> = of_selected.map(|item| item.skill).collect();
     // Where all are selected, as at the cluster default, none is left over.
     if selected.len() < skills.len() {
@@ -174,9 +253,10 @@ fn outdated<'a>(namespace: &str, name: &str, skills: &[&'a Skill], selected: &[S
         let left_over = skills
             .iter()
             .filter(|skill| !known.contains(&std::ptr::from_ref(**skill)));
-        outdated.extend(left_over.filter(|skill| differs(skill, None)));
+        outdated.extend(left_over.filter(|skill| differs(skill, runtime, None)));
     }
-    outdated
+    let name = |skill: &Skill| (skill.namespace().unwrap_or_default(), skill.name_any());
+    outdated.into_iter().map(name).collect()
 }
 
 /// Writes a status if it differs. Returns the version of the object if it is another one now: its event comes.

@@ -1,19 +1,17 @@
 //! The status of a runtime from its selection. Pure.
 
-use std::fmt::Write as _;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use knack_api::runtime_status::{RejectedSkill, STATUS_REJECTED_MAX, SkillCounts};
+use knack_api::runtime_status::SkillCounts;
 use knack_api::{SkillRuntime, SkillRuntimeStatus};
 use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
 use knack_vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 use kube::ResourceExt as _;
-use sha2::{Digest as _, Sha256};
 
 use super::super::conditions::{State, Verdict, conditions, cut};
 use super::super::reason::Reason;
-use crate::selection::{Scope, Selected};
+use super::summary::Summary;
+use crate::selection::Scope;
 
 /// Conditions that the controller owns; `Isolated` is the hub's.
 const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED];
@@ -38,8 +36,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
 }
 
 /// How a runtime without objection reads.
-pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Selected<'_>]) -> Verdict {
-    let counts = counts(selected);
+pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillCounts) -> Verdict {
     if runtime.spec.suspend {
         return Verdict::new(
             State::Ready,
@@ -63,40 +60,15 @@ pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Sel
     Verdict::new(State::Ready, Reason::Serving, message)
 }
 
-fn counts(selected: &[Selected<'_>]) -> SkillCounts {
-    let accepted = selected.iter().filter(|item| item.accepted.is_ok()).count();
-    SkillCounts {
-        accepted: i64::try_from(accepted).unwrap_or(i64::MAX),
-        rejected: i64::try_from(selected.len() - accepted).unwrap_or(i64::MAX),
-    }
-}
-
 /// The controller's part of the status.
 pub(super) fn status(
     runtime: &SkillRuntime,
     verdict: &Verdict,
-    selected: &[Selected<'_>],
+    summary: Summary,
     now: Timestamp,
 ) -> SkillRuntimeStatus {
     let before = own_part(runtime);
     let generation = runtime.metadata.generation.unwrap_or_default();
-    let told = selected.iter().filter_map(|item| {
-        let (Err(rejection) | Ok(Some(rejection))) = &item.accepted else {
-            return None;
-        };
-        let skill = RejectedSkill {
-            namespace: item.skill.namespace().unwrap_or_default(),
-            name: item.skill.name_any(),
-            reason: rejection.reason.as_str().to_owned(),
-            message: cut(&rejection.message, 1024),
-        };
-        Some((rejection.reason.is_reservation(), skill))
-    });
-    // Refusals before reservations, so that 20 reservations hide no refusal.
-    let mut told: Vec<_> = told.collect();
-    told.sort_by_key(|(is_reservation, _)| *is_reservation);
-    told.truncate(STATUS_REJECTED_MAX);
-    let told = told.into_iter().map(|(_, skill)| skill).collect();
     SkillRuntimeStatus {
         observed_generation: Some(generation),
         last_handled_reconcile_at: runtime
@@ -104,10 +76,10 @@ pub(super) fn status(
             .get(ANNOTATION_REQUESTED_AT)
             .map(|value| cut(value, 256)),
         conditions: conditions(&before.conditions, generation, verdict, None, now),
-        skills: Some(counts(selected)),
-        rejected_skills: told,
-        listing: super::listing::listing(runtime, selected),
-        catalog_revision: Some(revision(selected)),
+        skills: Some(summary.counts),
+        rejected_skills: summary.rejected,
+        listing: summary.listing,
+        catalog_revision: Some(summary.revision.to_string()),
         warm_pool: None,
         isolation: None,
         owner: None,
@@ -127,41 +99,18 @@ pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
     }
 }
 
-/// Changes with what is served: 12 hex digits over skill, revision and mode of everything accepted.
-fn revision(selected: &[Selected<'_>]) -> String {
-    let (mut hash, mut line) = (Sha256::new(), String::new());
-    for item in selected.iter().filter(|item| item.accepted.is_ok()) {
-        let artifact = item.skill.status.as_ref().and_then(|status| status.artifact.as_ref());
-        let metadata = &item.skill.metadata;
-        line.clear();
-        // Of ten thousand lines the format machinery would be half of the work.
-        for part in [
-            metadata.namespace.as_deref().unwrap_or_default(),
-            "/",
-            metadata.name.as_deref().unwrap_or_default(),
-            " ",
-            artifact.map_or("", |artifact| artifact.revision.as_str()),
-            " ",
-            item.mode.as_str(),
-            " ",
-        ] {
-            line.push_str(part);
-        }
-        match item.pin {
-            None => line.push_str("None\n"),
-            // Text is always taken.
-            Some(pin) => drop(writeln!(line, "{:?}", Some(&pin.inputs))),
-        }
-        hash.update(&line);
-    }
-    knack_skill::digest::hex(&hash.finalize()[..6])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selection::{Caller, NamespaceLabels, select};
+    use knack_api::runtime_status::STATUS_REJECTED_MAX;
     use serde_json::{Value, json};
+
+    use crate::selection::{Caller, NamespaceLabels, select};
+
+    const NONE: SkillCounts = SkillCounts {
+        accepted: 0,
+        rejected: 0,
+    };
 
     #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
     fn runtime(sandbox: Value) -> SkillRuntime {
@@ -191,7 +140,7 @@ mod tests {
         for (default, cluster_default, expected) in [(true, false, true), (true, true, false), (false, false, false)] {
             let mut runtime = runtime(json!({}));
             runtime.spec.default = default;
-            let told = serving(&runtime, &scope(&none, cluster_default), &[]).message;
+            let told = serving(&runtime, &scope(&none, cluster_default), &NONE).message;
             assert_eq!(told.contains("spec.default has no effect"), expected, "{told}");
         }
     }
@@ -223,7 +172,7 @@ mod tests {
     #[test]
     fn a_ceiling_below_the_time_of_a_dialect_is_reported() {
         let none = NamespaceLabels::new();
-        let message = |sandbox: Value| serving(&runtime(sandbox), &scope(&none, false), &[]).message;
+        let message = |sandbox: Value| serving(&runtime(sandbox), &scope(&none, false), &NONE).message;
         assert!(message(json!({"maxTimeoutSeconds": 60})).contains("after 60 s instead of 120 s"));
         for sandbox in [
             json!({}),
@@ -251,12 +200,9 @@ mod tests {
         let none = NamespaceLabels::new();
         let scope = scope(&none, false);
         let selected = select(&runtime, &scope, Caller::All, &skills);
-        let made = status(
-            &runtime,
-            &serving(&runtime, &scope, &selected),
-            &selected,
-            Timestamp::UNIX_EPOCH,
-        );
+        let summary = Summary::of(&runtime, &selected);
+        let verdict = serving(&runtime, &scope, &summary.counts);
+        let made = status(&runtime, &verdict, summary, Timestamp::UNIX_EPOCH);
         assert_eq!(
             made.skills,
             Some(SkillCounts {
