@@ -67,7 +67,18 @@ pub(super) fn stale_image<'p>(pod: &'p PodInBrief, wanted: &str) -> Option<&'p s
     }
     let mut containers = pod.spec.init_containers.iter();
     let own = containers.find(|container| container.name == CONTAINER_SIDECAR)?;
-    own.image.as_deref().filter(|image| *image != wanted)
+    own.image.as_deref().filter(|image| !is_same_image(image, wanted))
+}
+
+/// Whether two references mean one image, also where a mirror of the cluster rewrote the registry: by the digests where
+/// both have one, otherwise by the last part of the repository with its tag.
+fn is_same_image(one: &str, other: &str) -> bool {
+    let digest = |image: &str| image.split_once('@').map(|(_, digest)| digest.to_owned());
+    match (digest(one), digest(other)) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => one.rsplit('/').next() == other.rsplit('/').next(),
+        _ => false,
+    }
 }
 
 /// What matters of a Deployment.
@@ -259,8 +270,26 @@ mod tests {
         assert_eq!(one.service_account(), "default");
         assert_eq!(stale_image(&one, "image:2"), Some("image:1"));
         assert_eq!(stale_image(&one, "image:1"), None);
+        assert_eq!(stale_image(&one, "mirror.example.org/hub/image:1"), None);
         one.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         assert_eq!(stale_image(&one, "image:2"), None);
         assert_eq!(stale_image(&PodInBrief::default(), "image:2"), None);
+    }
+
+    #[test]
+    fn a_mirror_that_rewrites_images_makes_no_sidecar_stale() {
+        for (one, other, same) in [
+            ("r.io/knack/gateway@sha256:aa", "r.io/knack/gateway@sha256:aa", true),
+            ("mirror:5000/x/y@sha256:aa", "r.io/knack/gateway@sha256:aa", true),
+            ("r.io/knack/gateway:2@sha256:aa", "r.io/knack/gateway:1@sha256:aa", true),
+            ("r.io/knack/gateway@sha256:bb", "r.io/knack/gateway@sha256:aa", false),
+            ("mirror:5000/r.io/knack/gateway:1", "r.io/knack/gateway:1", true),
+            ("r.io/knack/gateway:1", "r.io/knack/gateway:2", false),
+            ("r.io/knack/hub:1", "r.io/knack/gateway:1", false),
+            // Nobody knows which bytes the tag means now.
+            ("r.io/knack/gateway:1", "r.io/knack/gateway:1@sha256:aa", false),
+        ] {
+            assert_eq!(is_same_image(one, other), same, "{one} {other}");
+        }
     }
 }
