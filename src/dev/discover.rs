@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
-use knack_gateway::catalog::{ObjectIds, Report, ReportLevel, SkillSource, no_packages};
+use knack_gateway::catalog::{Fingerprint, ObjectIds, Report, ReportLevel, SkillSource, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
@@ -312,6 +312,7 @@ fn bare(name: String, origin: String, files: Files) -> SkillSource {
         packages: no_packages,
         functions: Some(read_functions),
         object: ObjectIds::default(),
+        fingerprint: Fingerprint::default(),
     }
 }
 
@@ -371,5 +372,6 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         packages: no_packages,
         functions: Some(read_functions),
         object: ObjectIds::default(),
+        fingerprint: Fingerprint::default(),
     })
 }

@@ -68,10 +68,8 @@ mod tests {
     #[test]
     fn readiness_says_how_old_a_catalog_is_when_the_hub_is_silent() {
         let absent = Snapshot::without_catalog(RuntimeSettings::default(), "why");
-        let present = Snapshot {
-            absent: None,
-            ..Snapshot::without_catalog(RuntimeSettings::default(), "")
-        };
+        let mut present = Snapshot::without_catalog(RuntimeSettings::default(), "");
+        present.absent = None;
         let seconds = Duration::from_secs;
         for (snapshot, source, expected) in [
             (&present, Source::Hub(seconds(30)), "skills=0"),

@@ -95,6 +95,25 @@ pub struct SkillLine {
     pub upload: Option<UploadLine>,
 }
 
+impl SkillLine {
+    /// Whether another line says the same, whatever the version of the object: a write of its status alone changes nothing.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let Self {
+            namespace,
+            name,
+            uid,
+            resource_version: _,
+            digest,
+            created,
+            overrides,
+            upload,
+        } = self;
+        (namespace, name, uid, digest, created)
+            == (&other.namespace, &other.name, &other.uid, &other.digest, &other.created)
+            && (overrides, upload) == (&other.overrides, &other.upload)
+    }
+}
+
 /// One version of a skill that a program uploaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadLine {

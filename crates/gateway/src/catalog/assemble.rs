@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub revision: String,
     /// Skills served, by identity.
     pub skills: Vec<Arc<Skill>>,
+    /// A digest over them.
+    digest: [u8; 32],
     /// How many of them a request lists.
     pub listed: usize,
     /// What is wrong or noteworthy about the sources.
@@ -70,7 +72,9 @@ impl Snapshot {
         for entry in self.catalog.entries() {
             names.insert(entry.handle.to_string(), entry.skill.id.clone());
         }
-        let revision = revision(&skills, &names, &self.runtime, node);
+        let added = more.iter().map(|skill| line(skill));
+        let digest = digest_of(std::iter::once(self.digest).chain(added));
+        let revision = revision(digest, &names, &self.runtime, node);
         let catalog = Catalog::compile_named(skills.clone(), settings(&self.runtime, &revision, node), &names);
         Self {
             listed: listed(&catalog),
@@ -78,6 +82,7 @@ impl Snapshot {
             runtime: self.runtime.clone(),
             revision,
             skills,
+            digest,
             reports: Vec::new(),
             absent: self.absent.clone(),
         }
@@ -115,6 +120,8 @@ struct Kept {
     /// Files and overrides it was made from: unchanged sources are not judged again.
     fingerprint: [u8; 32],
     skill: Arc<Skill>,
+    /// Its part of the catalog's revision.
+    line: [u8; 32],
     warnings: Vec<Report>,
 }
 
@@ -148,7 +155,7 @@ pub fn assemble(
 ) -> Snapshot {
     let mut served = BTreeMap::new();
     for source in selected.sources {
-        if let Some(kept) = judge(source, last.skills.get(&source.id), &mut reports) {
+        if let Some(kept) = judge(source, last.skills.remove(&source.id), &mut reports) {
             served.insert(source.id.clone(), kept);
         }
     }
@@ -165,7 +172,8 @@ fn finish(
     reports: Vec<Report>,
 ) -> Snapshot {
     let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
-    let revision = revision(&skills, names, &runtime, node);
+    let digest = digest_of(served.values().map(|kept| kept.line));
+    let revision = revision(digest, names, &runtime, node);
     let catalog = Catalog::compile_named(skills.clone(), settings(&runtime, &revision, node), names);
     last.skills = served.into_iter().collect();
     last.runtime = Some(runtime.clone());
@@ -177,6 +185,7 @@ fn finish(
         runtime,
         revision,
         skills,
+        digest,
         reports,
         absent: None,
     }
@@ -233,15 +242,18 @@ fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option
 }
 
 /// Judges one source by the load profile; on errors falls back to the last good revision of the same skill.
-fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -> Option<Kept> {
-    let fingerprint = fingerprint(source);
-    if let Some(kept) = last.filter(|kept| kept.fingerprint == fingerprint) {
-        reports.extend(kept.warnings.iter().cloned());
-        return Some(Kept {
-            origin: source.origin.clone(),
-            ..kept.clone()
-        });
-    }
+fn judge(source: &SkillSource, last: Option<Kept>, reports: &mut Vec<Report>) -> Option<Kept> {
+    let fingerprint = source.fingerprint();
+    let last = match last {
+        Some(kept) if kept.fingerprint == fingerprint => {
+            reports.extend(kept.warnings.iter().cloned());
+            return Some(Kept {
+                origin: source.origin.clone(),
+                ..kept
+            });
+        }
+        last => last,
+    };
     let loaded = source.load(Profile::Load);
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for problem in &loaded.problems {
@@ -254,18 +266,19 @@ fn judge(source: &SkillSource, last: Option<&Kept>, reports: &mut Vec<Report>) -
     reports.extend(errors.iter().cloned());
     reports.extend(warnings.iter().cloned());
     match (loaded.skill, last) {
-        (Some(mut skill), _) => Some(Kept {
-            origin: source.origin.clone(),
-            fingerprint,
-            skill: {
-                skill.packages = (source.packages)(&skill);
-                Arc::new(skill)
-            },
-            warnings,
-        }),
+        (Some(mut skill), _) => {
+            skill.packages = (source.packages)(&skill);
+            Some(Kept {
+                origin: source.origin.clone(),
+                fingerprint,
+                line: line(&skill),
+                skill: Arc::new(skill),
+                warnings,
+            })
+        }
         (None, Some(kept)) => {
             reports.push(last_good_report(&source.origin, &source.id));
-            Some(kept.clone())
+            Some(kept)
         }
         (None, None) => None,
     }
@@ -291,47 +304,40 @@ fn last_good_report(origin: &str, id: &SkillRef) -> Report {
     )
 }
 
-fn fingerprint(source: &SkillSource) -> [u8; 32] {
+/// What the revision of a catalog has of one skill.
+fn line(skill: &Skill) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for (path, file) in &source.files {
-        hash.update((path.len() as u64).to_be_bytes());
-        hash.update(path);
-        hash.update((file.bytes.len() as u64).to_be_bytes());
-        hash.update([u8::from(file.executable)]);
-        hash.update(&file.bytes);
-    }
-    hash.update(format!("{:?}{:?}", source.overrides, source.object));
+    hash.update(format!(
+        "{}/{} {} {:?} {:?} {:?} {:?} {:?}\n",
+        skill.id.namespace,
+        skill.id.name,
+        skill.digest,
+        skill.activation,
+        skill.tags,
+        skill.tools,
+        skill.inputs,
+        skill.ids
+    ));
+    hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
+    hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
     hash.finalize().into()
 }
 
-fn revision(
-    skills: &[Arc<Skill>],
-    names: &BTreeMap<String, SkillRef>,
-    runtime: &RuntimeSettings,
-    node: Node,
-) -> String {
+/// A digest over the lines of skills.
+fn digest_of(lines: impl Iterator<Item = [u8; 32]>) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for skill in skills {
-        hash.update(format!(
-            "{}/{} {} {:?} {:?} {:?} {:?} {:?}\n",
-            skill.id.namespace,
-            skill.id.name,
-            skill.digest,
-            skill.activation,
-            skill.tags,
-            skill.tools,
-            skill.inputs,
-            skill.ids
-        ));
-        if !skill.object_ids.is_empty() {
-            hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
+    lines.for_each(|line| hash.update(line));
+    hash.finalize().into()
+}
+
+fn revision(skills: [u8; 32], names: &BTreeMap<String, SkillRef>, runtime: &RuntimeSettings, node: Node) -> String {
+    let mut hash = Sha256::new();
+    hash.update(skills);
+    for (name, owner) in names {
+        for part in [name, &owner.namespace, &owner.name] {
+            hash.update(part);
+            hash.update([0]);
         }
-        if !skill.packages.is_empty() {
-            hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
-        }
-    }
-    if !names.is_empty() {
-        hash.update(format!("{names:?}"));
     }
     hash.update(format!("{runtime:?} {node:?}"));
     knack_skill::digest::hex(&hash.finalize()[..6])

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use knack_skill::functions::ReadFunctions;
 use knack_skill::model::{Skill, SkillFile, SkillRef, Upload};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, Loaded, SpecOverrides, load_with};
+use sha2::{Digest as _, Sha256};
 
 /// A skill's files and what its manifest sets over them.
 #[derive(Debug, Clone)]
@@ -29,6 +31,19 @@ pub struct SkillSource {
     pub functions: Option<ReadFunctions>,
     /// What the object on a cluster says that the files cannot say.
     pub object: ObjectIds,
+    /// What it is known by once it was judged; a clone is judged anew.
+    pub fingerprint: Fingerprint,
+}
+
+/// A digest over all that decides how a source is judged, made when it is first asked for. Whoever changes a source
+/// afterwards changes a clone of it.
+#[derive(Debug, Default)]
+pub struct Fingerprint(OnceLock<[u8; 32]>);
+
+impl Clone for Fingerprint {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// How requests may name the skill of an object on a cluster.
@@ -41,6 +56,22 @@ pub struct ObjectIds {
 }
 
 impl SkillSource {
+    /// A digest over files, overrides and ids: equal ones are judged equally.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        *self.fingerprint.0.get_or_init(|| {
+            let mut hash = Sha256::new();
+            for (path, file) in &self.files {
+                hash.update((path.len() as u64).to_be_bytes());
+                hash.update(path);
+                hash.update((file.bytes.len() as u64).to_be_bytes());
+                hash.update([u8::from(file.executable)]);
+                hash.update(&file.bytes);
+            }
+            hash.update(format!("{:?}{:?}", self.overrides, self.object));
+            hash.finalize().into()
+        })
+    }
+
     /// Reads and judges the files.
     pub fn load(&self, profile: Profile) -> Loaded {
         let input = LoadInput {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_hub_api::client::{HubClient, HubError, Lines};
-use knack_hub_api::convert::overrides_from_line;
-use knack_hub_api::{CatalogLine, ProblemCode, RuntimeName, SkillLine};
+use knack_hub_api::{CatalogLine, ProblemCode, RuntimeName};
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_skill::catalog::SKILL_MD;
 use knack_skill::model::SkillRef;
@@ -17,14 +16,14 @@ use tokio::task::JoinHandle;
 use super::blobs::Blobs;
 use super::content::{Content, Missing};
 use super::heard::CatalogAge;
+use super::known::{Known, origin};
 use super::mirror::{Mirror, Taken};
 use super::saved::{Identity, Place, Saver, Unsaved};
 use super::serving::Serving;
 use super::settings::settings_from_line;
 use super::{names, objects};
 use crate::catalog::{
-    LastGood, LiveCatalog, ObjectIds, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble,
-    no_packages,
+    LastGood, LiveCatalog, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble,
 };
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
@@ -140,7 +139,7 @@ struct Follower {
     budget: MemoryBudget,
     held: Option<MemoryShare>,
     /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.
-    sources: BTreeMap<SkillRef, SkillSource>,
+    sources: BTreeMap<SkillRef, Known>,
     last: LastGood,
     /// Keeps the catalog on the disk, if there is a place for it.
     saver: Option<Saver>,
@@ -241,37 +240,30 @@ impl Follower {
         self.serving
             .age
             .set_limit(Duration::from_secs(line.max_snapshot_age_seconds));
-        let served: Vec<(SkillRef, SkillLine)> = self
-            .mirror
-            .served()
-            .map(|(id, skill)| (id.clone(), skill.clone()))
-            .collect();
-        let served_created: Vec<(SkillRef, i64)> = served.iter().map(|(id, line)| (id.clone(), line.created)).collect();
-        let mut ids = objects::ids_of(&served);
-        let digests = served.iter().map(|(_, skill)| skill.digest.clone()).collect();
+        let served = || self.mirror.served();
+        let created: Vec<(SkillRef, i64)> = served().map(|(id, line)| (id.clone(), line.created)).collect();
+        let digests = served().map(|(_, skill)| skill.digest.clone()).collect();
         let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
         self.outdated = failed.values().any(Missing::is_transient);
         let mut reports = Vec::new();
-        let mut sources = BTreeMap::new();
-        for (id, skill) in served {
-            let source = match (self.content.get(&skill.digest), failed.get(&skill.digest)) {
-                (Some(tree), _) => Some(source(&id, &skill, tree.files.clone())),
-                (None, error) => {
-                    let why = error.map(ToString::to_string).unwrap_or_default();
+        let mut known = std::mem::take(&mut self.sources);
+        let mut ids = objects::ids_of(self.mirror.served());
+        for (id, line) in self.mirror.served() {
+            let (before, object) = (known.remove(id), ids.remove(id).unwrap_or_default());
+            let now = match self.content.get(&line.digest) {
+                Some(tree) => Some(Known::new(id, line, tree, object, before)),
+                None => {
+                    let why = failed.get(&line.digest).map(ToString::to_string).unwrap_or_default();
                     let text = format!("skill {}: its files could not be fetched: {why}", id.name);
-                    reports.push(Report::warning(origin(&id), text));
-                    self.sources.get(&id).cloned()
+                    reports.push(Report::warning(origin(id), text));
+                    before.map(|before| before.with(object))
                 }
             };
-            if let Some(mut source) = source {
-                source.object = ids.remove(&id).unwrap_or_default();
-                sources.insert(id, source);
-            }
+            self.sources.extend(now.map(|now| (id.clone(), now)));
         }
-        let names = names::owners(served_created, self.client.client_namespace(), &self.runtime.namespace);
+        let names = names::owners(created, self.client.client_namespace(), &self.runtime.namespace);
         let in_use: HashSet<&str> = self.mirror.served().map(|(_, skill)| skill.digest.as_str()).collect();
         self.content.retain(|digest| in_use.contains(digest));
-        self.sources = sources;
         let (settings, node) = settings_from_line(&self.runtime, &line);
         if let Err(error) = self.pay_for_catalog() {
             tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,
@@ -282,12 +274,12 @@ impl Follower {
             }
             return;
         }
-        let list: Vec<SkillSource> = self.sources.values().cloned().collect();
+        let list: Vec<Arc<SkillSource>> = self.sources.values().map(|known| Arc::clone(&known.source)).collect();
         let mut last = std::mem::take(&mut self.last);
         // Judging and compiling thousands of skills takes longer than other requests on this thread should wait.
         let made = tokio::task::spawn_blocking(move || {
             let selected = Selected {
-                sources: &list.iter().collect::<Vec<_>>(),
+                sources: &list.iter().map(Arc::as_ref).collect::<Vec<_>>(),
                 names: &names,
                 unread: Unread::default(),
             };
@@ -362,7 +354,7 @@ impl Follower {
         let bytes = self
             .sources
             .values()
-            .map(|source| COMPILED_TEXTS * text(source) + COMPILED_BYTES)
+            .map(|known| COMPILED_TEXTS * text(&known.source) + COMPILED_BYTES)
             .sum();
         match &mut self.held {
             Some(held) => {
@@ -372,24 +364,6 @@ impl Follower {
             None => self.held = Some(self.budget.try_take(bytes)?),
         }
         Ok(())
-    }
-}
-
-fn origin(id: &SkillRef) -> String {
-    format!("Skill {}/{}", id.namespace, id.name)
-}
-
-fn source(id: &SkillRef, skill: &SkillLine, files: BTreeMap<String, knack_skill::model::SkillFile>) -> SkillSource {
-    SkillSource {
-        id: id.clone(),
-        origin: origin(id),
-        labels: None,
-        suspend: false,
-        files,
-        overrides: overrides_from_line(&skill.overrides),
-        packages: no_packages,
-        functions: None,
-        object: ObjectIds::default(),
     }
 }
 

@@ -129,7 +129,7 @@ impl Mirror {
     }
 
     /// What is served, by identity. Nothing while the runtime is suspended.
-    pub fn served(&self) -> impl Iterator<Item = (&SkillRef, &SkillLine)> {
+    pub fn served(&self) -> impl Iterator<Item = (&SkillRef, &SkillLine)> + Clone {
         let suspended = self.runtime.as_ref().is_none_or(|runtime| runtime.suspend);
         self.skills.iter().filter(move |_| !suspended)
     }
@@ -188,15 +188,7 @@ impl Mirror {
             .iter()
             .any(|(uid, at)| *uid == skill.uid && is_older(&skill.resource_version, at));
         if !stale && !gone {
-            let is_same = |known: &SkillLine| {
-                let resource_version = known.resource_version.clone();
-                *known
-                    == SkillLine {
-                        resource_version,
-                        ..skill.clone()
-                    }
-            };
-            self.changed |= !self.skills.get(&id).is_some_and(is_same);
+            self.changed |= !self.skills.get(&id).is_some_and(|known| known.says_the_same(&skill));
             self.skills.insert(id, skill);
         }
     }

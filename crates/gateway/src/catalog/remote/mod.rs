@@ -13,6 +13,7 @@ mod blobs;
 mod content;
 mod follow;
 mod heard;
+mod known;
 pub mod mirror;
 mod names;
 mod objects;

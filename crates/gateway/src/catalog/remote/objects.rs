@@ -10,9 +10,11 @@ use crate::catalog::ObjectIds;
 
 /// How requests may name each skill by its object: by its uid, and as a version of the skill that it was uploaded as, which
 /// is one of its own namespace. A skill that was not uploaded is its own version 1.
-pub(super) fn ids_of(served: &[(SkillRef, SkillLine)]) -> BTreeMap<SkillRef, ObjectIds> {
-    let uids: BTreeMap<&SkillRef, &str> = served.iter().map(|(id, line)| (id, line.uid.as_str())).collect();
-    let ids = served.iter().map(|(id, line)| {
+pub(super) fn ids_of<'a>(
+    served: impl Iterator<Item = (&'a SkillRef, &'a SkillLine)> + Clone,
+) -> BTreeMap<&'a SkillRef, ObjectIds> {
+    let uids: BTreeMap<&SkillRef, &str> = served.clone().map(|(id, line)| (id, line.uid.as_str())).collect();
+    let ids = served.map(|(id, line)| {
         let own = of_object(&line.uid);
         let upload = line.upload.as_ref().and_then(|upload| {
             let skill = SkillRef {
@@ -32,7 +34,7 @@ pub(super) fn ids_of(served: &[(SkillRef, SkillLine)]) -> BTreeMap<SkillRef, Obj
             ids: vec![own, numbered],
             upload,
         };
-        (id.clone(), object)
+        (id, object)
     });
     ids.collect()
 }
@@ -46,7 +48,9 @@ mod tests {
     use knack_skill::model::SkillFile;
 
     use super::*;
-    use crate::catalog::{LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages};
+    use crate::catalog::{
+        Fingerprint, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages,
+    };
 
     type Row = (
         &'static str,
@@ -80,7 +84,7 @@ mod tests {
                 (id, line)
             })
             .collect();
-        let mut objects = ids_of(&served);
+        let mut objects = ids_of(served.iter().map(|(id, line)| (id, line)));
         let sources: Vec<SkillSource> = served
             .iter()
             .zip(rows)
@@ -109,6 +113,7 @@ mod tests {
                     packages: no_packages,
                     functions: None,
                     object: objects.remove(id).unwrap(),
+                    fingerprint: Fingerprint::default(),
                 }
             })
             .collect();
