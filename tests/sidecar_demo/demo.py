@@ -8,6 +8,7 @@ Runs inside a shell whose kubectl and helm reach the cluster; nothing of Knack m
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -157,6 +158,48 @@ def life(server, pod):
             one.close()
 
 
+def end_sidecar(pod):
+    """Ends the sidecar's process, as an out-of-memory kill would."""
+    uid = get("pod", "-n", "team-a", pod)["metadata"]["uid"]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/comm" % pid, encoding="utf-8") as comm, open("/proc/%s/cgroup" % pid, encoding="utf-8") as cgroup:
+                ours = comm.read().strip() == "knack-gateway" and (uid in (text := cgroup.read()) or uid.replace("-", "_") in text)
+        except FileNotFoundError:
+            continue  # It ended meanwhile.
+        if ours:
+            os.kill(int(pid), signal.SIGKILL)
+            return
+    raise AssertionError("no process of the sidecar of pod %s" % pod)
+
+
+def without_hub(server, pod):
+    step("the hub goes, and the sidecar is killed: it starts again with the catalog that its emptyDir has")
+    server.apply(spec(CHANGES + 2), SKILL_PATH)
+    text = "edition %d" % (CHANGES + 2)
+    said = [Said(pod, sdk) for sdk in SDKS]
+    try:
+        for one in said:
+            one.wait(text, 0)
+        # What changed in the last two seconds before a crash may be missing (docs/sidecar.md).
+        time.sleep(3)
+        kubectl("scale", "-n", "knack-system", "deployment/knack-hub", "--replicas=0")
+        wait_until("no hub", SECONDS, lambda: not get("pods", "-n", "knack-system", "-l", "app.kubernetes.io/component=hub")["items"])
+        end_sidecar(pod)
+        sidecar = lambda: get("pod", "-n", "team-a", pod)["status"]["initContainerStatuses"][0]
+        wait_until("the sidecar is back", SECONDS, lambda: sidecar()["restartCount"] == 1 and sidecar()["started"])
+        since = time.time()
+        for one in said:
+            one.wait(text, since)
+        print("   both SDKs have the skill; restarts of the sidecar: %d, hubs: 0" % sidecar()["restartCount"])
+    finally:
+        kubectl("scale", "-n", "knack-system", "deployment/knack-hub", "--replicas=1")
+        for one in said:
+            one.close()
+    kubectl("rollout", "status", "-n", "knack-system", "deployment/knack-hub", "--timeout=600s")
+    server.ask("DELETE", SKILL_PATH)
+
+
 def job():
     step("a Job with the sidecar completes when its application ends")
     kubectl("patch", "job", "-n", "team-a", "report", "--type=merge", "-p", '{"spec": {"suspend": false}}')
@@ -193,7 +236,9 @@ def main():
         install()
         application(options)
         with Server() as server:
-            life(server, label())
+            pod = label()
+            life(server, pod)
+            without_hub(server, pod)
         job()
         trust()
     except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
