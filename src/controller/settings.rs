@@ -12,7 +12,7 @@ pub(super) const WATCH_SECONDS: u32 = 200;
 /// Skills reconciled at once: each holds its files a few times over, and a socket, since the client speaks HTTP/1.1. An API
 /// server on two cores is busy with as many.
 pub(super) const SKILL_CONCURRENCY: u16 = 16;
-/// Runtimes reconciled at once; each goes through every skill.
+/// Runtimes reconciled at once; each may go through every skill.
 pub(super) const RUNTIME_CONCURRENCY: u16 = 8;
 /// Skills change in bursts; runtimes look again at most this often.
 pub(super) const RUNTIME_PAUSE: Duration = Duration::from_millis(250);
@@ -25,6 +25,8 @@ pub(super) const RESYNC: Duration = Duration::from_hours(1);
 /// The fence of a runtime is checked this often: nothing reports changes of it, and watching policies everywhere would
 /// need rights in namespaces where no code runs.
 pub(super) const FENCE_LOOK: Duration = Duration::from_mins(1);
+/// Most characters of a description in a status, which is what a listing shows at most.
+pub(super) const DESCRIPTION_MAX: usize = 1024;
 /// First pause after an error; it doubles.
 pub(super) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Longest pause after errors.

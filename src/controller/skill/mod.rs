@@ -15,4 +15,3 @@ mod status;
 mod verdicts;
 
 pub(super) use reconcile::{failed, reconcile};
-pub(super) use status::DESCRIPTION_MAX;

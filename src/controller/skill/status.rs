@@ -9,12 +9,11 @@ use kube::ResourceExt as _;
 
 use super::super::conditions::{State, Verdict, conditions, cut};
 use super::super::reason::Reason;
+use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivered;
 use super::judge::{JUDGE, Judged};
 use super::verdicts::Verdicts;
 
-/// Most characters of a description, which is what a listing shows at most.
-pub(in super::super) const DESCRIPTION_MAX: usize = 1024;
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 

@@ -250,14 +250,13 @@ impl Follower {
         let mut ids = objects::ids_of(self.mirror.served());
         for (id, line) in self.mirror.served() {
             let (before, object) = (known.remove(id), ids.remove(id).unwrap_or_default());
-            let now = match self.content.get(&line.digest) {
-                Some(tree) => Some(Known::new(id, line, tree, object, before)),
-                None => {
-                    let why = failed.get(&line.digest).map(ToString::to_string).unwrap_or_default();
-                    let text = format!("skill {}: its files could not be fetched: {why}", id.name);
-                    reports.push(Report::warning(origin(id), text));
-                    before.map(|before| before.with(object))
-                }
+            let now = if let Some(tree) = self.content.get(&line.digest) {
+                Some(Known::new(id, line, tree, object, before))
+            } else {
+                let why = failed.get(&line.digest).map(ToString::to_string).unwrap_or_default();
+                let text = format!("skill {}: its files could not be fetched: {why}", id.name);
+                reports.push(Report::warning(origin(id), text));
+                before.map(|before| before.with(object))
             };
             self.sources.extend(now.map(|now| (id.clone(), now)));
         }
