@@ -10,7 +10,7 @@ cache=${KNACK_CACHE:-$HOME/.cache/knack}/cluster
 PROGRESS_SECONDS=15
 
 fingerprint() {
-  { go env GOVERSION GOOS GOARCH; cd "$here/$1" && cat go.mod recipe.sh $(ls go.sum ./*.go 2>/dev/null); } | sha256sum | cut -c1-16
+  { go env GOVERSION GOOS GOARCH; cd "$here/$1" && cat go.mod recipe.sh $(ls go.sum ./*.go ./*/*.go 2>/dev/null); } | sha256sum | cut -c1-16
 }
 
 build() { # module, folder

@@ -1,2 +1,2 @@
 minutes=3
-flags=(-ldflags "-s -w" tool)
+flags=(-ldflags "-s -w" tool ./helm-renderings)
