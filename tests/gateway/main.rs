@@ -40,3 +40,4 @@ mod shown_runs;
 mod support;
 mod talk;
 mod upstreams;
+mod user_files;
