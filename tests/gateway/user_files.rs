@@ -20,7 +20,7 @@ turns:
       - reply: {text: "{{results}}"}
   - user: write it
     rounds:
-      - reply: {calls: [{tool: run_code, arguments: {code: "import os\nprint(sorted(os.listdir('.')))\nopen('made.txt', 'a').write('made;')"}}]}
+      - reply: {calls: [{tool: run_code, arguments: {code: "import os\nprint(sorted(name for name in os.listdir('.') if name[0] != '.' and name != 'skills'))\nopen('made.txt', 'a').write('made;')"}}]}
       - reply: {text: "{{results}}"}
   - repeat_last: true
     rounds:
@@ -131,7 +131,9 @@ impl<'a> Caller<'a> {
     }
 
     async fn post(&self, path: &str, body: &Value) -> Answer {
-        let request = self.request(Method::POST, path).header("content-type", "application/json");
+        let request = self
+            .request(Method::POST, path)
+            .header("content-type", "application/json");
         self.knack.send(request.body(body.to_string())).await
     }
 
@@ -159,7 +161,9 @@ impl<'a> Caller<'a> {
 
 fn ids(list: &Value) -> Vec<String> {
     let data = list["data"].as_array().unwrap();
-    data.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    data.iter()
+        .map(|item| item["id"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -175,7 +179,7 @@ async fn a_file_comes_is_read_and_goes_in_the_shapes_of_each_dialect_and_a_stran
             Dialect::OpenAi => json!({"id": id, "object": "file", "bytes": 4, "created_at": BEGIN,
                 "expires_at": BEGIN + 24 * 3600, "filename": "Data.CSV", "purpose": "user_data", "status": "processed"}),
             _ => json!({"id": id, "type": "file", "filename": "Data.CSV", "mime_type": "text/csv", "size_bytes": 4,
-                "created_at": "2026-11-25T10:26:40Z", "downloadable": true, "expires_at": "2026-11-26T10:26:40Z"}),
+                "created_at": "2026-11-25T09:46:40Z", "downloadable": true, "expires_at": "2026-11-26T09:46:40Z"}),
         };
         assert_eq!(caller.get(&path).await.json(), expected);
         let list = match dialect {
@@ -187,7 +191,10 @@ async fn a_file_comes_is_read_and_goes_in_the_shapes_of_each_dialect_and_a_stran
         };
         assert_eq!(caller.get("/v1/files").await.json(), list);
         let content = caller.get(&format!("{path}/content")).await;
-        assert_eq!((content.text.as_str(), &content.headers["content-type"]), ("a,b\n", &"text/csv".parse().unwrap()));
+        assert_eq!(
+            (content.text.as_str(), &content.headers["content-type"]),
+            ("a,b\n", &"text/csv".parse().unwrap())
+        );
         assert_eq!(content.headers["content-disposition"], "attachment");
         for (answer, what) in [
             (stranger.get(&path).await, "get"),
@@ -196,7 +203,11 @@ async fn a_file_comes_is_read_and_goes_in_the_shapes_of_each_dialect_and_a_stran
         ] {
             assert_eq!(answer.status, 404, "{what}: {}", answer.text);
             let kind = &answer.json()["error"]["type"];
-            let expected = if dialect == Dialect::OpenAi { "invalid_request_error" } else { "not_found_error" };
+            let expected = if dialect == Dialect::OpenAi {
+                "invalid_request_error"
+            } else {
+                "not_found_error"
+            };
             assert_eq!(kind, expected, "{what}");
         }
         assert_eq!(ids(&stranger.get("/v1/files").await.json()), Vec::<String>::new());
@@ -237,15 +248,25 @@ async fn lists_have_pages_that_go_on_when_their_items_are_deleted() {
     let page = body["next_page"].as_str().unwrap().to_owned();
     let (second, _) = list(Dialect::General, format!("limit=2&page={page}")).await;
     assert_eq!(second, newest[2..4]);
-    let (named, body) = list(Dialect::General, format!("ids%5B%5D={}&ids[]={}&ids[]=file_01", made[0], made[3])).await;
-    assert_eq!((named, &body["next_page"]), (vec![made[3].clone(), made[0].clone()], &Value::Null));
+    let (named, body) = list(
+        Dialect::General,
+        format!("ids%5B%5D={}&ids[]={}&ids[]=file_01", made[0], made[3]),
+    )
+    .await;
+    assert_eq!(
+        (named, &body["next_page"]),
+        (vec![made[3].clone(), made[0].clone()], &Value::Null)
+    );
     let (before, body) = list(Dialect::Beta, format!("limit=2&before_id={}", made[0])).await;
     assert_eq!((&before[..], &body["has_more"]), (&newest[2..4], &json!(true)));
     // A client that deletes what it lists.
     caller.delete(&format!("/v1/files/{}", newest[1])).await;
     let (rest, body) = list(Dialect::Beta, format!("limit=9&after_id={}", newest[1])).await;
     assert_eq!((&rest[..], &body["has_more"]), (&newest[2..], &json!(false)));
-    assert_eq!(list(Dialect::OpenAi, "purpose=assistants".to_owned()).await.0, Vec::<String>::new());
+    assert_eq!(
+        list(Dialect::OpenAi, "purpose=assistants".to_owned()).await.0,
+        Vec::<String>::new()
+    );
     for (dialect, query) in [
         (Dialect::OpenAi, "limit=0"),
         (Dialect::OpenAi, "order=up"),
@@ -254,7 +275,11 @@ async fn lists_have_pages_that_go_on_when_their_items_are_deleted() {
         (Dialect::Beta, "scope_id=s"),
     ] {
         let answer = Caller::new(knack, dialect).get(&format!("/v1/files?{query}")).await;
-        assert_eq!((answer.status, answer.json()["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{query}");
+        assert_eq!(
+            (answer.status, answer.json()["error"]["type"].as_str()),
+            (400, Some("invalid_request_error")),
+            "{query}"
+        );
     }
 }
 
@@ -273,9 +298,17 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
         (form(&[purpose, ("file", Some("a/.."), b"x")]), "no name"),
         (form(&[file]), "purpose is missing"),
         (form(&[file, ("purpose", None, b"batch")]), "is for the provider"),
-        (form(&[file, purpose, ("expires_after[seconds]", None, b"7200")]), "the anchor is created_at"),
         (
-            form(&[file, purpose, ("expires_after[anchor]", None, b"created_at"), ("expires_after[seconds]", None, b"9")]),
+            form(&[file, purpose, ("expires_after[seconds]", None, b"7200")]),
+            "the anchor is created_at",
+        ),
+        (
+            form(&[
+                file,
+                purpose,
+                ("expires_after[anchor]", None, b"created_at"),
+                ("expires_after[seconds]", None, b"9"),
+            ]),
             "seconds from 3600",
         ),
         (form(&[file, purpose, ("x", None, &[0xff])]), "fields beside its file"),
@@ -288,7 +321,9 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
     let answer = caller.post("/v1/files", &json!({})).await;
     assert_eq!(answer.status, 400, "{}", answer.text);
     let anthropic = Caller::new(&knack, Dialect::General);
-    let answer = anthropic.upload_with("a", b"x", &[("expires_in_seconds", None, b"soon")]).await;
+    let answer = anthropic
+        .upload_with("a", b"x", &[("expires_in_seconds", None, b"soon")])
+        .await;
     assert_eq!(answer.status, 400, "{}", answer.text);
     assert_eq!(ids(&caller.get("/v1/files").await.json()), Vec::<String>::new());
 }
@@ -313,25 +348,46 @@ async fn bounds_hold_for_each_file_and_caller_and_for_all() {
     assert_eq!(large.json()["error"]["type"], "request_too_large");
     assert_eq!(status(large), (413, true));
     let first = caller.upload("a", &[0; 10]).await;
-    assert_eq!(status(caller.upload_with("b", &[0; 10], &[]).await), (507, true), "bytes of the caller");
+    assert_eq!(
+        status(caller.upload_with("b", &[0; 10], &[]).await),
+        (507, true),
+        "bytes of the caller"
+    );
     assert_eq!(status(other.upload_with("b", &[0; 10], &[]).await).0, 200);
-    assert_eq!(status(caller.upload_with("b", &[0; 1], &[]).await), (507, true), "bytes of all");
+    assert_eq!(
+        status(caller.upload_with("b", &[0; 1], &[]).await),
+        (507, true),
+        "bytes of all"
+    );
     caller.delete(&format!("/v1/files/{first}")).await;
     for n in 0..3 {
         caller.upload(&n.to_string(), &[0; 1]).await;
     }
-    assert_eq!(status(caller.upload_with("4", &[0; 1], &[]).await), (507, true), "count of the caller");
+    assert_eq!(
+        status(caller.upload_with("4", &[0; 1], &[]).await),
+        (507, true),
+        "count of the caller"
+    );
     let openai = Caller::new(&knack, Dialect::OpenAi);
     let mut made = Vec::new();
     for n in 0..3 {
         let answer = openai.post("/v1/containers", &json!({"name": n.to_string()})).await;
         made.push(answer.json()["id"].as_str().unwrap().to_owned());
     }
-    assert_eq!(openai.get(&format!("/v1/containers/{}", made[0])).await.status, 404, "the oldest went for the newest");
+    assert_eq!(
+        openai.get(&format!("/v1/containers/{}", made[0])).await.status,
+        404,
+        "the oldest went for the newest"
+    );
     let files = format!("/v1/containers/{}/files", made[2]);
     let add = |name: &'static str, size: usize| {
         let (files, content) = (files.clone(), vec![0; size]);
-        async move { openai.send_form(&files, form(&[("file", Some(name), &content)])).await.status }
+        async move {
+            openai
+                .send_form(&files, form(&[("file", Some(name), &content)]))
+                .await
+                .status
+        }
     };
     assert_eq!(add("a", 9).await, 507, "bytes of a container");
     assert_eq!(add("a", 4).await, 200);
@@ -344,31 +400,60 @@ async fn bounds_hold_for_each_file_and_caller_and_for_all() {
 async fn what_has_expired_is_gone_and_is_said_to_have_expired() {
     let hand = Hand::new();
     let knack = keeping(Bounds::default(), &hand).await;
-    let (caller, openai) = (Caller::new(&knack, Dialect::General), Caller::new(&knack, Dialect::OpenAi));
-    let short = caller.upload_with("a", b"x", &[("expires_in_seconds", None, b"3600")]).await.json();
-    assert_eq!(short["expires_at"], "2026-11-25T11:26:40Z");
-    let more = [("expires_after[anchor]", None, &b"created_at"[..]), ("expires_after[seconds]", None, b"2592000")];
+    let (caller, openai) = (
+        Caller::new(&knack, Dialect::General),
+        Caller::new(&knack, Dialect::OpenAi),
+    );
+    let short = caller
+        .upload_with("a", b"x", &[("expires_in_seconds", None, b"3600")])
+        .await
+        .json();
+    assert_eq!(short["expires_at"], "2026-11-25T10:46:40Z");
+    let more = [
+        ("expires_after[anchor]", None, &b"created_at"[..]),
+        ("expires_after[seconds]", None, b"2592000"),
+    ];
     let long = openai.upload_with("b", b"x", &more).await.json();
     assert_eq!(long["expires_at"], BEGIN + 24 * 3600, "within the bound");
-    let container = openai.post("/v1/containers", &json!({"name": "n", "expires_after": {"anchor": "last_active_at", "minutes": 5}})).await;
+    let container = openai
+        .post(
+            "/v1/containers",
+            &json!({"name": "n", "expires_after": {"anchor": "last_active_at", "minutes": 5}}),
+        )
+        .await;
     let container = format!("/v1/containers/{}", container.json()["id"].as_str().unwrap());
     hand.pass(299);
-    let used = openai.send_form(&format!("{container}/files"), form(&[("file", Some("a"), b"x")])).await;
+    let used = openai
+        .send_form(&format!("{container}/files"), form(&[("file", Some("a"), b"x")]))
+        .await;
     assert_eq!(used.status, 200, "{}", used.text);
     hand.pass(299);
     assert_eq!(openai.get(&container).await.json()["last_active_at"], BEGIN + 299);
     hand.pass(1);
     let gone = openai.get(&container).await;
-    assert_eq!((gone.status, gone.text.contains("has expired")), (404, true), "{}", gone.text);
+    assert_eq!(
+        (gone.status, gone.text.contains("has expired")),
+        (404, true),
+        "{}",
+        gone.text
+    );
     hand.pass(3000);
     let path = format!("/v1/files/{}", short["id"].as_str().unwrap());
     for path in [path.clone(), format!("{path}/content")] {
         let answer = caller.get(&path).await;
-        assert_eq!((answer.status, &answer.json()["error"]["details"]["error_code"]), (404, &json!("file_expired")), "{}", answer.text);
+        assert_eq!(
+            (answer.status, &answer.json()["error"]["details"]["error_code"]),
+            (404, &json!("file_expired")),
+            "{}",
+            answer.text
+        );
         assert_eq!(openai.get(&path).await.json()["error"]["code"], "file_expired");
     }
     assert_eq!(caller.get(&path).await.json()["error"]["type"], "not_found_error");
-    assert_eq!(ids(&caller.get("/v1/files").await.json()), [long["id"].as_str().unwrap()]);
+    assert_eq!(
+        ids(&caller.get("/v1/files").await.json()),
+        [long["id"].as_str().unwrap()]
+    );
     // A stranger is not told that it was there.
     let stranger = Caller { key: "key-b", ..openai };
     assert_eq!(stranger.get(&path).await.json()["error"]["code"], "not_found");
@@ -415,14 +500,19 @@ fn naming(row: (Format, bool), text: &str, id: &str) -> Talk {
 #[tokio::test]
 async fn runs_read_an_upload_that_a_message_names_in_each_format() {
     let knack = running().await;
-    let id = Caller::new(&knack, Dialect::OpenAi).upload("data.csv", b"kumquat").await;
+    let id = Caller::new(&knack, Dialect::OpenAi)
+        .upload("data.csv", b"kumquat")
+        .await;
     for format in [Format::Chat, Format::Messages, Format::Responses] {
         for stream in [false, true] {
             let mut talk = naming((format, stream), "read it", &id);
             let said = talk.hear(&knack).await.text;
             assert!(said.contains("kumquat"), "{format:?} {stream}: {said}");
             let sent = knack.upstream().to_string();
-            assert!(!sent.contains("file_knack_") && sent.contains("inputs/data.csv"), "{sent}");
+            assert!(
+                !sent.contains("file_knack_") && sent.contains("inputs/data.csv"),
+                "{sent}"
+            );
             // The next turn names it again, as the history does.
             talk.say("hello");
             let said = talk.hear(&knack).await.text;
@@ -451,7 +541,12 @@ async fn what_only_the_provider_could_read_is_refused_with_what_to_do() {
     ] {
         let talk = Talk::plain((format, false), "");
         let answer = knack.send(talk.request(&knack.url, &body)).await;
-        assert_eq!((answer.status, answer.text.contains(said)), (400, true), "{}", answer.text);
+        assert_eq!(
+            (answer.status, answer.text.contains(said)),
+            (400, true),
+            "{}",
+            answer.text
+        );
     }
     assert_eq!(knack.mock.handle.requests().len(), 0);
 }
@@ -462,7 +557,12 @@ async fn a_container_is_made_filled_read_and_deleted() {
     let caller = Caller::new(&knack, Dialect::OpenAi);
     let stranger = Caller { key: "key-b", ..caller };
     let upload = caller.upload("a.csv", b"a,b").await;
-    let made = caller.post("/v1/containers", &json!({"name": "n", "memory_limit": "1g", "file_ids": [upload]})).await;
+    let made = caller
+        .post(
+            "/v1/containers",
+            &json!({"name": "n", "memory_limit": "1g", "file_ids": [upload]}),
+        )
+        .await;
     let made = made.json();
     let id = made["id"].as_str().unwrap().to_owned();
     assert_eq!(
@@ -473,11 +573,18 @@ async fn a_container_is_made_filled_read_and_deleted() {
     );
     let path = format!("/v1/containers/{id}");
     let files = format!("{path}/files");
-    let by_form = caller.send_form(&files, form(&[("file", Some("x/b.txt"), b"bee")])).await.json();
+    let by_form = caller
+        .send_form(&files, form(&[("file", Some("x/b.txt"), b"bee")]))
+        .await
+        .json();
     let by_id = caller.post(&files, &json!({"file_id": upload})).await.json();
     assert_eq!(by_form["path"], "/mnt/data/b.txt");
     let listed = caller.get(&format!("{files}?order=asc")).await.json();
-    assert_eq!((ids(&listed).len(), &listed["has_more"]), (2, &json!(false)), "a.csv is there once");
+    assert_eq!(
+        (ids(&listed).len(), &listed["has_more"]),
+        (2, &json!(false)),
+        "a.csv is there once"
+    );
     assert_eq!(
         by_id,
         json!({"id": by_id["id"], "object": "container.file", "container_id": id, "created_at": BEGIN, "bytes": 3,
@@ -490,23 +597,42 @@ async fn a_container_is_made_filled_read_and_deleted() {
         assert_eq!(stranger.get(path).await.status, 404, "{path}");
     }
     assert_eq!(caller.get("/v1/containers?name=n").await.json()["data"], json!([made]));
-    assert_eq!(ids(&caller.get("/v1/containers?name=m").await.json()), Vec::<String>::new());
+    assert_eq!(
+        ids(&caller.get("/v1/containers?name=m").await.json()),
+        Vec::<String>::new()
+    );
     assert_eq!(caller.delete(&file).await.json()["deleted"], true);
     assert_eq!(caller.get(&file).await.status, 404);
     assert_eq!(caller.delete(&path).await.json()["object"], "container.deleted");
-    assert_eq!((caller.get(&path).await.status, caller.delete(&path).await.status), (404, 404));
+    assert_eq!(
+        (caller.get(&path).await.status, caller.delete(&path).await.status),
+        (404, 404)
+    );
     for (body, said) in [
         (json!({}), "name"),
         (json!({"name": "n", "skills": [{}]}), "skills"),
-        (json!({"name": "n", "network_policy": {"type": "allowlist"}}), "network_policy"),
+        (
+            json!({"name": "n", "network_policy": {"type": "allowlist"}}),
+            "network_policy",
+        ),
         (json!({"name": "n", "memory_limit": "3g"}), "memory_limit"),
-        (json!({"name": "n", "expires_after": {"anchor": "x", "minutes": 1}}), "expires_after"),
+        (
+            json!({"name": "n", "expires_after": {"anchor": "x", "minutes": 1}}),
+            "expires_after",
+        ),
         (json!({"name": "n", "file_ids": ["file-1"]}), "file of the provider"),
     ] {
         let answer = caller.post("/v1/containers", &body).await;
-        assert_eq!((answer.status, answer.text.contains(said)), (400, true), "{body}: {}", answer.text);
+        assert_eq!(
+            (answer.status, answer.text.contains(said)),
+            (400, true),
+            "{body}: {}",
+            answer.text
+        );
     }
-    let unknown = caller.post("/v1/containers", &json!({"name": "n", "file_ids": ["file_knack_0"]})).await;
+    let unknown = caller
+        .post("/v1/containers", &json!({"name": "n", "file_ids": ["file_knack_0"]}))
+        .await;
     assert_eq!(unknown.status, 404, "{}", unknown.text);
 }
 
@@ -530,7 +656,12 @@ async fn a_container_carries_files_from_the_runs_of_one_request_to_those_of_the_
     let upload = caller.upload("in.csv", b"x").await;
     for stream in [false, true] {
         let shell = |environment: Value| json!({"type": "shell", "environment": environment});
-        let first = ask(&knack, stream, &shell(json!({"type": "container_auto", "file_ids": [upload]}))).await;
+        let first = ask(
+            &knack,
+            stream,
+            &shell(json!({"type": "container_auto", "file_ids": [upload]})),
+        )
+        .await;
         assert!(text_of(&first).contains("['in.csv']"), "{first:?}");
         let call = first.iter().find(|item| item["type"] == "shell_call").unwrap();
         assert_eq!(call["environment"]["type"], "container_reference", "{call}");
@@ -542,7 +673,10 @@ async fn a_container_carries_files_from_the_runs_of_one_request_to_those_of_the_
             .iter()
             .map(|file| (file["path"].as_str().unwrap(), file["source"].as_str().unwrap()))
             .collect();
-        assert_eq!(shown, [("/mnt/data/in.csv", "user"), ("/mnt/data/made.txt", "assistant")]);
+        assert_eq!(
+            shown,
+            [("/mnt/data/in.csv", "user"), ("/mnt/data/made.txt", "assistant")]
+        );
         for tool in [
             shell(json!({"type": "container_reference", "container_id": id})),
             json!({"type": "code_interpreter", "container": id}),
@@ -550,12 +684,24 @@ async fn a_container_carries_files_from_the_runs_of_one_request_to_those_of_the_
             let next = ask(&knack, stream, &tool).await;
             assert!(text_of(&next).contains("['in.csv', 'made.txt']"), "{next:?}");
             let sent = knack.upstream().to_string();
-            assert!(!sent.contains("cntr_knack_") && !sent.contains("code_interpreter"), "{sent}");
+            assert!(
+                !sent.contains("cntr_knack_") && !sent.contains("code_interpreter"),
+                "{sent}"
+            );
         }
         let made = ids(&files)[1].clone();
-        assert_eq!(caller.get(&format!("/v1/containers/{id}/files/{made}/content")).await.status, 404, "replaced");
+        assert_eq!(
+            caller
+                .get(&format!("/v1/containers/{id}/files/{made}/content"))
+                .await
+                .status,
+            404,
+            "replaced"
+        );
         let files = caller.get(&format!("/v1/containers/{id}/files")).await.json();
-        let content = caller.get(&format!("/v1/containers/{id}/files/{}/content", ids(&files)[0])).await;
+        let content = caller
+            .get(&format!("/v1/containers/{id}/files/{}/content", ids(&files)[0]))
+            .await;
         assert_eq!(content.text, "made;made;made;");
     }
     let gone = json!({"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_knack_0"}});
@@ -585,12 +731,19 @@ async fn the_container_of_an_answer_of_messages_carries_files_too() {
             assert_eq!(answer.json()["container"]["id"], container["id"]);
         }
         container = answer.json()["container"].clone();
-        assert!(container["id"].as_str().unwrap().starts_with("container_knack_"), "{container}");
-        assert_eq!(container["expires_at"], "2026-11-25T10:46:40Z");
+        assert!(
+            container["id"].as_str().unwrap().starts_with("container_knack_"),
+            "{container}"
+        );
+        assert_eq!(container["expires_at"], "2026-11-25T10:06:40Z");
     }
     // What a run made is in the list of files, and can be deleted.
     let files = caller.get("/v1/files").await.json();
-    let made = files["data"].as_array().unwrap().iter().find(|file| file["filename"] == "made.txt");
+    let made = files["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|file| file["filename"] == "made.txt");
     let made = format!("/v1/files/{}", made.unwrap()["id"].as_str().unwrap());
     assert_eq!(caller.delete(&made).await.json()["type"], "file_deleted");
     assert_eq!(caller.get(&made).await.status, 404);

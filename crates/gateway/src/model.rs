@@ -79,7 +79,15 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         plan,
         injection,
         injecting,
-    } = match read_request(&gateway, &snapshot, route, (held.bytes.clone(), named.runs_here), header).await {
+    } = match read_request(
+        &gateway,
+        &snapshot,
+        route,
+        (held.bytes.clone(), named.runs_here),
+        header,
+    )
+    .await
+    {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -227,8 +235,7 @@ fn prepare(
 ) -> Result<Prepared, Fault> {
     let mut view = request.view()?;
     let format = request.format();
-    let lacks =
-        code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
+    let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
     code_tools::opens(&mut view, lacks);
     let run_code = code_tools::asks(&view, format, lacks);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
@@ -312,12 +319,7 @@ const fn why(why: Why) -> &'static str {
     }
 }
 
-fn settings(
-    view: &View,
-    (plan, injection): (&Plan, &Injection),
-    snapshot: &Snapshot,
-    kind: Kind,
-) -> Settings {
+fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: Kind) -> Settings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
     let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());

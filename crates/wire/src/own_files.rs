@@ -48,7 +48,9 @@ pub fn is_own_container(id: &str) -> bool {
 pub fn read(request: &Request) -> OwnFiles {
     let src = request.raw();
     let mut found = OwnFiles {
-        parts: splice::user_parts(request).filter_map(|span| part(request.format(), src, span)).collect(),
+        parts: splice::user_parts(request)
+            .filter_map(|span| part(request.format(), src, span))
+            .collect(),
         ..OwnFiles::default()
     };
     match request.format() {
@@ -140,18 +142,43 @@ mod tests {
     #[test]
     fn parts_of_each_format_name_files_of_ours_and_no_others() {
         for (path, key, part, for_model) in [
-            ("/v1/messages", "messages", r#"{"type":"container_upload","file_id":"ID"}"#, None),
+            (
+                "/v1/messages",
+                "messages",
+                r#"{"type":"container_upload","file_id":"ID"}"#,
+                None,
+            ),
             (
                 "/v1/messages",
                 "messages",
                 r#"{"type":"document","source":{"type":"file","file_id":"ID"}}"#,
                 Some("document"),
             ),
-            ("/v1/responses", "input", r#"{"type":"input_file","file_id":"ID"}"#, None),
-            ("/v1/responses", "input", r#"{"type":"input_image","file_id":"ID"}"#, Some("input_image")),
-            ("/v1/chat/completions", "messages", r#"{"type":"file","file":{"file_id":"ID"}}"#, None),
+            (
+                "/v1/responses",
+                "input",
+                r#"{"type":"input_file","file_id":"ID"}"#,
+                None,
+            ),
+            (
+                "/v1/responses",
+                "input",
+                r#"{"type":"input_image","file_id":"ID"}"#,
+                Some("input_image"),
+            ),
+            (
+                "/v1/chat/completions",
+                "messages",
+                r#"{"type":"file","file":{"file_id":"ID"}}"#,
+                None,
+            ),
         ] {
-            let body = |id| format!(r#"{{"{key}":[{{"role":"user","content":[{}]}}]}}"#, part.replace("ID", id));
+            let body = |id| {
+                format!(
+                    r#"{{"{key}":[{{"role":"user","content":[{}]}}]}}"#,
+                    part.replace("ID", id)
+                )
+            };
             let own = found(path, &body("file_knack_1")).parts;
             assert_eq!((own.len(), own[0].id.as_str()), (1, "file_knack_1"), "{part}");
             assert_eq!(own[0].for_model.as_deref(), for_model);
@@ -161,7 +188,8 @@ mod tests {
 
     #[test]
     fn containers_are_named_by_the_request_or_by_its_tools() {
-        let messages = |container: &str| found("/v1/messages", &format!(r#"{{"messages":[],"container":{container}}}"#));
+        let messages =
+            |container: &str| found("/v1/messages", &format!(r#"{{"messages":[],"container":{container}}}"#));
         let responses = |tool: &str| found("/v1/responses", &format!(r#"{{"input":"x","tools":[{tool}]}}"#));
         let own = Some("cntr_knack_1".to_owned());
         assert_eq!(messages(r#""cntr_knack_1""#).container, own);
@@ -169,8 +197,14 @@ mod tests {
         assert_eq!(messages(r#""container_01""#).container, None);
         let shell = r#"{"type":"shell","environment":{"type":"container_reference","container_id":"cntr_knack_1"}}"#;
         assert_eq!(responses(shell).container, own);
-        assert_eq!(responses(r#"{"type":"code_interpreter","container":"cntr_knack_1"}"#).container, own);
-        assert_eq!(responses(r#"{"type":"code_interpreter","container":"cntr_1"}"#), OwnFiles::default());
+        assert_eq!(
+            responses(r#"{"type":"code_interpreter","container":"cntr_knack_1"}"#).container,
+            own
+        );
+        assert_eq!(
+            responses(r#"{"type":"code_interpreter","container":"cntr_1"}"#),
+            OwnFiles::default()
+        );
         let files = r#"{"type":"shell","environment":{"type":"container_auto","file_ids":["file_knack_1","file-2"]}}"#;
         assert_eq!(responses(files).container_files, ["file_knack_1"]);
     }

@@ -120,7 +120,9 @@ impl Replicas {
     /// A file by its id, with the time at which it was made.
     pub async fn file(&self, caller: &Caller, id: &str) -> Option<(FileEntry, Timestamp, Bytes)> {
         let (about, bytes) = self.asked_for(caller, &sealed::file_key(caller, id)).await?;
-        let made = i64::try_from(about.made).ok().and_then(|made| Timestamp::from_second(made).ok());
+        let made = i64::try_from(about.made)
+            .ok()
+            .and_then(|made| Timestamp::from_second(made).ok());
         Some((about.entry, made?, bytes))
     }
 

@@ -127,11 +127,17 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
         return invalid("name", "at most 255 bytes");
     }
     if body.skills.as_ref().is_some_and(|skills| !skills.is_empty()) {
-        return invalid("skills", "attach skills to the shell of a request; a container of this gateway has files only");
+        return invalid(
+            "skills",
+            "attach skills to the shell of a request; a container of this gateway has files only",
+        );
     }
     let kind = body.network_policy.as_ref().map(|policy| &policy["type"]);
     if kind.is_some_and(|kind| kind != "disabled") {
-        return invalid("network_policy", "programs have no network here; leave it out, or send {\"type\": \"disabled\"}");
+        return invalid(
+            "network_policy",
+            "programs have no network here; leave it out, or send {\"type\": \"disabled\"}",
+        );
     }
     if body.file_ids.as_ref().is_some_and(|ids| ids.len() > FILE_IDS_MAX) {
         return invalid("file_ids", "at most 50");
@@ -142,7 +148,10 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
     }
     let idle = body.expires_after.as_ref();
     if idle.is_some_and(|idle| idle.anchor != "last_active_at" || idle.minutes < 1) {
-        return invalid("expires_after", "the anchor is last_active_at, and minutes is 1 or more");
+        return invalid(
+            "expires_after",
+            "the anchor is last_active_at, and minutes is 1 or more",
+        );
     }
     Ok(NewContainer {
         id: new_id(CONTAINER_ID_PREFIX),
@@ -155,7 +164,9 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
 /// The upload that an id names, as a file of a form.
 async fn uploaded(asked: &Asked<'_>, id: &str, field: &'static str) -> Result<FormFile, Refusal> {
     if !id.starts_with(FILE_ID_PREFIX) {
-        let text = format!("{field}: {id} is a file of the provider; a container of this gateway takes files that were uploaded here");
+        let text = format!(
+            "{field}: {id} is a file of the provider; a container of this gateway takes files that were uploaded here"
+        );
         return Err(Refusal::Invalid(field, text));
     }
     let found = asked.file(id).await?;
@@ -181,12 +192,7 @@ async fn add(asked: &Asked<'_>, store: &Arc<UserFiles>, id: &str) -> Result<Cont
     put(asked, store, id, file).await
 }
 
-async fn put(
-    asked: &Asked<'_>,
-    store: &Arc<UserFiles>,
-    id: &str,
-    file: FormFile,
-) -> Result<ContainerFile, Refusal> {
+async fn put(asked: &Asked<'_>, store: &Arc<UserFiles>, id: &str, file: FormFile) -> Result<ContainerFile, Refusal> {
     let size = file.bytes.len() as u64;
     let [stored] = <[_; 1]>::try_from(store.write(vec![file.bytes]).await?).map_err(|_| Refusal::Failed)?;
     let made = Made {

@@ -74,8 +74,9 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
         let text = String::from_utf8(bytes.to_vec()).ok();
         let text = text.filter(|_| fields.len() < FIELDS_MAX && bytes.len() <= FIELD_MAX_BYTES);
         let text = text.ok_or_else(|| {
-            let text =
-                format!("a form has at most {FIELDS_MAX} fields beside its file, of {FIELD_MAX_BYTES} bytes of text each");
+            let text = format!(
+                "a form has at most {FIELDS_MAX} fields beside its file, of {FIELD_MAX_BYTES} bytes of text each"
+            );
             Refusal::Invalid("file", text)
         })?;
         fields.insert(name, text);

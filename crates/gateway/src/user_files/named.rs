@@ -103,7 +103,9 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
 
 async fn put(gateway: &Gateway, caller: &Caller, store: &UserFiles, (id, file): (&str, &str)) -> Result<(), Refusal> {
     let found = gateway.own_file(caller, file).await?;
-    let stored = found.stored().ok_or_else(|| Refusal::Missing("File", file.to_owned()))?;
+    let stored = found
+        .stored()
+        .ok_or_else(|| Refusal::Missing("File", file.to_owned()))?;
     let made = Made {
         id: new_id(CONTAINER_FILE_PREFIX),
         path: found.info.name.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -186,7 +188,8 @@ fn within_bounds(files: &[StagedFile]) -> Result<(), Fault> {
     if files.len() <= MADE_MAX_FILES && bytes <= STAGED_MAX_BYTES {
         return Ok(());
     }
-    let text = format!("a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all");
+    let text =
+        format!("a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all");
     Err(said(&Refusal::Invalid("file_id", text), "file_id"))
 }
 

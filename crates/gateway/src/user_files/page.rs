@@ -82,7 +82,11 @@ pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
     let url = reqwest::Url::parse(&format!("http://query/?{}", query.unwrap_or_default()));
     url.map_or_else(
         |_| Vec::new(),
-        |url| url.query_pairs().map(|(key, value)| (key.into(), value.into())).collect(),
+        |url| {
+            url.query_pairs()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect()
+        },
     )
 }
 
@@ -137,7 +141,9 @@ mod tests {
                 newest_first,
             };
             match (ids(&page), expected) {
-                (Ok(found), Ok((names, more))) => assert_eq!(found, (names.iter().map(|s| (*s).to_owned()).collect(), more)),
+                (Ok(found), Ok((names, more))) => {
+                    assert_eq!(found, (names.iter().map(|s| (*s).to_owned()).collect(), more))
+                }
                 (Err(Refusal::Invalid(name, _)), Err(expected)) => assert_eq!(name, expected),
                 (found, expected) => panic!("{found:?} {expected:?}"),
             }

@@ -277,7 +277,10 @@ fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDurat
     let Some(seconds) = fields.get("expires_after[seconds]") else {
         return Ok(None);
     };
-    if fields.get("expires_after[anchor]").is_none_or(|anchor| anchor != "created_at") {
+    if fields
+        .get("expires_after[anchor]")
+        .is_none_or(|anchor| anchor != "created_at")
+    {
         let text = "expires_after: the anchor is created_at";
         return Err(Refusal::Invalid("expires_after", text.to_owned()));
     }

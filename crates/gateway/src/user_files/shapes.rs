@@ -169,6 +169,9 @@ pub(super) fn said(refusal: &Refusal) -> Fault {
             format!("There is no room: {message}. Delete what is no longer needed, or wait until it expires."),
         ),
         Refusal::NotAllowed(message) => fixed(405, (*message).to_owned()),
-        Refusal::Failed => Fault::new(500, "The file could not be kept on disk; the gateway's log has the cause."),
+        Refusal::Failed => Fault::new(
+            500,
+            "The file could not be kept on disk; the gateway's log has the cause.",
+        ),
     }
 }

@@ -276,7 +276,10 @@ impl Table {
             return Err(Refusal::Full(text));
         }
         if self.files.len() >= bounds.files {
-            return Err(Refusal::Full(format!("all callers have at most {} files", bounds.files)));
+            return Err(Refusal::Full(format!(
+                "all callers have at most {} files",
+                bounds.files
+            )));
         }
         self.admit(caller, file.size)?;
         self.bytes += file.size;

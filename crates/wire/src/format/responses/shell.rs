@@ -39,9 +39,7 @@ fn environments(request: &Request) -> Vec<(Span, Span)> {
     let src = request.raw();
     let tools = request.present("tools").and_then(|span| json::elements(src, span).ok());
     let tools = tools.unwrap_or_default().into_iter();
-    tools
-        .filter_map(|tool| Some((tool, environment(src, tool)?)))
-        .collect()
+    tools.filter_map(|tool| Some((tool, environment(src, tool)?))).collect()
 }
 
 fn list(src: &[u8], environment: Span, key: &str) -> Vec<Span> {
