@@ -16,6 +16,7 @@ mod cgroup;
 mod clients;
 mod code_limits;
 mod code_tools;
+mod containers;
 mod files;
 mod floods;
 mod formats;

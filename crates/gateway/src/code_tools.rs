@@ -73,6 +73,12 @@ pub fn stands_in(
         // It is not called, and the upstream must not see it.
         return Ok(Some(knack_skill::texts::RUN_CODE.to_owned()));
     }
+    if plan.off && tool.own {
+        return Err(refused(
+            tool,
+            "it names files or a container of this gateway, and skills are off for this request",
+        ));
+    }
     if plan.off {
         return Ok(None);
     }

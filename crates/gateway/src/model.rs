@@ -17,7 +17,7 @@ use knack_wire::history::Caller;
 use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
 use tokio::time::Instant;
 
-use super::answer_container::{self, Asked};
+use super::answer_container::{self, AnswerContainer, Asked};
 use super::budget::BodyError;
 use super::caller;
 use super::code_tools;
@@ -32,7 +32,7 @@ use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
 use super::upstream::forward_request_headers;
-use super::user_files::named;
+use super::user_files::{Container, named};
 use crate::catalog::Snapshot;
 
 /// The header with the id that the log and the spans of a request have; answers and refusals carry it.
@@ -62,13 +62,10 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     if let Some(recording) = &recording {
         recording.write("request.json", held.bytes.clone());
     }
-    let mut named = match named::resolve(&gateway, &caller, &route, &held.bytes).await {
+    let mut named = match named::resolve(&gateway, &caller, &route, &mut held.bytes).await {
         Ok(named) => named,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
-    if let Some(body) = named.body.take() {
-        held.bytes = body;
-    }
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
     let size = held.bytes.len();
@@ -97,15 +94,8 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
     let mut settings = settings(&view, (&plan, &injection), &snapshot, kind);
     let allowed = named.container.as_ref().and_then(named::memory_bytes);
-    let asked = Asked {
-        view: &view,
-        plan: &plan,
-        injection: &injection,
-        route: (format, kind),
-        caller: &hidden.bucket(),
-        request_id: &log.request_id,
-    };
-    let container = answer_container::of(&gateway, &asked, named.container);
+    let asked = (&view, &*plan, &injection);
+    let container = container(&gateway, asked, (format, kind), (&hidden, &log), named.container);
     settings.container = container.as_ref().map(|container| container.shown.clone());
     settings.array = array;
     settings.run_tool.clone_from(&hidden.run_tool);
@@ -121,7 +111,9 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
-    let mut exchange = Exchange::start(
+    // The files take their share as they are staged.
+    drop(named.holding.take());
+    let exchange = Exchange::start(
         Arc::clone(&gateway),
         Parts {
             drive,
@@ -138,6 +130,11 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         },
     )
     .await;
+    first(exchange, knack_header, format).await
+}
+
+/// The answer, from its head on.
+async fn first(mut exchange: Exchange, knack_header: HeaderValue, format: Format) -> Response {
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
@@ -338,6 +335,24 @@ fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snap
         litellm: plan.litellm,
         array: false,
     }
+}
+
+fn container(
+    gateway: &Gateway,
+    (view, plan, injection): (&View, &Plan, &Injection),
+    route: (Format, Kind),
+    (hidden, log): (&Hidden, &RequestLog),
+    named: Option<Container>,
+) -> Option<AnswerContainer> {
+    let asked = Asked {
+        view,
+        plan,
+        injection,
+        route,
+        caller: &hidden.bucket(),
+        request_id: &log.request_id,
+    };
+    answer_container::of(gateway, &asked, named)
 }
 
 fn tool_runner(

@@ -12,6 +12,7 @@ use knack_wire::{Fault, Format, Kind, ModelRoute, Request};
 
 use super::table::{Container, Made, NewContainer, Refusal, Source};
 use super::{CONTAINER_FILE_PREFIX, CONTAINER_ID_PREFIX, UserFiles, new_id, shapes};
+use crate::budget::Holding;
 use crate::hidden::StagedFile;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
 use crate::state::Gateway;
@@ -25,12 +26,38 @@ pub struct Named {
     pub container: Option<Container>,
     /// Whether only programs here can read what it names, so that its code tool runs here.
     pub runs_here: bool,
-    /// The body as the provider may see it, if that is another one.
-    pub body: Option<Bytes>,
+    bytes: usize,
+    /// Its share of the memory, until the files are staged, which take theirs.
+    pub holding: Option<Holding>,
 }
 
-/// Looks up what a request names. Errors (400, 404): what is not there, and what only a provider could read.
-pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, body: &Bytes) -> Result<Named, Fault> {
+impl Named {
+    /// Takes room for one file more, before it is read.
+    fn admit(&mut self, gateway: &Gateway, caller: &Caller, size: u64) -> Result<(), Fault> {
+        let bytes = self.bytes + usize::try_from(size).unwrap_or(STAGED_MAX_BYTES);
+        if self.files.len() >= MADE_MAX_FILES || bytes > STAGED_MAX_BYTES {
+            let text = format!(
+                "a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all"
+            );
+            return Err(said(&Refusal::Invalid("file_id", text), "file_id"));
+        }
+        self.bytes = bytes;
+        let held = match &mut self.holding {
+            Some(holding) => holding.grow_to(bytes),
+            None => gateway
+                .requests
+                .hold(&caller.bucket(), bytes)
+                .map(|holding| self.holding = Some(holding)),
+        };
+        held.map_err(|_| Fault::new(503, NO_MEMORY))
+    }
+}
+
+/// Said while the files of a request find no room.
+const NO_MEMORY: &str = "The gateway is short of memory for the files of this request; try again in a second.";
+
+/// Looks up what a request names; its body becomes the one that the provider may see. Errors (400, 404): what is not there, and what only a provider could read.
+pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, body: &mut Bytes) -> Result<Named, Fault> {
     if route.format == Format::Gemini || memchr::memmem::find(body, b"_knack_").is_none() {
         return Ok(Named::default());
     }
@@ -48,16 +75,20 @@ pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, bod
     let mut named = Named::default();
     if request.kind() == Kind::Generate {
         named.container = container(gateway, caller, &own).await?;
-        if let Some(container) = &named.container {
+        if let Some(container) = named.container.clone() {
             named.runs_here = container.id.starts_with(CONTAINER_ID_PREFIX);
-            named.files = staged(container).await?;
+            for file in container.files {
+                named.admit(gateway, caller, file.size)?;
+                let bytes = file.stored.read().await;
+                let bytes = bytes.ok_or_else(|| said(&Refusal::Failed, "container"))?;
+                named.files.push((file.path, bytes));
+            }
         }
     }
     if !own.parts.is_empty() {
         named.runs_here = true;
-        named.body = Some(parts(gateway, caller, (&request, &own), &mut named.files).await?);
+        *body = parts(gateway, caller, (&request, &own), &mut named).await?;
     }
-    within_bounds(&named.files)?;
     Ok(named)
 }
 
@@ -117,23 +148,12 @@ async fn put(gateway: &Gateway, caller: &Caller, store: &UserFiles, (id, file): 
     Ok(())
 }
 
-/// The files of a container, where its runs find them.
-async fn staged(container: &Container) -> Result<Vec<StagedFile>, Fault> {
-    let mut files = Vec::with_capacity(container.files.len());
-    for file in &container.files {
-        let bytes = file.stored.read().await;
-        let bytes = bytes.ok_or_else(|| said(&Refusal::Failed, "container"))?;
-        files.push((file.path.clone(), bytes));
-    }
-    Ok(files)
-}
-
 /// The body with words in the place of files of ours, which become inputs of the runs.
 async fn parts(
     gateway: &Gateway,
     caller: &Caller,
     (request, own): (&Request, &OwnFiles),
-    files: &mut Vec<StagedFile>,
+    named: &mut Named,
 ) -> Result<Bytes, Fault> {
     let mut edits = Edits::new();
     // The same file may be named in many messages; its name is the same in each request of a conversation.
@@ -148,6 +168,7 @@ async fn parts(
         } else {
             let found = gateway.own_file(caller, &part.id).await;
             let found = found.map_err(|refusal| said(&refusal, "file_id"))?;
+            named.admit(gateway, caller, found.info.size)?;
             let bytes = found.content().await.ok_or_else(|| said(&Refusal::Failed, "file_id"))?;
             let given = Attachment {
                 name: Some(found.info.name.clone()),
@@ -155,7 +176,7 @@ async fn parts(
                 bytes: Vec::new(),
             };
             let name = input_name(&given, names.len(), |name| names.iter().any(|(_, taken)| taken == name));
-            files.push((format!("inputs/{name}"), bytes));
+            named.files.push((format!("inputs/{name}"), bytes));
             names.push((&part.id, name.clone()));
             name
         };
@@ -181,16 +202,6 @@ fn for_model(format: Format, part: &OwnPart, kind: &str) -> Fault {
         part.id
     );
     said(&Refusal::Invalid("file_id", text), "file_id")
-}
-
-fn within_bounds(files: &[StagedFile]) -> Result<(), Fault> {
-    let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
-    if files.len() <= MADE_MAX_FILES && bytes <= STAGED_MAX_BYTES {
-        return Ok(());
-    }
-    let text =
-        format!("a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all");
-    Err(said(&Refusal::Invalid("file_id", text), "file_id"))
 }
 
 fn said(refusal: &Refusal, param: &str) -> Fault {

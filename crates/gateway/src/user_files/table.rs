@@ -192,7 +192,7 @@ impl Table {
         }
         let idle = self.containers.iter().filter(|(_, one)| one.expires() <= now);
         for key in idle.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.remove_container(&key);
+            self.remove_container(&key, true);
         }
     }
 
@@ -206,12 +206,12 @@ impl Table {
         true
     }
 
-    fn remove_container(&mut self, key: &(Key, String)) -> bool {
+    fn remove_container(&mut self, key: &(Key, String), expired: bool) -> bool {
         let Some(container) = self.containers.remove(key) else {
             return false;
         };
         self.bytes -= container.bytes();
-        self.note_gone(&key.0, &key.1, container.created, true);
+        self.note_gone(&key.0, &key.1, container.created, expired);
         self.dropped.extend(container.files.into_iter().map(|file| file.stored));
         true
     }
@@ -314,7 +314,7 @@ impl Table {
         if self.containers_of(caller).count() >= self.bounds.caller_containers {
             let oldest = self.containers_of(caller).min_by_key(|one| one.active);
             if let Some(id) = oldest.map(|one| one.id.clone()) {
-                self.remove_container(&(*caller, id));
+                self.remove_container(&(*caller, id), true);
             }
         }
         if self.containers.len() >= self.bounds.containers {
@@ -347,7 +347,7 @@ impl Table {
 
     /// False: it is not there.
     pub(super) fn delete_container(&mut self, caller: &Key, id: &str) -> bool {
-        self.remove_container(&(*caller, id.to_owned()))
+        self.remove_container(&(*caller, id.to_owned()), false)
     }
 
     /// Puts a file into a container; one of the same path goes.
@@ -358,18 +358,11 @@ impl Table {
         (file, source): (Made, Source),
         now: Timestamp,
     ) -> Result<ContainerFile, Refusal> {
-        self.container(caller, id)?;
+        let container = self.container(caller, id)?;
         let (size, path) = (file.size, file.path.clone());
-        let key = (*caller, id.to_owned());
-        // The one that is replaced makes room, for others too: what does not fit then is not kept, and the old one stays.
-        let replaced = self.containers.get(&key).and_then(|one| {
-            let old = one.files.iter().find(|old| old.path == path);
-            old.map(|old| old.size)
-        });
-        let (files, bytes) = self
-            .containers
-            .get(&key)
-            .map_or((0, 0), |one| (one.files.len(), one.bytes()));
+        // One that is replaced makes room; it stays where the new one does not fit all the same.
+        let replaced = container.files.iter().find(|old| old.path == path).map(|old| old.size);
+        let (files, bytes) = (container.files.len(), container.bytes());
         if size > self.bounds.file_bytes {
             let text = format!("a file has at most {} bytes", self.bounds.file_bytes);
             return Err(Refusal::TooLarge(text));
@@ -385,7 +378,7 @@ impl Table {
         }
         self.admit(caller, size.saturating_sub(freed))?;
         let file = file.into_file(source, now);
-        let Some(container) = self.containers.get_mut(&key) else {
+        let Some(container) = self.containers.get_mut(&(*caller, id.to_owned())) else {
             return Err(Refusal::Missing("Container", id.to_owned()));
         };
         container.active = now;
