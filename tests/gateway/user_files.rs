@@ -410,7 +410,7 @@ async fn what_has_expired_is_gone_and_is_said_to_have_expired() {
         "{}",
         gone.text
     );
-    hand.pass(3000);
+    hand.pass(3001);
     let path = format!("/v1/files/{}", short["id"].as_str().unwrap());
     for path in [path.clone(), format!("{path}/content")] {
         let answer = caller.get(&path).await;

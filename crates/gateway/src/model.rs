@@ -27,6 +27,7 @@ use super::hidden::Hidden;
 use super::inject;
 use super::log::RequestLog;
 use super::provider::Api;
+use super::recorder::Recording;
 use super::skill_metrics::{SkillUse, Use};
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
@@ -55,13 +56,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Ok(held) => held,
         Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),
     };
-    let recording = gateway
-        .recorder
-        .as_ref()
-        .map(|recorder| recorder.request(&log.request_id));
-    if let Some(recording) = &recording {
-        recording.write("request.json", held.bytes.clone());
-    }
+    let recording = recording(&gateway, &log.request_id, &held.bytes);
     let mut named = match named::resolve(&gateway, &caller, &route, &mut held.bytes).await {
         Ok(named) => named,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
@@ -131,6 +126,13 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     )
     .await;
     first(exchange, knack_header, format).await
+}
+
+/// The recording of a request, begun with its body.
+fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Recording> {
+    let recording = gateway.recorder.as_ref()?.request(request_id);
+    recording.write("request.json", body.clone());
+    Some(recording)
 }
 
 /// The answer, from its head on.

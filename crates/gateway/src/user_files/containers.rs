@@ -8,9 +8,10 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::asked::Asked;
 use super::form::{self, FormFile};
+use super::page::{Paged, container_page};
 use super::route::Call;
-use super::serve::{Asked, Listed, container_page};
 use super::table::{Container, ContainerFile, Made, NewContainer, Refusal, Source};
 use super::{CONTAINER_FILE_PREFIX, CONTAINER_ID_PREFIX, FileInfo, UserFiles, new_id, shapes};
 use crate::files::FILE_ID_PREFIX;
@@ -54,7 +55,7 @@ pub(super) async fn answer(asked: &Asked<'_>, store: &Arc<UserFiles>, call: Call
         Call::CreateContainer => create(asked, store).await.map(|one| json(shapes::container(&one))),
         Call::Containers => {
             let (page, name) = container_page(query)?;
-            let listed: Listed<Container> = store.with(|table, _| {
+            let listed: Result<Paged<Container>, Refusal> = store.with(|table, _| {
                 let is_asked = |one: &&Container| name.as_ref().is_none_or(|name| *name == one.name);
                 let all = table.containers_of(&caller).filter(is_asked).cloned().collect();
                 page.of(all, |one| (one.created, one.id.clone()), |id| table.gone(&caller, id))
@@ -78,7 +79,7 @@ pub(super) async fn answer(asked: &Asked<'_>, store: &Arc<UserFiles>, call: Call
         }
         Call::ContainerFiles(id) => {
             let (page, _) = container_page(query)?;
-            let listed: Listed<ContainerFile> = store.with(|table, _| {
+            let listed: Result<Paged<ContainerFile>, Refusal> = store.with(|table, _| {
                 let all = table.container(&caller, &id)?.files.clone();
                 page.of(all, |one| (one.created, one.id.clone()), |id| table.gone(&caller, id))
             });

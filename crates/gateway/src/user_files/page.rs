@@ -6,6 +6,9 @@ use jiff::Timestamp;
 
 use super::table::Refusal;
 
+/// Containers and files of a container on a page that does not say, and at most.
+const CONTAINER_LIMITS: (usize, usize) = (20, 100);
+
 /// Which part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
@@ -108,6 +111,22 @@ pub(super) fn order(value: &str) -> Result<bool, Refusal> {
     }
 }
 
+/// A page of a list that a container has.
+pub(super) fn container_page(query: Option<&str>) -> Result<(Page, Option<String>), Refusal> {
+    let (default, most) = CONTAINER_LIMITS;
+    let (mut page, mut name) = (Page::first(default), None);
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => page.limit = limit(&value, &(1..=most))?,
+            "order" => page.newest_first = order(&value)?,
+            "after" => page.after = Some(value),
+            "name" => name = Some(value),
+            _ => {}
+        }
+    }
+    Ok((page, name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +161,7 @@ mod tests {
             };
             match (ids(&page), expected) {
                 (Ok(found), Ok((names, more))) => {
-                    assert_eq!(found, (names.iter().map(|s| (*s).to_owned()).collect(), more))
+                    assert_eq!(found, (names.iter().map(|s| (*s).to_owned()).collect(), more));
                 }
                 (Err(Refusal::Invalid(name, _)), Err(expected)) => assert_eq!(name, expected),
                 (found, expected) => panic!("{found:?} {expected:?}"),

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use http::request::Parts;
 use jiff::{SignedDuration, Timestamp};
-use knack_wire::history::Caller;
 
-use super::page::{Page, Paged, limit, order, parameters};
+use super::asked::Asked;
+use super::page::{Page, limit, order, parameters};
 use super::route::{Call, Dialect};
 use super::table::{Refusal, Upload};
-use super::{FileInfo, Found, UserFiles, containers, form, new_id, shapes};
+use super::{FileInfo, UserFiles, containers, form, new_id, shapes};
 use crate::caller;
 use crate::fault::fault;
 use crate::files::FILE_ID_PREFIX;
@@ -35,15 +33,6 @@ const EXPIRES_MAX_SECONDS: i64 = 7_776_000;
 const PURPOSES: [&str; 2] = ["user_data", "assistants"];
 /// Said of files whose other replicas would not know that they are gone.
 const NO_DELETE: &str = "Files made by skills can be read, not deleted; they expire by themselves.";
-
-/// One call, with its parts.
-pub(super) struct Asked<'a> {
-    pub(super) gateway: &'a Gateway,
-    pub(super) dialect: Dialect,
-    pub(super) caller: Caller,
-    pub(super) parts: Parts,
-    pub(super) body: Bytes,
-}
 
 /// Serves a call.
 pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, Call), request: Request) -> Response {
@@ -91,11 +80,6 @@ impl Asked<'_> {
                 None => Err(Refusal::Failed),
             },
         }
-    }
-
-    /// A file: uploaded, made by a run here, or made at another replica of this gateway.
-    pub(super) async fn file(&self, id: &str) -> Result<Found, Refusal> {
-        self.gateway.own_file(&self.caller, id).await
     }
 
     fn delete(&self, id: &str) -> Result<Response, Refusal> {
@@ -168,32 +152,6 @@ impl Asked<'_> {
             asked.page.of(all, key, |id| table.gone(&bucket, id))
         })?;
         Ok(Json(shapes::files(self.dialect, &page)).into_response())
-    }
-}
-
-impl Gateway {
-    /// A file of a caller by an id of ours.
-    pub(super) async fn own_file(&self, caller: &Caller, id: &str) -> Result<Found, Refusal> {
-        let bucket = caller.bucket();
-        let store = self.user_files.as_ref();
-        let uploaded = store.and_then(|store| store.with(|table, _| table.file(&bucket, id).map(Found::of_upload)));
-        if let Some(here) = uploaded.or_else(|| self.files.find(&bucket, id).map(Found::of_run)) {
-            return Ok(here);
-        }
-        let elsewhere = match &self.replicas {
-            Some(replicas) => replicas.file(caller, id).await,
-            None => None,
-        };
-        let found = elsewhere.map(|(entry, made_at, bytes)| Found::of_replica(id, entry, made_at, bytes));
-        found.ok_or_else(|| self.missing_file(&bucket, id))
-    }
-
-    fn missing_file(&self, bucket: &[u8; 32], id: &str) -> Refusal {
-        let store = self.user_files.as_ref();
-        store.map_or_else(
-            || Refusal::Missing("File", id.to_owned()),
-            |store| store.with(|table, _| table.missing(bucket, "File", id)),
-        )
     }
 }
 
@@ -295,22 +253,3 @@ fn seconds_of(field: &'static str, text: &str) -> Result<SignedDuration, Refusal
         Refusal::Invalid(field, text)
     })
 }
-
-/// A page of a list that a container has.
-pub(super) fn container_page(query: Option<&str>) -> Result<(Page, Option<String>), Refusal> {
-    let (default, most) = (20, 100);
-    let (mut page, mut name) = (Page::first(default), None);
-    for (key, value) in parameters(query) {
-        match key.as_str() {
-            "limit" => page.limit = limit(&value, &(1..=most))?,
-            "order" => page.newest_first = order(&value)?,
-            "after" => page.after = Some(value),
-            "name" => name = Some(value),
-            _ => {}
-        }
-    }
-    Ok((page, name))
-}
-
-/// What a page is of.
-pub(super) type Listed<T> = Result<Paged<T>, Refusal>;

@@ -41,13 +41,13 @@ pub(super) fn files(dialect: Dialect, page: &Paged<FileInfo>) -> Value {
             let next = page.items.last().filter(|_| page.more).map(|file| &file.id);
             json!({"data": data, "next_page": next})
         }
-        Dialect::Anthropic { beta: true } => listed(data, page.more, false),
-        Dialect::OpenAi => listed(data, page.more, true),
+        Dialect::Anthropic { beta: true } => listed(&data, page.more, false),
+        Dialect::OpenAi => listed(&data, page.more, true),
     }
 }
 
 /// A list with the ids of its ends.
-fn listed(data: Vec<Value>, more: bool, names_object: bool) -> Value {
+fn listed(data: &[Value], more: bool, names_object: bool) -> Value {
     let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
     let (first, last) = (id(data.first()), id(data.last()));
     let mut list = json!({"data": data, "first_id": first, "last_id": last, "has_more": more});
@@ -81,7 +81,8 @@ pub(super) fn container(one: &Container) -> Value {
 
 /// A list of containers.
 pub(super) fn containers(page: &Paged<Container>) -> Value {
-    listed(page.items.iter().map(container).collect(), page.more, true)
+    let data: Vec<Value> = page.items.iter().map(container).collect();
+    listed(&data, page.more, true)
 }
 
 /// A file of a container.
@@ -95,8 +96,8 @@ pub(super) fn container_file(id: &str, file: &ContainerFile) -> Value {
 
 /// The files of a container.
 pub(super) fn container_files(id: &str, page: &Paged<ContainerFile>) -> Value {
-    let data = page.items.iter().map(|file| container_file(id, file));
-    listed(data.collect(), page.more, true)
+    let data: Vec<Value> = page.items.iter().map(|file| container_file(id, file)).collect();
+    listed(&data, page.more, true)
 }
 
 /// A container, or a file in one, that was deleted.

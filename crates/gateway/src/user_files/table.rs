@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Bounds;
+use super::bounds::Bounds;
 use crate::disk::Stored;
 use crate::records::Key;
 
