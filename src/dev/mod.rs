@@ -60,6 +60,7 @@ use knack_gateway::recorder::Recorder;
 use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
 use knack_gateway::uploads::Uploads;
 use knack_gateway::upstream::{Base, Upstreams};
+use knack_gateway::user_files::{Bounds, UserFiles};
 use knack_gateway::{Gateway, HostPolicy, server};
 use knack_memory::MemoryBudget;
 use knack_telemetry::Tracer;
@@ -104,6 +105,10 @@ pub struct DevArgs {
     /// Where generated files are written [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     files_dir: Option<PathBuf>,
+    /// Keep what clients upload by the Files APIs (Anthropic, OpenAI), and OpenAI's containers, in this process instead of at
+    /// the provider; they are inputs of runs
+    #[arg(long, env = "KNACK_FILES")]
+    files: bool,
     /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
     registry: Option<PathBuf>,
@@ -121,6 +126,13 @@ pub struct DevArgs {
     /// Write the port that is served into this file, once it is
     #[arg(long, value_name = "FILE")]
     print_port_file: Option<PathBuf>,
+}
+
+/// Where uploads and containers are kept, if they are.
+fn user_files(args: &DevArgs) -> anyhow::Result<Option<Arc<UserFiles>>> {
+    let open = || UserFiles::open(Bounds::default(), Arc::new(jiff::Timestamp::now));
+    let kept = args.files.then(open).transpose();
+    kept.context("a folder for uploaded files cannot be made")
 }
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -163,6 +175,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         history: uploads.as_ref().and_then(|uploads| uploads.runs()),
         discovery: Some(Arc::new(Site::default())),
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        user_files: user_files(&args)?,
         files_folder: files_folder.clone(),
         records: RecordStore::new(args.record_store_mib << 20),
         secret: Arc::new(secret.into()),

@@ -19,6 +19,7 @@ use knack_gateway::provider::Api;
 use knack_gateway::records::RecordStore;
 use knack_gateway::server::{self, BOUNDS, Service, Stopping};
 use knack_gateway::upstream::{Base, Upstreams};
+use knack_gateway::user_files::{Bounds as FileBounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy};
 use knack_memory::MemoryBudget;
 use knack_mock_provider::{MockServer, Script, spawn};
@@ -84,6 +85,8 @@ pub(crate) struct Start {
     pub operator_key: Option<&'static str>,
     /// APIs whose upstream has no tool that runs programs.
     pub sandbox_code_tools: Vec<CodeTools>,
+    /// Keeps uploads and containers, by this clock and within these bounds.
+    pub user_files: Option<(FileBounds, Clock)>,
 }
 
 impl Default for Start {
@@ -107,6 +110,7 @@ impl Default for Start {
             stopping: Stopping::AT_ONCE,
             operator_key: None,
             sandbox_code_tools: Vec::new(),
+            user_files: None,
         }
     }
 }
@@ -177,6 +181,9 @@ pub(crate) async fn start(options: Start) -> Running {
         discovery: None,
         grants: Arc::new(options.grants),
         files: FileStore::open(64 << 20).unwrap(),
+        user_files: options
+            .user_files
+            .map(|(bounds, clock)| UserFiles::open(bounds, clock).unwrap()),
         files_folder: Some(folder.path().join("knack-files")),
         records: RecordStore::new(4 << 20),
         secret: Arc::new(HistorySecret::new([9; 32]).into()),

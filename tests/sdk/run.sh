@@ -18,7 +18,7 @@ stop() {
 trap stop EXIT
 
 (cd "$work" && exec "$knack" dev "$OLDPWD/skills" --listen 127.0.0.1:0 --upstream "mock=$OLDPWD/script.yaml" \
-  --sandbox-code-tools gemini --files-dir "$work/files" --registry "$work/registry" --print-port-file "$work/port") >"$work/log" 2>&1 &
+  --sandbox-code-tools gemini --files --files-dir "$work/files" --registry "$work/registry" --print-port-file "$work/port") >"$work/log" 2>&1 &
 pid=$!
 for _ in $(seq 150); do
   [ -s "$work/port" ] && break
@@ -78,6 +78,9 @@ else
   suite requirements-anthropic-2.txt test_anthropic.py
   suite requirements-anthropic-0.txt test_anthropic.py
   suite requirements-openai.txt test_openai_skills.py
+  suite requirements-openai.txt test_openai_files.py
+  suite requirements-anthropic-2.txt test_anthropic_files.py
+  suite requirements-anthropic-0.txt test_anthropic_files.py
   suite requirements-openai.txt test_agent_flow.py
   suite requirements-anthropic-2.txt test_anthropic_skills.py
   suite requirements-anthropic-0.txt test_anthropic_skills.py

@@ -13,7 +13,7 @@ use knack_wire::{Fault, Kind, Route, route};
 use super::fault::{error_format, fault};
 use super::provider::Api;
 use super::state::{Gateway, HostPolicy};
-use super::{host_guard, model, own_routes, proxy, recent, stored, upload_routes};
+use super::{host_guard, model, own_routes, proxy, recent, stored, upload_routes, user_files};
 
 /// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.
@@ -66,8 +66,8 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
             error_format(&request),
         );
     }
-    if own_routes::is_own_file(path) {
-        return own_routes::files_api(gateway, request).await;
+    if let Some(call) = user_files::route(request.method(), path, request.headers(), gateway.user_files.is_some()) {
+        return user_files::serve(gateway, call, request).await;
     }
     if let Some(discovery) = &gateway.discovery
         && discovery.takes(request.uri())

@@ -37,6 +37,11 @@ pub fn runs_here(apis: &SandboxCodeTools, format: Format) -> bool {
     apis.contains(&api)
 }
 
+/// Whether the code tool of a request is to be run here, though its upstream may have one: it names what no provider knows.
+pub fn is_own(view: &View, names_files: bool) -> bool {
+    view.code_tool.as_ref().is_some_and(|tool| tool.own || names_files)
+}
+
 /// Takes the code tool out of what keeps skills from a request, where it does not go upstream. `lacks`: as in [`asks`].
 pub fn opens(view: &mut View, lacks: bool) {
     if lacks && view.code_tool.as_ref().is_some_and(|tool| tool.closes) {
@@ -67,6 +72,12 @@ pub fn stands_in(
     if lacks && view.tool_choice == ToolChoice::None {
         // It is not called, and the upstream must not see it.
         return Ok(Some(knack_skill::texts::RUN_CODE.to_owned()));
+    }
+    if plan.off && tool.own {
+        return Err(refused(
+            tool,
+            "it names files or a container of this gateway, and skills are off for this request",
+        ));
     }
     if plan.off {
         return Ok(None);

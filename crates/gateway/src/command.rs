@@ -219,6 +219,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         history: None,
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        // Replicas would not know each other's.
+        user_files: None,
         files_folder: None,
         records: RecordStore::new(args.record_store_mib << 20),
         secret,

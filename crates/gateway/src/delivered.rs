@@ -8,12 +8,12 @@ use super::files::{FileEntry, write_folder};
 use super::log::RequestLog;
 use super::state::Gateway;
 
-/// Keeps the files of a response under its id, for its caller: here, where the other replicas find them, and in the folder
+/// Keeps the files of a response under its id and in the container of its request, for its caller: here, where the other replicas find them, and in the folder
 /// for people. What cannot be kept is told in the log; the answer goes out all the same. Returns the entries of the files.
 pub async fn keep(
     gateway: &Gateway,
     caller: &Caller,
-    response_id: &str,
+    (response_id, container): (&str, Option<&str>),
     made: &[GeneratedFile],
     log: &mut RequestLog,
 ) -> Vec<FileEntry> {
@@ -22,6 +22,13 @@ pub async fn keep(
     if let Err(error) = gateway.files.put(caller.bucket(), response_id, files.clone()).await {
         tracing::warn!(request_id = %log.request_id, %error, "generated files could not be kept");
         log.notes.push("generated files could not be kept on disk".to_owned());
+    }
+    if let (Some(store), Some(id)) = (&gateway.user_files, container) {
+        let refused = store.add_made(caller.bucket(), id, &files).await;
+        if refused > 0 {
+            let text = format!("{refused} files did not fit into the container {id}");
+            log.notes.push(text);
+        }
     }
     if let Some(replicas) = &gateway.replicas {
         replicas.keep_files(caller, response_id, &files);

@@ -78,7 +78,7 @@ impl Direct<'_> {
             .await;
         if !outcome.files.is_empty() {
             let id = log.request_id.clone();
-            delivered::keep(gateway, self.caller, &id, &outcome.files, &mut log).await;
+            delivered::keep(gateway, self.caller, (&id, None), &outcome.files, &mut log).await;
         }
         (log.executions, log.uses) = runner.take_notes();
         if cancel.is_cancelled() {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::{HeldBody, Holding};
 use super::delivered;
 use super::files::FileEntry;
-use super::hidden::Hidden;
+use super::hidden::{Hidden, StagedFile};
 use super::log::RequestLog;
 use super::provider::Api;
 use super::recorder::Recording;
@@ -81,6 +81,7 @@ pub struct Exchange {
     holding: Holding,
     /// Length of the body of the round before.
     sent_bytes: usize,
+    container: Option<String>,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -125,6 +126,10 @@ pub struct Parts {
     pub begun: Instant,
     /// The request's body and its share of the budget: held as long as rounds may need it.
     pub held: HeldBody,
+    /// Files of ours that the request names, for its runs.
+    pub given: Vec<StagedFile>,
+    /// The container that files of its runs go into.
+    pub container: Option<String>,
 }
 
 impl Exchange {
@@ -140,6 +145,8 @@ impl Exchange {
             trace,
             begun,
             held,
+            given,
+            container,
         } = parts;
         // From here on a client that leaves is in the log.
         let mut exchange = Self {
@@ -166,13 +173,16 @@ impl Exchange {
             late: false,
             holding: held.holding,
             sent_bytes: 0,
+            container,
         };
-        exchange.begin().await;
+        exchange.begin(given).await;
         exchange
     }
 
-    async fn begin(&mut self) {
-        let (expansion, files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+    async fn begin(&mut self, given: Vec<StagedFile>) {
+        let (expansion, mut files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+        // What the request names is newer than what earlier turns made.
+        files.extend(given);
         if let Some(tools) = &self.tools
             && !tools.stage_files(files)
         {
@@ -416,14 +426,8 @@ impl Exchange {
         if self.made.is_empty() || !self.kept.is_empty() {
             return;
         }
-        self.kept = delivered::keep(
-            &self.gateway,
-            &self.hidden.caller,
-            response_id,
-            &self.made,
-            &mut self.log,
-        )
-        .await;
+        let place = (response_id, self.container.as_deref());
+        self.kept = delivered::keep(&self.gateway, &self.hidden.caller, place, &self.made, &mut self.log).await;
     }
 
     async fn finish(&mut self, summary: Summary) {

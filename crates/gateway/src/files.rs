@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::disk::{Disk, Stored};
 use super::records::Key;
 
 /// How long a generated file is kept (docs/design/conversation.md#files).
@@ -38,7 +40,7 @@ const SWEEP_EVERY: Duration = Duration::from_mins(5);
 /// Files of finished runs on disk, by caller and response id: only the credential that made them reads them.
 #[derive(Debug)]
 pub struct FileStore {
-    root: tempfile::TempDir,
+    disk: Disk,
     quota_bytes: u64,
     inner: Mutex<Inner>,
 }
@@ -49,12 +51,13 @@ struct Inner {
     /// The response of each file, by caller and id of the file.
     by_id: HashMap<(Key, String), String>,
     bytes: u64,
-    next: u64,
 }
 
 #[derive(Debug)]
 struct Response {
     made: Instant,
+    /// The same for the clients.
+    made_at: Timestamp,
     files: Vec<Kept>,
 }
 
@@ -64,27 +67,30 @@ struct Kept {
     /// In the Files API.
     id: String,
     entry: FileEntry,
-    on_disk: Arc<OnDisk>,
+    stored: Stored,
 }
 
-#[derive(Debug)]
-struct OnDisk(PathBuf);
-
-impl Drop for OnDisk {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, "a generated file could not be removed");
-        }
-    }
+/// A file that a run made, as the Files API has it.
+#[derive(Debug, Clone)]
+pub struct MadeFile {
+    /// Its id.
+    pub id: String,
+    /// What it is.
+    pub entry: FileEntry,
+    /// The id of its response.
+    pub response: String,
+    /// When its response was made; it is kept for [`FILES_KEPT`] from then on.
+    pub made_at: Timestamp,
+    /// Where it is.
+    pub stored: Stored,
 }
 
 impl FileStore {
     /// A store in a fresh temporary folder, removed with the store. Must be called within a tokio runtime: expired files
     /// are removed in the background.
     pub fn open(quota_bytes: u64) -> std::io::Result<Arc<Self>> {
-        let root = tempfile::Builder::new().prefix("knack-files-").tempdir()?;
         let store = Arc::new(Self {
-            root,
+            disk: Disk::open()?,
             quota_bytes,
             inner: Mutex::default(),
         });
@@ -114,7 +120,8 @@ impl FileStore {
         let (store, response) = (Arc::clone(self), response.to_owned());
         // A clock that began later than the file was made: it is as old as the clock.
         let made = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
-        tokio::task::spawn_blocking(move || store.put_blocking(caller, response, files, made))
+        let made_at = Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN);
+        tokio::task::spawn_blocking(move || store.put_blocking(caller, response, files, (made, made_at)))
             .await
             .map_err(std::io::Error::other)?
     }
@@ -124,16 +131,14 @@ impl FileStore {
         caller: Key,
         response: String,
         files: Vec<(FileEntry, Bytes)>,
-        at: Instant,
+        (at, made_at): (Instant, Timestamp),
     ) -> std::io::Result<()> {
         let mut made: Vec<Kept> = Vec::with_capacity(files.len());
         for (entry, bytes) in files {
-            let path = self.root.path().join(self.next_name());
-            std::fs::write(&path, bytes)?;
+            let stored = self.disk.write(&bytes)?;
             made.retain(|earlier| earlier.entry.name != entry.name);
-            let on_disk = Arc::new(OnDisk(path));
             let id = file_id(&response, &entry.name);
-            made.push(Kept { id, entry, on_disk });
+            made.push(Kept { id, entry, stored });
         }
         let mut inner = self.lock();
         // A later round of the same response: earlier files stay unless they were written again.
@@ -147,6 +152,7 @@ impl FileStore {
         entries.append(&mut made);
         let kept = Response {
             made: at,
+            made_at,
             files: entries,
         };
         inner.insert(caller, response, kept);
@@ -155,12 +161,6 @@ impl FileStore {
         // The disk is touched without the lock, which async readers take.
         drop((replaced, expired));
         Ok(())
-    }
-
-    fn next_name(&self) -> String {
-        let mut inner = self.lock();
-        inner.next += 1;
-        inner.next.to_string()
     }
 
     /// The files of a response; `None` when unknown, expired or another caller's.
@@ -172,22 +172,42 @@ impl FileStore {
 
     /// One file of a response with its entry; `None` as for [`FileStore::list`].
     pub async fn read(&self, caller: &Key, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
-        let Kept { entry, on_disk, .. } = {
+        let Kept { entry, stored, .. } = {
             let inner = self.lock();
             let found = inner.visible(caller, response)?;
             found.files.iter().find(|kept| kept.entry.name == name)?.clone()
         };
-        let bytes = tokio::fs::read(&on_disk.0).await.ok()?;
-        Some((entry, Bytes::from(bytes)))
+        Some((entry, stored.read().await?))
     }
 
-    /// A file by its id in the Files API, with the id of its response; `None` as for [`FileStore::list`].
-    pub fn find(&self, caller: &Key, id: &str) -> Option<(String, FileEntry)> {
+    /// A file by its id in the Files API; `None` as for [`FileStore::list`].
+    pub fn find(&self, caller: &Key, id: &str) -> Option<MadeFile> {
         let inner = self.lock();
         let response = inner.by_id.get(&(*caller, id.to_owned()))?;
         let found = inner.visible(caller, response)?;
         let kept = found.files.iter().find(|kept| kept.id == id)?;
-        Some((response.clone(), kept.entry.clone()))
+        Some(kept.shown(response, found.made_at))
+    }
+
+    /// All files of a caller, in no order.
+    pub fn all(&self, caller: &Key) -> Vec<MadeFile> {
+        let inner = self.lock();
+        let ids = inner.by_id.iter().filter(|((owner, _), _)| owner == caller);
+        let responses: std::collections::BTreeSet<&str> = ids.map(|(_, response)| &**response).collect();
+        let visible = responses
+            .into_iter()
+            .filter_map(|id| Some((id, inner.visible(caller, id)?)));
+        visible
+            .flat_map(|(id, found)| found.files.iter().map(|kept| kept.shown(id, found.made_at)))
+            .collect()
+    }
+
+    /// Removes a file by its id in the Files API. False: it is not there.
+    pub fn delete(&self, caller: &Key, id: &str) -> bool {
+        let mut inner = self.lock();
+        let gone = inner.take(caller, id);
+        drop(inner);
+        gone.is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -232,6 +252,16 @@ impl Inner {
         Some(old)
     }
 
+    /// Takes one file out of its response.
+    fn take(&mut self, caller: &Key, id: &str) -> Option<Kept> {
+        let response = self.by_id.remove(&(*caller, id.to_owned()))?;
+        let found = self.responses.get_mut(&(*caller, response))?;
+        let at = found.files.iter().position(|kept| kept.id == id)?;
+        let gone = found.files.remove(at);
+        self.bytes -= gone.entry.size_bytes;
+        Some(gone)
+    }
+
     /// Removes files that are too old, and the oldest of those over the quota.
     fn expire(&mut self, quota: u64) -> Vec<Response> {
         let mut expired = Vec::new();
@@ -248,6 +278,18 @@ impl Inner {
             expired.extend(self.remove(&oldest));
         }
         expired
+    }
+}
+
+impl Kept {
+    fn shown(&self, response: &str, made_at: Timestamp) -> MadeFile {
+        MadeFile {
+            id: self.id.clone(),
+            entry: self.entry.clone(),
+            response: response.to_owned(),
+            made_at,
+            stored: self.stored.clone(),
+        }
     }
 }
 
@@ -309,7 +351,7 @@ mod tests {
     }
 
     fn on_disk(store: &FileStore) -> usize {
-        std::fs::read_dir(store.root.path()).unwrap().count()
+        store.disk.count()
     }
 
     #[tokio::test]
@@ -330,8 +372,8 @@ mod tests {
         store.put(B, "r", vec![file("a", "of B")]).await.unwrap();
         for (caller, expected) in [(A, "of A"), (B, "of B")] {
             assert_eq!(store.read(&caller, "r", "a").await.unwrap().1, expected);
-            let (response, entry) = store.find(&caller, &file_id("r", "a")).unwrap();
-            assert_eq!((response.as_str(), entry.name.as_str()), ("r", "a"));
+            let found = store.find(&caller, &file_id("r", "a")).unwrap();
+            assert_eq!((found.entry.name.as_str(), store.all(&caller).len()), ("a", 1));
         }
         assert!(store.find(&[3; 32], &file_id("r", "a")).is_none());
     }
@@ -355,8 +397,18 @@ mod tests {
             (store.list(&A, "r").unwrap().len(), on_disk(&store), store.lock().bytes),
             (4, 4, 4)
         );
-        let (_, entry) = store.find(&A, &file_id("r", "b")).unwrap();
-        assert_eq!(entry.sha256, knack_skill::digest::sha256("2"));
+        let found = store.find(&A, &file_id("r", "b")).unwrap();
+        assert_eq!(found.entry.sha256, knack_skill::digest::sha256("2"));
+    }
+
+    #[tokio::test]
+    async fn a_deleted_file_is_gone_and_the_others_of_its_response_are_not() {
+        let store = FileStore::open(1000).unwrap();
+        store.put(A, "r", vec![file("a", "1"), file("b", "22")]).await.unwrap();
+        let id = file_id("r", "a");
+        assert!(!store.delete(&B, &id) && store.delete(&A, &id) && !store.delete(&A, &id));
+        assert!(store.find(&A, &id).is_none() && store.read(&A, "r", "b").await.is_some());
+        assert_eq!((on_disk(&store), store.lock().bytes, store.all(&A).len()), (1, 2, 1));
     }
 
     #[tokio::test]

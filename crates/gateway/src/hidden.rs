@@ -206,9 +206,10 @@ impl ResultTexts for Texts<'_> {
         let mut told = RunText::default();
         let (bucket, mut files) = (self.hidden.bucket(), Vec::new());
         for id in &run.file_ids {
-            let Some((response, entry)) = self.gateway.files.find(&bucket, id) else {
+            let Some(made) = self.gateway.files.find(&bucket, id) else {
                 continue;
             };
+            let (response, entry) = (made.response, made.entry);
             files.push(OutputFile {
                 path: entry.name.clone(),
                 mime: entry.mime_type.clone(),

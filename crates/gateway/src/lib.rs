@@ -10,6 +10,7 @@
 //! The replicas of one gateway find each other's hidden turns and files by way of the hub ([`replicas`]).
 //! It never talks to the Kubernetes API, and stores no credential.
 
+pub mod answer_container;
 pub mod app;
 pub mod budget;
 pub mod caller;
@@ -20,6 +21,7 @@ pub mod command;
 pub mod delivered;
 pub mod direct;
 pub mod discovery;
+pub mod disk;
 pub mod exchange;
 pub mod fault;
 pub mod files;
@@ -59,5 +61,6 @@ pub mod trace;
 pub mod upload_routes;
 pub mod uploads;
 pub mod upstream;
+pub mod user_files;
 
 pub use state::{Gateway, HostPolicy};

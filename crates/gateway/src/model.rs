@@ -17,6 +17,7 @@ use knack_wire::history::Caller;
 use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
 use tokio::time::Instant;
 
+use super::answer_container::{self, AnswerContainer, Asked};
 use super::budget::BodyError;
 use super::caller;
 use super::code_tools;
@@ -26,11 +27,13 @@ use super::hidden::Hidden;
 use super::inject;
 use super::log::RequestLog;
 use super::provider::Api;
+use super::recorder::Recording;
 use super::skill_metrics::{SkillUse, Use};
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
 use super::upstream::forward_request_headers;
+use super::user_files::{Container, named};
 use crate::catalog::Snapshot;
 
 /// The header with the id that the log and the spans of a request have; answers and refusals carry it.
@@ -49,17 +52,15 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let (parts, body) = request.into_parts();
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let held = match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
+    let mut held = match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
         Ok(held) => held,
         Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),
     };
-    let recording = gateway
-        .recorder
-        .as_ref()
-        .map(|recorder| recorder.request(&log.request_id));
-    if let Some(recording) = &recording {
-        recording.write("request.json", held.bytes.clone());
-    }
+    let recording = recording(&gateway, &log.request_id, &held.bytes);
+    let mut named = match named::resolve(&gateway, &caller, &route, &mut held.bytes).await {
+        Ok(named) => named,
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
+    };
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
     let size = held.bytes.len();
@@ -70,7 +71,15 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         plan,
         injection,
         injecting,
-    } = match read_request(&gateway, &snapshot, route, held.bytes.clone(), header).await {
+    } = match read_request(
+        &gateway,
+        &snapshot,
+        route,
+        (held.bytes.clone(), named.runs_here),
+        header,
+    )
+    .await
+    {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -78,11 +87,16 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let hidden = hidden(caller, (&gateway, &snapshot), (&plan, injecting), format);
     let mut target = target(&parts, format);
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
-    let mut settings = settings(&view, (&plan, &injection), &snapshot, (format, kind), &log.request_id);
+    let mut settings = settings(&view, (&plan, &injection), &snapshot, kind);
+    let allowed = named.container.as_ref().and_then(named::memory_bytes);
+    let asked = (&view, &*plan, &injection);
+    let container = container(&gateway, asked, (format, kind), (&hidden, &log), named.container);
+    settings.container = container.as_ref().map(|container| container.shown.clone());
     settings.array = array;
     settings.run_tool.clone_from(&hidden.run_tool);
     let tools = (!injection.tools().is_empty()).then(|| {
-        let memory = view.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
+        let asked = view.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
+        let memory = asked.into_iter().chain(allowed).min();
         let runner = tool_runner(&gateway, served.executor, (&snapshot, memory), &plan, &hidden, &log);
         runner.stage_attachments_later(request.clone());
         Arc::new(runner)
@@ -92,7 +106,9 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
-    let mut exchange = Exchange::start(
+    // The files take their share as they are staged.
+    drop(named.holding.take());
+    let exchange = Exchange::start(
         Arc::clone(&gateway),
         Parts {
             drive,
@@ -104,9 +120,23 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
             trace,
             begun,
             held,
+            given: named.files,
+            container: container.and_then(|container| container.id),
         },
     )
     .await;
+    first(exchange, knack_header, format).await
+}
+
+/// The recording of a request, begun with its body.
+fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Recording> {
+    let recording = gateway.recorder.as_ref()?.request(request_id);
+    recording.write("request.json", body.clone());
+    Some(recording)
+}
+
+/// The answer, from its head on.
+async fn first(mut exchange: Exchange, knack_header: HeaderValue, format: Format) -> Response {
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
@@ -121,12 +151,13 @@ async fn read_request(
     gateway: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     route: ModelRoute,
-    bytes: Bytes,
+    (bytes, names_files): (Bytes, bool),
     header: Result<Option<String>, Fault>,
 ) -> Result<Prepared, Fault> {
     let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
     aside(bytes.len(), move || {
-        knack_wire::Request::parse(route, bytes).and_then(|request| prepare(request, header, &snapshot, &gateway))
+        let request = knack_wire::Request::parse(route, bytes)?;
+        prepare(request, header, &snapshot, (&gateway, names_files))
     })
     .await
 }
@@ -199,11 +230,11 @@ fn prepare(
     request: knack_wire::Request,
     header: Result<Option<String>, Fault>,
     snapshot: &Snapshot,
-    gateway: &Gateway,
+    (gateway, names_files): (&Gateway, bool),
 ) -> Result<Prepared, Fault> {
     let mut view = request.view()?;
     let format = request.format();
-    let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format);
+    let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
     code_tools::opens(&mut view, lacks);
     let run_code = code_tools::asks(&view, format, lacks);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
@@ -287,21 +318,11 @@ const fn why(why: Why) -> &'static str {
     }
 }
 
-fn settings(
-    view: &View,
-    (plan, injection): (&Plan, &Injection),
-    snapshot: &Snapshot,
-    (format, kind): (Format, Kind),
-    request_id: &str,
-) -> Settings {
+fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: Kind) -> Settings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
     let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());
     let native = asks && injects && !plan.litellm && kind == Kind::Generate;
-    // Ours are removed from the container that goes upstream and restored in the response's: in the vendor's container,
-    // beside native skills, or where it gives none in one of ours.
-    let answers = format == Format::Messages && kind == Kind::Generate && !plan.litellm;
-    let names_ours = answers && (!plan.container.ours.is_empty() || (stands_in && injects));
     Settings {
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
@@ -312,28 +333,28 @@ fn settings(
         calls_text: knack_skill::texts::too_many_calls(CALLS_PER_TURN),
         native,
         run_tool: None,
-        container: names_ours.then(|| container(view, plan, request_id)),
+        container: None,
         litellm: plan.litellm,
         array: false,
     }
 }
 
-/// The response's `container` member, where the vendor gives none. Its id is ours by prefix and is ignored when a
-/// client sends it back.
-fn container(view: &View, plan: &Plan, request_id: &str) -> String {
-    let skills: Vec<_> = plan
-        .container
-        .ours
-        .iter()
-        .filter_map(|&index| view.container_skills.get(index))
-        .map(|skill| serde_json::json!({"type": skill.kind, "skill_id": skill.id, "version": skill.version.as_deref().unwrap_or("latest")}))
-        .collect();
-    let expires = jiff::Timestamp::now()
-        .checked_add(jiff::SignedDuration::from_hours(1))
-        .unwrap_or(jiff::Timestamp::MAX);
-    let id = format!("container_knack_{}", request_id.replace('-', ""));
-    serde_json::json!({"id": id, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), "skills": skills})
-        .to_string()
+fn container(
+    gateway: &Gateway,
+    (view, plan, injection): (&View, &Plan, &Injection),
+    route: (Format, Kind),
+    (hidden, log): (&Hidden, &RequestLog),
+    named: Option<Container>,
+) -> Option<AnswerContainer> {
+    let asked = Asked {
+        view,
+        plan,
+        injection,
+        route,
+        caller: &hidden.bucket(),
+        request_id: &log.request_id,
+    };
+    answer_container::of(gateway, &asked, named)
 }
 
 fn tool_runner(

@@ -153,7 +153,8 @@ const MAX_SAME_NAMES: usize = 200;
 /// Longest staged input name, bytes; file systems take 255.
 const INPUT_NAME_MAX: usize = 120;
 
-fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
+/// The name of an input below `inputs/`: safe as a path, and another one than those that are taken.
+pub fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
     let given = attachment.name.as_deref().unwrap_or_default();
     let base = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut clean: String = base

@@ -24,6 +24,7 @@ use super::run_history::RunHistory;
 use super::tenants::{Served, Tenant};
 use super::uploads::Uploads;
 use super::upstream::Upstreams;
+use super::user_files::UserFiles;
 use crate::catalog::remote::CatalogAge;
 use crate::catalog::{LiveCatalog, Snapshot};
 
@@ -59,6 +60,8 @@ pub struct Gateway {
     pub discovery: Option<Arc<dyn Discovery>>,
     /// Generated files.
     pub files: Arc<FileStore>,
+    /// What callers upload and their containers, if this gateway keeps them; else the provider does.
+    pub user_files: Option<Arc<UserFiles>>,
     /// Where generated files are also written for a person to find.
     pub files_folder: Option<std::path::PathBuf>,
     /// Hidden turns.

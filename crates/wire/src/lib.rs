@@ -11,6 +11,7 @@ pub mod frame;
 pub mod glance;
 pub mod history;
 pub mod json;
+pub mod own_files;
 pub mod request;
 pub mod route;
 mod seen;

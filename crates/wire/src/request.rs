@@ -242,6 +242,8 @@ pub struct CodeTool {
     pub only_there: Option<&'static str>,
     /// Most memory that its programs may have, in bytes.
     pub memory_bytes: Option<u64>,
+    /// True if it names a container or files of this gateway, which no provider knows: nobody else can run it.
+    pub own: bool,
     /// True if it alone is the reason for [`View::closed`], which does not hold where the tool is taken out.
     pub closes: bool,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue, ProblemCode, kept_path};
 use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, Record};
@@ -116,10 +117,13 @@ impl Replicas {
         Some((about.entry, bytes))
     }
 
-    /// A file by its id.
-    pub async fn file(&self, caller: &Caller, id: &str) -> Option<(FileEntry, Bytes)> {
+    /// A file by its id, with the time at which it was made.
+    pub async fn file(&self, caller: &Caller, id: &str) -> Option<(FileEntry, Timestamp, Bytes)> {
         let (about, bytes) = self.asked_for(caller, &sealed::file_key(caller, id)).await?;
-        Some((about.entry, bytes))
+        let made = i64::try_from(about.made)
+            .ok()
+            .and_then(|made| Timestamp::from_second(made).ok());
+        Some((about.entry, made?, bytes))
     }
 
     /// A file of a response by its name.

@@ -99,6 +99,11 @@ pub fn argument_refused(why: &str) -> String {
     format!("Error: {why}")
 }
 
+/// What a model reads in the place of a file that the user uploaded to the gateway. `name`: below `inputs/`.
+pub fn uploaded_input(name: &str) -> String {
+    format!("[The user attached a file. Programs that you run find it at inputs/{name}]")
+}
+
 /// Answers a call that could not be resolved, by no fault of the model's.
 pub const CALL_UNRESOLVED: &str = "Error: the call could not be read; nothing ran.";
 

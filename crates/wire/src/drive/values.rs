@@ -268,7 +268,7 @@ pub struct Settings {
     pub native: bool,
     /// The tool whose runs are shown in the native form, in formats where nothing else of ours is (Responses, Gemini).
     pub run_tool: Option<String>,
-    /// The response's `container` member as JSON, if it is ours to give.
+    /// The response's `container` member as JSON, if it is ours to give. Responses shows its id with each run.
     pub container: Option<String>,
     /// Give generated files as `_litellm_generated_files`.
     pub litellm: bool,

@@ -6,10 +6,8 @@ use std::borrow::Cow;
 
 use super::splice;
 use crate::json::{self, Edits, Span};
+use crate::own_files::is_own_container;
 use crate::request::{ContainerSkill, Request};
-
-/// Ids of containers that this gateway made; they never go upstream.
-const OWN_CONTAINER: &str = "container_knack_";
 
 /// The entries of `container.skills` in order; entries without an id are left out.
 pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
@@ -32,13 +30,13 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
         .collect()
 }
 
-/// Takes what is ours out of `container`; true if nothing of the vendor's is left in it.
+/// Takes what is ours out of `container`: containers of this gateway never go upstream; true if nothing of the vendor's is left in it.
 pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) -> bool {
     let src = request.raw();
     let Some(span) = request.present("container") else {
         return false;
     };
-    let ours = |id: &str| id.starts_with(OWN_CONTAINER);
+    let ours = is_own_container;
     if let Some(id) = json::text(src, span) {
         if ours(&id) {
             splice::remove_member(request, edits, "container");

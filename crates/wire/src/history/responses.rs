@@ -67,7 +67,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
     for (index, span) in elements.iter().enumerate() {
         let item = Fields::read(src, *span);
         let kind = item.text("type");
-        if shell::is_own(&kind, &item.text("call_id")) {
+        if shell::is_own_item(&kind, &item.text("call_id")) {
             // A run of ours that was shown: part of the answer, its result too.
             let answer = answer.get_or_insert_with(|| Answer::new(index));
             if kind == "shell_call" {

@@ -39,14 +39,17 @@ pub(crate) struct ResponsesCodec {
     shown_calls: Vec<String>,
     /// The tool whose runs are shown as those of a shell.
     run_tool: Option<String>,
+    /// The id of the container that they are shown in.
+    container: Option<String>,
     runs: RunIds,
 }
 
 impl ResponsesCodec {
-    pub(super) fn new(restore: Restore, run_tool: Option<String>) -> Self {
+    pub(super) fn new(restore: Restore, run_tool: Option<String>, container: Option<String>) -> Self {
         Self {
             restore,
             run_tool,
+            container,
             runs: RunIds::default(),
             streaming: false,
             identity: Identity::default(),
@@ -394,8 +397,9 @@ impl Codec for ResponsesCodec {
                 ]
                 .concat()
             };
-            let done = shell::call_item(&id, &[&command], "completed");
-            let begun = shell::call_item(&id, &[], "in_progress");
+            let container = self.container.as_deref();
+            let done = shell::call_item(&id, &[&command], "completed", container);
+            let begun = shell::call_item(&id, &[], "in_progress", container);
             let events = [
                 ("response.output_item.added", [b"\"item\":", begun.as_slice()].concat()),
                 (

@@ -84,9 +84,12 @@ impl AnswerDialect for Responses {
     }
 
     fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec> {
+        let container = options.container.as_deref().map(str::as_bytes);
+        let container = container.and_then(|text| json::get_text(text, json::document(text).ok()?, "id"));
         Box::new(codec::ResponsesCodec::new(
             snapshot::Restore::of(request),
             options.run_tool,
+            container.map(std::borrow::Cow::into_owned),
         ))
     }
 

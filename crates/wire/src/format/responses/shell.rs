@@ -1,12 +1,14 @@
 //! The tool `shell` where it is served here: its declaration, and runs in the API's own items.
 //!
-//! A shell in a container of the provider's (`container_auto`) may be ours; one in the client's own environment (`local`)
-//! and one in a container that exists (`container_reference`) never are.
+//! A shell in a container that is to be made (`container_auto`) may be ours, and one in a container of this gateway
+//! (`container_reference`) is; one in the client's own environment (`local`) and one in a container of the provider's never
+//! are. A `code_interpreter` is ours if its container or all of its files are, and its runs are shown as those of a shell.
 
 use std::borrow::Cow;
 
 use crate::drive::{CallResult, NativeRun};
 use crate::json::{self, Edits, Kind, Span};
+use crate::own_files;
 use crate::request::{CodeTool, ContainerSkill, Injection, Request};
 use crate::seen::{SeenEnd, SeenRun};
 
@@ -15,19 +17,29 @@ pub(crate) const OWN_CALL: &str = "call_knack_";
 /// The tool's type, which stands for its name.
 const SHELL: &str = "shell";
 
-/// The environment of a shell that may be ours.
+/// The environment of a tool that may be ours.
 fn environment(src: &[u8], tool: Span) -> Option<Span> {
-    let environment = json::get(src, tool, "environment")?;
-    let is_ours = json::get_text(src, tool, "type").as_deref() == Some(SHELL)
-        && json::get_text(src, environment, "type").as_deref() == Some("container_auto");
+    let environment = own_files::code_environment(src, tool)?;
+    let is_ours = is_own(src, environment) || {
+        json::get_text(src, tool, "type").as_deref() == Some(SHELL)
+            && json::get_text(src, environment, "type").as_deref() == Some("container_auto")
+    };
     is_ours.then_some(environment)
 }
 
-fn environments(request: &Request) -> Vec<Span> {
+/// Whether an environment is one of this gateway, or has files of it alone.
+fn is_own(src: &[u8], environment: Span) -> bool {
+    let files = own_files::file_ids(src, environment);
+    own_files::container(src, environment).is_some_and(|id| own_files::is_own_container(&id))
+        || (!files.is_empty() && files.iter().all(|id| own_files::is_own_file(id)))
+}
+
+/// Tools that may be ours, with their environments.
+fn environments(request: &Request) -> Vec<(Span, Span)> {
     let src = request.raw();
     let tools = request.present("tools").and_then(|span| json::elements(src, span).ok());
     let tools = tools.unwrap_or_default().into_iter();
-    tools.filter_map(|tool| environment(src, tool)).collect()
+    tools.filter_map(|tool| Some((tool, environment(src, tool)?))).collect()
 }
 
 fn list(src: &[u8], environment: Span, key: &str) -> Vec<Span> {
@@ -40,7 +52,7 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
     let src = request.raw();
     let attached = environments(request)
         .into_iter()
-        .flat_map(|one| list(src, one, "skills"));
+        .flat_map(|(_, one)| list(src, one, "skills"));
     let reference = |span: Span| {
         let text = |key| json::get_text(src, span, key).map(Cow::into_owned);
         Some(ContainerSkill {
@@ -56,11 +68,12 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
 pub(super) fn tool(request: &Request) -> Option<CodeTool> {
     let src = request.raw();
     let environments = environments(request);
-    let first = *environments.first()?;
+    let (tool, first) = *environments.first()?;
     Some(CodeTool {
-        name: SHELL.to_owned(),
+        name: json::get_text(src, tool, "type").map_or_else(|| SHELL.to_owned(), Cow::into_owned),
         forced: forces(request).is_some(),
         only_there: only_there(src, first),
+        own: is_own(src, first),
         memory_bytes: json::get_text(src, first, "memory_limit").and_then(|limit| gibibytes(&limit)),
         closes: false,
     })
@@ -73,7 +86,10 @@ fn only_there(src: &[u8], environment: Span) -> Option<&'static str> {
     let network = json::get(src, environment, "network_policy").and_then(kind);
     if list(src, environment, "skills").iter().any(inline) {
         Some("skills[].type \"inline\"")
-    } else if !list(src, environment, "file_ids").is_empty() {
+    } else if own_files::file_ids(src, environment)
+        .iter()
+        .any(|id| !own_files::is_own_file(id))
+    {
         Some("file_ids")
     } else {
         network
@@ -87,10 +103,12 @@ fn gibibytes(limit: &str) -> Option<u64> {
     limit.strip_suffix('g')?.parse::<u64>().ok()?.checked_mul(1 << 30)
 }
 
-/// The tool choice that forces the shell.
+/// The tool choice that forces the first tool that may be ours.
 fn forces(request: &Request) -> Option<Span> {
-    let choice = request.present("tool_choice")?;
-    (json::get_text(request.raw(), choice, "type").as_deref() == Some(SHELL)).then_some(choice)
+    let (src, choice) = (request.raw(), request.present("tool_choice")?);
+    let (tool, _) = *environments(request).first()?;
+    let kind = json::get_text(src, tool, "type")?;
+    (json::get_text(src, choice, "type")? == kind).then_some(choice)
 }
 
 /// Whether an injection changes the declaration of a shell.
@@ -175,8 +193,8 @@ fn arguments(command: &str) -> Vec<u8> {
     out
 }
 
-/// A call as an item, before (`in_progress`) and after its command is known.
-pub(super) fn call_item(call_id: &str, commands: &[&str], status: &str) -> Vec<u8> {
+/// A call as an item, before (`in_progress`) and after its command is known. `container`: where it runs, if that has an id.
+pub(super) fn call_item(call_id: &str, commands: &[&str], status: &str, container: Option<&str>) -> Vec<u8> {
     let [id, _] = item_ids(call_id);
     let mut out = format!(
         r#"{{"type":"shell_call","id":"{id}","call_id":"{call_id}","status":"{status}","action":{{"commands":["#
@@ -186,7 +204,15 @@ pub(super) fn call_item(call_id: &str, commands: &[&str], status: &str) -> Vec<u
         out.extend_from_slice(if at > 0 { b"," } else { b"" });
         json::push_string(&mut out, command);
     }
-    out.extend_from_slice(br#"],"timeout_ms":null,"max_output_length":null},"environment":null}"#);
+    out.extend_from_slice(br#"],"timeout_ms":null,"max_output_length":null},"environment":"#);
+    match container {
+        Some(id) => {
+            out.extend_from_slice(br#"{"type":"container_reference","container_id":"#);
+            json::push_string(&mut out, id);
+            out.extend_from_slice(b"}}");
+        }
+        None => out.extend_from_slice(b"null}"),
+    }
     out
 }
 
@@ -227,7 +253,7 @@ pub(super) fn output(result: &CallResult) -> Vec<u8> {
 }
 
 /// True for the items of a run of ours.
-pub(crate) fn is_own(kind: &str, call_id: &str) -> bool {
+pub(crate) fn is_own_item(kind: &str, call_id: &str) -> bool {
     matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
 }
 
@@ -240,7 +266,7 @@ pub(crate) fn upstream(
 ) -> Option<Vec<u8>> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let (kind, call_id) = (text("type"), text("call_id"));
-    if !is_own(&kind, &call_id) {
+    if !is_own_item(&kind, &call_id) {
         return None;
     }
     let mut out = Vec::new();
@@ -315,7 +341,7 @@ mod tests {
     #[test]
     fn items_of_ours_are_known_by_the_id_of_their_call() {
         assert_eq!(item_ids("call_knack_r_0_c"), ["sh_knack_r_0_c", "sho_knack_r_0_c"]);
-        assert!(is_own("shell_call", "call_knack_abc") && is_own("shell_call_output", "call_knack_abc"));
-        assert!(!is_own("shell_call", "call_abc") && !is_own("function_call", "call_knack_abc"));
+        assert!(is_own_item("shell_call", "call_knack_abc") && is_own_item("shell_call_output", "call_knack_abc"));
+        assert!(!is_own_item("shell_call", "call_abc") && !is_own_item("function_call", "call_knack_abc"));
     }
 }

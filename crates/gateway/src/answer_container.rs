@@ -1,0 +1,96 @@
+//! The container that an answer shows.
+//!
+//! Messages has it as a member of the response, Responses with each run. Where uploads are kept here it carries files: what
+//! the runs of a request make is there for the runs of the next one that names it. Elsewhere it is an id and nothing more.
+
+use jiff::{SignedDuration, Timestamp};
+use knack_skill::plan::Plan;
+use knack_wire::request::ContainerSkill;
+use knack_wire::{Format, Injection, Kind, View};
+use serde_json::json;
+
+use super::records::Key;
+use super::state::Gateway;
+use super::user_files::{Container, text_time};
+
+/// How long an id that carries nothing is said to last.
+const WITHOUT_FILES: SignedDuration = SignedDuration::from_hours(1);
+
+/// The container of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerContainer {
+    /// As JSON.
+    pub shown: String,
+    /// Where files of the runs go, if they are carried on.
+    pub id: Option<String>,
+}
+
+/// What decides about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The request.
+    pub view: &'a View,
+    /// Its plan.
+    pub plan: &'a Plan,
+    /// What is injected.
+    pub injection: &'a Injection,
+    /// Where it came in.
+    pub route: (Format, Kind),
+    /// Whose it is.
+    pub caller: &'a Key,
+    /// The gateway's id of the request.
+    pub request_id: &'a str,
+}
+
+/// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names.
+pub fn of(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> Option<AnswerContainer> {
+    let (format, kind) = asked.route;
+    let injects = !asked.plan.tools.is_empty();
+    if kind != Kind::Generate || asked.plan.litellm {
+        return None;
+    }
+    let stands_in = asked.injection.code_tool.is_some() && injects;
+    match format {
+        Format::Responses if stands_in => {
+            let store = gateway.user_files.as_ref()?;
+            let container = named.or_else(|| store.open_container(asked.caller))?;
+            Some(AnswerContainer {
+                shown: json!({"id": container.id}).to_string(),
+                id: Some(container.id),
+            })
+        }
+        // Ours are removed from the container that goes upstream and restored in the response's: in the vendor's container,
+        // beside native skills, or where it gives none in one of ours.
+        Format::Messages if !asked.plan.container.ours.is_empty() || stands_in || (named.is_some() && injects) => {
+            Some(of_messages(gateway, asked, named))
+        }
+        _ => None,
+    }
+}
+
+fn of_messages(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> AnswerContainer {
+    let own = asked.plan.container.ours.iter();
+    let own = own.filter_map(|&index| asked.view.container_skills.get(index));
+    let skills: Vec<_> = own.map(skill).collect();
+    let store = gateway.user_files.as_ref();
+    let now = store.map_or_else(Timestamp::now, |store| store.now());
+    let idle = match (&named, store) {
+        (Some(named), _) => named.idle,
+        (None, Some(store)) => store.idle(),
+        (None, None) => WITHOUT_FILES,
+    };
+    let expires = now.saturating_add(idle).unwrap_or(Timestamp::MAX);
+    let id = named.map_or_else(
+        || format!("container_knack_{}", asked.request_id.replace('-', "")),
+        |named| named.id,
+    );
+    AnswerContainer {
+        shown: json!({"id": id, "expires_at": text_time(expires), "skills": skills}).to_string(),
+        id: store.is_some().then_some(id),
+    }
+}
+
+fn skill(skill: &ContainerSkill) -> serde_json::Value {
+    let version = skill.version.as_deref().unwrap_or("latest");
+    json!({"type": skill.kind, "skill_id": skill.id, "version": version})
+}

@@ -1,0 +1,68 @@
+//! Contents of files in a temporary folder of this process, each for as long as somebody refers to it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+/// A fresh temporary folder, removed with it.
+#[derive(Debug)]
+pub struct Disk {
+    root: tempfile::TempDir,
+    next: AtomicU64,
+}
+
+/// One content. The last one that is dropped removes it; a reader that has begun is not disturbed.
+#[derive(Debug, Clone)]
+pub struct Stored(Arc<OnDisk>);
+
+#[derive(Debug)]
+struct OnDisk(PathBuf);
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, "a kept file could not be removed");
+        }
+    }
+}
+
+impl Disk {
+    /// Makes the folder.
+    pub fn open() -> std::io::Result<Self> {
+        Ok(Self {
+            root: tempfile::Builder::new().prefix("knack-files-").tempdir()?,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Writes one content. Blocks.
+    pub fn write(&self, bytes: &[u8]) -> std::io::Result<Stored> {
+        let path = self
+            .root
+            .path()
+            .join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        std::fs::write(&path, bytes)?;
+        Ok(Stored(Arc::new(OnDisk(path))))
+    }
+
+    /// How many contents there are.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        std::fs::read_dir(self.root.path()).map_or(0, Iterator::count)
+    }
+}
+
+impl Stored {
+    /// The content; `None` if it cannot be read.
+    pub async fn read(&self) -> Option<Bytes> {
+        match tokio::fs::read(&self.0.0).await {
+            Ok(bytes) => Some(Bytes::from(bytes)),
+            Err(error) => {
+                tracing::warn!(%error, "a kept file could not be read");
+                None
+            }
+        }
+    }
+}

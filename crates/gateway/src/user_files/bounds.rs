@@ -1,0 +1,50 @@
+//! What is kept at most.
+
+use jiff::SignedDuration;
+
+use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
+
+/// Bounds of what is kept. All are those of one process.
+#[derive(Debug, Clone)]
+pub struct Bounds {
+    /// Bytes of one file: a request body, which is at most 32 MiB, has parts and boundaries beside it.
+    pub file_bytes: u64,
+    /// Bytes of the uploads and containers of one caller: half of what there is.
+    pub caller_bytes: u64,
+    /// Uploads of one caller: a page of the largest size.
+    pub caller_files: usize,
+    /// Containers of one caller; the one that was used least recently goes for a new one.
+    pub caller_containers: usize,
+    /// Bytes of all callers, on disk.
+    pub bytes: u64,
+    /// Uploads of all callers.
+    pub files: usize,
+    /// Containers of all callers.
+    pub containers: usize,
+    /// How long an upload is kept at most.
+    pub kept: SignedDuration,
+    /// How long a container is kept without use at most: as long as OpenAI keeps one.
+    pub idle: SignedDuration,
+    /// Files of one container: as many as one run may be given.
+    pub container_files: usize,
+    /// Bytes of one container: as many as one request may be given of earlier turns.
+    pub container_bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            file_bytes: 30 << 20,
+            caller_bytes: 128 << 20,
+            caller_files: 1000,
+            caller_containers: 64,
+            bytes: 256 << 20,
+            files: 4000,
+            containers: 256,
+            kept: SignedDuration::from_hours(24),
+            idle: SignedDuration::from_mins(20),
+            container_files: MADE_MAX_FILES,
+            container_bytes: STAGED_MAX_BYTES as u64,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Queries of lists, and their pages. Pure.
+
+use std::ops::RangeInclusive;
+
+use jiff::Timestamp;
+
+use super::table::Refusal;
+
+/// Containers and files of a container on a page that does not say, and at most.
+const CONTAINER_LIMITS: (usize, usize) = (20, 100);
+
+/// Which part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Page {
+    /// Begins behind the item with this id.
+    pub(super) after: Option<String>,
+    /// Ends before the item with this id.
+    pub(super) before: Option<String>,
+    /// Items at most.
+    pub(super) limit: usize,
+    /// The newest first.
+    pub(super) newest_first: bool,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone)]
+pub(super) struct Paged<T> {
+    /// Its items.
+    pub(super) items: Vec<T>,
+    /// Whether more follow.
+    pub(super) more: bool,
+}
+
+impl Page {
+    /// The first page.
+    pub(super) const fn first(limit: usize) -> Self {
+        Self {
+            after: None,
+            before: None,
+            limit,
+            newest_first: true,
+        }
+    }
+
+    /// What the page has of `items`. `key`: when an item was made, and its id. `gone`: when one was made that is not there any
+    /// more, so that a client may delete what it lists.
+    pub(super) fn of<T>(
+        &self,
+        mut items: Vec<T>,
+        key: impl Fn(&T) -> (Timestamp, String),
+        gone: impl Fn(&str) -> Option<Timestamp>,
+    ) -> Result<Paged<T>, Refusal> {
+        let place = |id: &String, name| {
+            let there = items.iter().map(&key).find(|(_, item)| item == id);
+            let found = there.or_else(|| gone(id).map(|made| (made, id.clone())));
+            found.ok_or_else(|| Refusal::Invalid(name, format!("{name}: no item of this list has the id {id}")))
+        };
+        let after = self.after.as_ref().map(|id| place(id, "after")).transpose()?;
+        let before = self.before.as_ref().map(|id| place(id, "before_id")).transpose()?;
+        // In the order of the list, `later` is behind.
+        let behind = |one: &(Timestamp, String), other: &(Timestamp, String)| {
+            if self.newest_first { one < other } else { one > other }
+        };
+        items.retain(|item| {
+            let at = key(item);
+            after.as_ref().is_none_or(|after| behind(&at, after))
+                && before.as_ref().is_none_or(|before| behind(before, &at))
+        });
+        items.sort_by_key(|item| key(item));
+        if self.newest_first {
+            items.reverse();
+        }
+        let more = items.len() > self.limit;
+        if before.is_some() {
+            items.drain(..items.len().saturating_sub(self.limit));
+        } else {
+            items.truncate(self.limit);
+        }
+        Ok(Paged { items, more })
+    }
+}
+
+/// The parameters of a query in order, decoded.
+pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
+    let url = reqwest::Url::parse(&format!("http://query/?{}", query.unwrap_or_default()));
+    url.map_or_else(
+        |_| Vec::new(),
+        |url| {
+            url.query_pairs()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect()
+        },
+    )
+}
+
+/// The `limit` of a page.
+pub(super) fn limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, Refusal> {
+    let number = value.parse().ok().filter(|number| bounds.contains(number));
+    number.ok_or_else(|| {
+        let text = format!("limit: a number from {} to {}", bounds.start(), bounds.end());
+        Refusal::Invalid("limit", text)
+    })
+}
+
+/// The `order` of OpenAI's lists: whether the newest come first.
+pub(super) fn order(value: &str) -> Result<bool, Refusal> {
+    match value {
+        "desc" => Ok(true),
+        "asc" => Ok(false),
+        _ => Err(Refusal::Invalid("order", "order: asc or desc".to_owned())),
+    }
+}
+
+/// A page of a list that a container has.
+pub(super) fn container_page(query: Option<&str>) -> Result<(Page, Option<String>), Refusal> {
+    let (default, most) = CONTAINER_LIMITS;
+    let (mut page, mut name) = (Page::first(default), None);
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => page.limit = limit(&value, &(1..=most))?,
+            "order" => page.newest_first = order(&value)?,
+            "after" => page.after = Some(value),
+            "name" => name = Some(value),
+            _ => {}
+        }
+    }
+    Ok((page, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(page: &Page) -> Result<(Vec<String>, bool), Refusal> {
+        let at = |n: i64| Timestamp::from_second(n).unwrap();
+        let items: Vec<(i64, &str)> = vec![(3, "c"), (1, "z"), (2, "b"), (5, "e")];
+        // "d" was deleted.
+        let gone = |id: &str| (id == "d").then(|| at(4));
+        let paged = page.of(items, |(n, id)| (at(*n), (*id).to_owned()), gone)?;
+        Ok((paged.items.iter().map(|(_, id)| (*id).to_owned()).collect(), paged.more))
+    }
+
+    #[test]
+    fn pages_go_on_behind_and_before_items_and_behind_what_was_deleted() {
+        for (after, before, limit, newest_first, expected) in [
+            (None, None, 9, true, Ok((vec!["e", "c", "b", "z"], false))),
+            (None, None, 2, true, Ok((vec!["e", "c"], true))),
+            (Some("c"), None, 2, true, Ok((vec!["b", "z"], false))),
+            (Some("d"), None, 1, true, Ok((vec!["c"], true))),
+            (None, Some("z"), 2, true, Ok((vec!["c", "b"], true))),
+            (None, Some("c"), 2, true, Ok((vec!["e"], false))),
+            (None, None, 3, false, Ok((vec!["z", "b", "c"], true))),
+            (Some("d"), None, 3, false, Ok((vec!["e"], false))),
+            (Some("x"), None, 3, false, Err("after")),
+        ] {
+            let page = Page {
+                after: after.map(str::to_owned),
+                before: before.map(str::to_owned),
+                limit,
+                newest_first,
+            };
+            match (ids(&page), expected) {
+                (Ok(found), Ok((names, more))) => {
+                    assert_eq!(found, (names.iter().map(|s| (*s).to_owned()).collect(), more));
+                }
+                (Err(Refusal::Invalid(name, _)), Err(expected)) => assert_eq!(name, expected),
+                (found, expected) => panic!("{found:?} {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let pairs = parameters(Some("ids%5B%5D=a&ids[]=b&name=x%20y&flag"));
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
+        assert_eq!(pairs, [("ids[]", "a"), ("ids[]", "b"), ("name", "x y"), ("flag", "")]);
+    }
+}

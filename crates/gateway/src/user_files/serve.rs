@@ -1,0 +1,255 @@
+//! Calls about files.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use jiff::{SignedDuration, Timestamp};
+
+use super::asked::Asked;
+use super::page::{Page, limit, order, parameters};
+use super::route::{Call, Dialect};
+use super::table::{Refusal, Upload};
+use super::{FileInfo, UserFiles, containers, form, new_id, shapes};
+use crate::caller;
+use crate::fault::fault;
+use crate::files::FILE_ID_PREFIX;
+use crate::model::body_fault;
+use crate::state::Gateway;
+
+/// Items of a page of Anthropic's that does not say, and at most.
+const ANTHROPIC_LIMITS: (usize, usize) = (20, 1000);
+/// The same of OpenAI's.
+const OPENAI_LIMITS: (usize, usize) = (10_000, 10_000);
+/// Ids that a list of Anthropic's may name.
+const IDS_MAX: usize = 100;
+/// Shortest time that an upload may ask to be kept, seconds, as both vendors have it.
+const EXPIRES_MIN_SECONDS: i64 = 3600;
+/// Longest time that an upload may ask for, seconds: Anthropic's 90 days. It is cut to the bound.
+const EXPIRES_MAX_SECONDS: i64 = 7_776_000;
+/// What uploads of OpenAI's may be for: to be read by programs. The others are work for the provider.
+const PURPOSES: [&str; 2] = ["user_data", "assistants"];
+/// Said of files whose other replicas would not know that they are gone.
+const NO_DELETE: &str = "Files made by skills can be read, not deleted; they expire by themselves.";
+
+/// Serves a call.
+pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, Call), request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
+    let read = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
+    // What it holds of the budget is held until the answer is there.
+    let held = match read {
+        Ok(held) => held,
+        Err(error) => return fault(&body_fault(error), shapes::format(dialect)),
+    };
+    let asked = Asked {
+        gateway: &gateway,
+        dialect,
+        caller,
+        parts,
+        body: held.bytes.clone(),
+    };
+    asked
+        .answer(call)
+        .await
+        .unwrap_or_else(|refusal| shapes::refused(dialect, &refusal))
+}
+
+impl Asked<'_> {
+    async fn answer(&self, call: Call) -> Result<Response, Refusal> {
+        match call {
+            Call::File(id) => {
+                let file = self.file(&id).await?;
+                Ok(Json(shapes::file(self.dialect, &file.info)).into_response())
+            }
+            Call::Content(id) => {
+                let file = self.file(&id).await?;
+                let bytes = file.content().await.ok_or(Refusal::Failed)?;
+                Ok(shapes::content(&file.info.mime, bytes))
+            }
+            Call::DeleteFile(id) => self.delete(&id),
+            Call::NotAllowed => Err(Refusal::NotAllowed("The API has no such method here.")),
+            call => match &self.gateway.user_files {
+                Some(store) => match call {
+                    Call::Upload => self.upload(store).await,
+                    Call::Files => self.list(store),
+                    call => containers::answer(self, store, call).await,
+                },
+                None => Err(Refusal::Failed),
+            },
+        }
+    }
+
+    fn delete(&self, id: &str) -> Result<Response, Refusal> {
+        let bucket = self.caller.bucket();
+        let gateway = self.gateway;
+        let uploaded = gateway.user_files.as_ref();
+        if uploaded.is_some_and(|store| store.with(|table, _| table.delete_file(&bucket, id))) {
+            return Ok(Json(shapes::deleted_file(self.dialect, id)).into_response());
+        }
+        if gateway.replicas.is_some() {
+            return Err(Refusal::NotAllowed(NO_DELETE));
+        }
+        let Some(made) = gateway.files.find(&bucket, id) else {
+            return Err(gateway.missing_file(&bucket, id));
+        };
+        gateway.files.delete(&bucket, id);
+        if let Some(store) = uploaded {
+            store.with(|table, _| table.note_gone(&bucket, id, made.made_at, false));
+        }
+        Ok(Json(shapes::deleted_file(self.dialect, id)).into_response())
+    }
+
+    async fn upload(&self, store: &Arc<UserFiles>) -> Result<Response, Refusal> {
+        let form = form::read(&self.parts.headers, self.body.clone()).await?;
+        let (purpose, lasts) = match self.dialect {
+            Dialect::OpenAi => (purpose(&form.fields)?, openai_expiry(&form.fields)?),
+            Dialect::Anthropic { .. } => {
+                let seconds = form.fields.get("expires_in_seconds");
+                let lasts = seconds.map(|text| seconds_of("expires_in_seconds", text)).transpose()?;
+                (PURPOSES[0].to_owned(), lasts)
+            }
+        };
+        let size = form.file.bytes.len() as u64;
+        let [stored] = <[_; 1]>::try_from(store.write(vec![form.file.bytes]).await?).map_err(|_| Refusal::Failed)?;
+        let info = store.with(|table, now| {
+            let kept = table.bounds().kept;
+            let lasts = lasts.map_or(kept, |lasts| lasts.min(kept));
+            let file = Upload {
+                id: new_id(FILE_ID_PREFIX),
+                name: form.file.name,
+                mime: form.file.mime,
+                size,
+                purpose,
+                created: now,
+                expires: now.saturating_add(lasts).unwrap_or(Timestamp::MAX),
+                stored,
+            };
+            let info = FileInfo::from(&file);
+            table.add_file(&self.caller.bucket(), file).map(|()| info)
+        })?;
+        Ok(Json(shapes::file(self.dialect, &info)).into_response())
+    }
+
+    /// The caller's uploads, and the files that its runs made.
+    fn list(&self, store: &UserFiles) -> Result<Response, Refusal> {
+        let asked = match self.dialect {
+            Dialect::OpenAi => openai_list(self.parts.uri.query())?,
+            Dialect::Anthropic { beta } => anthropic_list(self.parts.uri.query(), beta)?,
+        };
+        let bucket = self.caller.bucket();
+        let made = self.gateway.files.all(&bucket).into_iter().map(FileInfo::from);
+        let page = store.with(|table, _| {
+            let uploads = table.files_of(&bucket).map(FileInfo::from);
+            let is_asked = |file: &FileInfo| {
+                asked.ids.as_ref().is_none_or(|ids| ids.contains(&file.id))
+                    && asked.purpose.as_ref().is_none_or(|purpose| *purpose == file.purpose)
+            };
+            let all: Vec<FileInfo> = uploads.chain(made).filter(is_asked).collect();
+            let key = |file: &FileInfo| (file.created, file.id.clone());
+            asked.page.of(all, key, |id| table.gone(&bucket, id))
+        })?;
+        Ok(Json(shapes::files(self.dialect, &page)).into_response())
+    }
+}
+
+/// What a list of files is asked for.
+struct Listing {
+    page: Page,
+    purpose: Option<String>,
+    ids: Option<Vec<String>>,
+}
+
+fn openai_list(query: Option<&str>) -> Result<Listing, Refusal> {
+    let (default, most) = OPENAI_LIMITS;
+    let (mut page, mut purpose) = (Page::first(default), None);
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => page.limit = limit(&value, &(1..=most))?,
+            "order" => page.newest_first = order(&value)?,
+            "after" => page.after = Some(value),
+            "purpose" => purpose = Some(value),
+            _ => {}
+        }
+    }
+    Ok(Listing {
+        page,
+        purpose,
+        ids: None,
+    })
+}
+
+fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
+    let (default, most) = ANTHROPIC_LIMITS;
+    let (mut page, mut ids) = (Page::first(default), Vec::new());
+    for (key, value) in parameters(query) {
+        match key.as_str() {
+            "limit" => page.limit = limit(&value, &(1..=most))?,
+            "page" if !beta => page.after = Some(value),
+            "after_id" if beta => page.after = Some(value),
+            "before_id" if beta => page.before = Some(value),
+            "ids[]" | "ids" if !beta => ids.push(value),
+            "scope_id" => {
+                let text = "scope_id: files of this gateway belong to no scope; leave it out";
+                return Err(Refusal::Invalid("scope_id", text.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    if page.after.is_some() && (page.before.is_some() || !ids.is_empty()) {
+        let text = "a list has one of page, ids[], after_id and before_id";
+        return Err(Refusal::Invalid("page", text.to_owned()));
+    }
+    if ids.len() > IDS_MAX {
+        return Err(Refusal::Invalid("ids", format!("ids: at most {IDS_MAX}")));
+    }
+    let ids = (!ids.is_empty()).then_some(ids);
+    if ids.is_some() {
+        page.limit = IDS_MAX;
+    }
+    Ok(Listing {
+        page,
+        purpose: None,
+        ids,
+    })
+}
+
+fn purpose(fields: &BTreeMap<String, String>) -> Result<String, Refusal> {
+    let Some(purpose) = fields.get("purpose") else {
+        let text = "the part purpose is missing; it is user_data or assistants";
+        return Err(Refusal::Invalid("purpose", text.to_owned()));
+    };
+    if !PURPOSES.contains(&purpose.as_str()) {
+        let text = format!(
+            "files that are uploaded here are inputs of runs, with the purpose user_data or assistants; a file for {purpose:?} \
+             is for the provider, so upload it there"
+        );
+        return Err(Refusal::Invalid("purpose", text));
+    }
+    Ok(purpose.clone())
+}
+
+fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDuration>, Refusal> {
+    let Some(seconds) = fields.get("expires_after[seconds]") else {
+        return Ok(None);
+    };
+    if fields
+        .get("expires_after[anchor]")
+        .is_none_or(|anchor| anchor != "created_at")
+    {
+        let text = "expires_after: the anchor is created_at";
+        return Err(Refusal::Invalid("expires_after", text.to_owned()));
+    }
+    seconds_of("expires_after", seconds).map(Some)
+}
+
+fn seconds_of(field: &'static str, text: &str) -> Result<SignedDuration, Refusal> {
+    let seconds: Option<i64> = text.trim().parse().ok();
+    let seconds = seconds.filter(|seconds| (EXPIRES_MIN_SECONDS..=EXPIRES_MAX_SECONDS).contains(seconds));
+    seconds.map(SignedDuration::from_secs).ok_or_else(|| {
+        let text = format!("{field}: seconds from {EXPIRES_MIN_SECONDS} to {EXPIRES_MAX_SECONDS}");
+        Refusal::Invalid(field, text)
+    })
+}
