@@ -53,6 +53,8 @@ VARIATIONS = {
     "hub.shutdownPauseSeconds": {"hub": {"shutdownPauseSeconds": 0}},
     "hub.drainSeconds": {"hub": {"drainSeconds": 600}},
     "gateway.recordStoreMib": {"gateway": {"recordStoreMib": 64}},
+    "gateway.mcp.enabled": {"gateway": {"mcp": {"enabled": True}}},
+    "injection.mcp.enabled": {"injection": {"delivery": "Policy", "mcp": {"enabled": True}}},
     "gateway.sandboxCodeTools": {"gateway": {"sandboxCodeTools": ["openai", "anthropic", "gemini"]}},
     "crds.enabled": {"crds": {"enabled": False}},
     "crds.keep": {"crds": {"keep": False}},

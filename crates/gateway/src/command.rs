@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use axum::Router;
 use clap::{Args, Subcommand, ValueEnum};
 use knack_execution::remote::RemoteExecutor;
 use knack_hub_api::RuntimeName;
@@ -122,6 +123,10 @@ struct ServeArgs {
     /// Who may use this gateway
     #[arg(long, value_enum, env = "KNACK_CLIENT_AUTH", default_value_t)]
     client_auth: ClientAuthMode,
+    /// Serve the tools and files of skills to MCP clients too, at /mcp. A call needs no model and no provider: whoever may
+    /// use this gateway may run the tools of its skills
+    #[arg(long, env = "KNACK_MCP")]
+    mcp: bool,
     /// Base URL under which clients reach this gateway, for links to files in tool texts
     #[arg(long, value_name = "URL", env = "KNACK_PUBLIC_URL")]
     public_url: Option<String>,
@@ -170,15 +175,18 @@ enum ClientAuthMode {
     TokenReview,
 }
 
-/// Serves until SIGTERM or SIGINT, or does what the subcommand says.
-pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
+/// The routes of MCP for a gateway: of the crate above this one, which knows the protocol.
+pub type McpRoutes = fn(Arc<Gateway>) -> Router;
+
+/// Serves until SIGTERM or SIGINT, or does what the subcommand says. `mcp` is served where `--mcp` says so.
+pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     match args.command {
         Some(GatewayCommand::Health(args)) => health(&args).await,
-        None => serve(args.serve).await,
+        None => serve(args.serve, mcp).await,
     }
 }
 
-async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let runtime = args.runtime()?;
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
@@ -254,7 +262,13 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     }
     tracing::info!(listen = %args.listen, %runtime, "the gateway serves");
     started.store(true, std::sync::atomic::Ordering::Release);
+    let routes = if args.mcp {
+        mcp(Arc::clone(&gateway))
+    } else {
+        Router::new()
+    };
     let service = server::Service {
+        routes,
         auth: client_auth(args.client_auth, client, &runtime, blobs),
         stopping: stopping(&args),
         ..server::Service::open(gateway)

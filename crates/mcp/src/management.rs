@@ -25,7 +25,10 @@ const ANSWER_MAX_BYTES: usize = 8 << 20;
 
 /// The tools for a request.
 pub(crate) fn tools(gateway: &Gateway, parts: &Parts) -> Vec<Tool> {
-    if gateway.uploads.is_none() || !caller::has_credential(&parts.headers, &parts.uri) {
+    let Some(uploads) = &gateway.uploads else {
+        return Vec::new();
+    };
+    if uploads.is_by_credential() && !caller::has_credential(&parts.headers, &parts.uri) {
         return Vec::new();
     }
     let page = json!({"type": "integer", "minimum": 1});
@@ -87,6 +90,8 @@ pub(crate) fn tools(gateway: &Gateway, parts: &Parts) -> Vec<Tool> {
         ),
     ]
     .into_iter()
+    // A cluster's registry keeps no history of executions.
+    .filter(|(name, ..)| uploads.is_by_credential() || !matches!(*name, EXECUTE | EXECUTIONS))
     .map(|(name, description, schema, annotations)| {
         let schema = schema.as_object().cloned().unwrap_or_default();
         let mut tool = Tool::new(name, description, Arc::new(schema));
