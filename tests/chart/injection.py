@@ -69,7 +69,8 @@ def mcp_is_served_where_it_is_asked_for():
 
 
 def the_registry_is_reached_where_it_is_enabled():
-    """Sidecars relay to the registry once there is one; the gateway that callers share does only where it is said."""
+    """Sidecars relay to the registry once there is one; the gateway that callers share does only where it is said. Both report
+    their runs where a history is kept."""
     address = "https://knack-registry.away.svc:8444"
     for enabled, shared in ((False, False), (True, False), (True, True)):
         values = {"injection": {"delivery": "Policy"}, "registry": {"enabled": enabled}, "gateway": {"registry": shared}}
@@ -81,6 +82,14 @@ def the_registry_is_reached_where_it_is_enabled():
         gateway = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
         arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
         assert_equal("--registry=" + address in arguments, shared, "--registry of the gateway")
+        reported = ("KNACK_HISTORY" in given, any(a.startswith("--history") for a in arguments))
+        assert_equal(reported, (False, False), "reports without a history")
+        values = {**values, "registry": {"enabled": enabled, "history": {"enabled": True}}}
+        given = {e["name"]: e.get("value") for e in parameters(values, namespace="away")["container"]["env"]}
+        gateway = next(d for d in documents(render(values, namespace="away")) if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
+        arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+        reported = (given.get("KNACK_HISTORY"), "--history=" + address in arguments)
+        assert_equal(reported, (address, True) if enabled else (None, False), "reports to a history")
     render({"gateway": {"registry": True}}, expect=1)
 
 

@@ -130,6 +130,10 @@ for _key, _value in _REGISTRY.items():
     if _key == "extraVolumeMounts":
         VARIATIONS["registry." + _path]["registry"]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
 
+# A history that is off has none either.
+for _key, _value in {"enabled": True, "days": 7, "sizeMib": 512, "existingClaim": "history"}.items():
+    VARIATIONS["registry.history." + _key] = {"registry": {"enabled": True, "history": {"enabled": True, _key: _value}}}
+
 # Without a repository no value of these has an effect.
 _PACKAGES = {
     "repository": "registry.example.org:5000/team/environments",

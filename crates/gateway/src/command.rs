@@ -39,6 +39,8 @@ use crate::recent;
 use crate::records::RecordStore;
 use crate::registry_relay::Relay;
 use crate::replicas::{Linking, Replicas};
+use crate::reports::Reports;
+use crate::run_history::RunHistory;
 use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
@@ -80,6 +82,10 @@ struct ServeArgs {
     /// ServiceAccount; --hub-ca has the authorities of its certificate, too
     #[arg(long, value_name = "URL", env = "KNACK_REGISTRY")]
     registry: Option<String>,
+    /// The registry that keeps the history of executions, as https://host:port: runs are reported there, as this gateway's own
+    /// ServiceAccount
+    #[arg(long, value_name = "URL", env = "KNACK_HISTORY")]
+    history: Option<String>,
     /// File with a ServiceAccount token for the audience "knack"
     #[arg(
         long,
@@ -191,7 +197,10 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
     let client = hub_client(&args)?;
-    let registry = registry_client(&args)?;
+    let registry = client_if(&args, "--registry", args.registry.as_ref())?;
+    let (reports, reporting) = client_if(&args, "--history", args.history.as_ref())?
+        .map(Reports::start)
+        .unzip();
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
     let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
@@ -215,7 +224,10 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         metrics.replicas.clone(),
     )
     .context("a folder for files of other replicas cannot be made")?;
-    let uploads = registry.map(|registry| Arc::new(Relay::new(registry, Arc::clone(&catalog))) as Arc<dyn Uploads>);
+    let relay = registry.map(|registry| {
+        let (catalog, secret) = (Arc::clone(&catalog), Arc::clone(&secret));
+        Arc::new(Relay::new(registry, catalog, secret, reports.clone()))
+    });
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),
@@ -223,8 +235,8 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         executor: RemoteExecutor::new(client.clone(), runtime.clone()),
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(Grants::default()),
-        uploads,
-        history: None,
+        uploads: relay.clone().map(|relay| relay as Arc<dyn Uploads>),
+        history: reports.map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: None,
@@ -242,6 +254,9 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
+    if let Some(relay) = &relay {
+        relay.run_by(&gateway);
+    }
     let started = Arc::new(AtomicBool::new(false));
     let ended = CancellationToken::new();
     let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
@@ -275,6 +290,9 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     };
     server::serve(service, listener, knack_serving::signals::stop()).await;
     linking.close().await;
+    if let Some(reporting) = reporting {
+        reporting.close().await;
+    }
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
@@ -327,10 +345,10 @@ fn hub_client(args: &ServeArgs) -> anyhow::Result<HubClient> {
     client_of(args, "--hub", args.hub.clone().context("--hub: required")?)
 }
 
-/// Of the registry, which knows callers as the hub does.
-fn registry_client(args: &ServeArgs) -> anyhow::Result<Option<HubClient>> {
-    let url = args.registry.clone().filter(|url| !url.is_empty());
-    url.map(|url| client_of(args, "--registry", url)).transpose()
+/// Of a registry, which knows callers as the hub does.
+fn client_if(args: &ServeArgs, flag: &str, url: Option<&String>) -> anyhow::Result<Option<HubClient>> {
+    let url = url.filter(|url| !url.is_empty());
+    url.map(|url| client_of(args, flag, url.clone())).transpose()
 }
 
 fn client_of(args: &ServeArgs, flag: &str, url: String) -> anyhow::Result<HubClient> {

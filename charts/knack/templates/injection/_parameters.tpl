@@ -67,6 +67,9 @@ container:
     {{- if .Values.registry.enabled }}
     - {name: KNACK_REGISTRY, value: {{ include "knack.registryUrl" . | quote }}}
     {{- end }}
+    {{- if include "knack.history" . }}
+    - {name: KNACK_HISTORY, value: {{ include "knack.registryUrl" . | quote }}}
+    {{- end }}
     {{- if .Values.injection.mcp.enabled }}
     - {name: KNACK_MCP, value: "true"}
     {{- end }}
