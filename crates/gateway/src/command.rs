@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::{BodyTimes, Requests};
-use crate::catalog::{ReportLevel, Snapshot, remote};
+use crate::caller::CallerSecret;
+use crate::catalog::{LiveCatalog, ReportLevel, Snapshot, remote};
 use crate::client_auth::ClientAuth;
 use crate::code_tools::CodeTools;
 use crate::files::{FILES_QUOTA_BYTES, FileStore};
@@ -39,7 +40,7 @@ use crate::recent;
 use crate::records::RecordStore;
 use crate::registry_relay::Relay;
 use crate::replicas::{Linking, Replicas};
-use crate::reports::Reports;
+use crate::reports::{Reporting, Reports};
 use crate::run_history::RunHistory;
 use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
@@ -197,10 +198,6 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
     let client = hub_client(&args)?;
-    let registry = client_if(&args, "--registry", args.registry.as_ref())?;
-    let (reports, reporting) = client_if(&args, "--history", args.history.as_ref())?
-        .map(Reports::start)
-        .unzip();
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
     let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
@@ -224,10 +221,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         metrics.replicas.clone(),
     )
     .context("a folder for files of other replicas cannot be made")?;
-    let relay = registry.map(|registry| {
-        let (catalog, secret) = (Arc::clone(&catalog), Arc::clone(&secret));
-        Arc::new(Relay::new(registry, catalog, secret, reports.clone()))
-    });
+    let registry = OfRegistry::open(&args, &catalog, &secret)?;
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),
@@ -235,8 +229,8 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         executor: RemoteExecutor::new(client.clone(), runtime.clone()),
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(Grants::default()),
-        uploads: relay.clone().map(|relay| relay as Arc<dyn Uploads>),
-        history: reports.map(|reports| reports as Arc<dyn RunHistory>),
+        uploads: registry.relay.clone().map(|relay| relay as Arc<dyn Uploads>),
+        history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         files_folder: None,
@@ -254,22 +248,10 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
-    if let Some(relay) = &relay {
-        relay.run_by(&gateway);
-    }
+    registry.run_by(&gateway);
     let started = Arc::new(AtomicBool::new(false));
     let ended = CancellationToken::new();
-    let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
-        gateway: Arc::clone(&gateway),
-        started: Arc::clone(&started),
-    });
-    let more = recent::local_router(Arc::clone(&gateway.recent));
-    let probing = tokio::spawn(probes::serve(
-        told,
-        more,
-        probes_listener,
-        ended.clone().cancelled_owned(),
-    ));
+    let probing = tokio::spawn(probe(&gateway, &started, probes_listener, ended.clone()));
     following.restored().await;
     let start_wait = Duration::from_secs(args.start_wait_seconds);
     if !start_wait.is_zero() {
@@ -290,14 +272,27 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     };
     server::serve(service, listener, knack_serving::signals::stop()).await;
     linking.close().await;
-    if let Some(reporting) = reporting {
-        reporting.close().await;
-    }
+    registry.close().await;
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
     drop((following, rekeying));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves probes, metrics and the last requests until it has ended.
+fn probe(
+    gateway: &Arc<Gateway>,
+    started: &Arc<AtomicBool>,
+    listener: TcpListener,
+    ended: CancellationToken,
+) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+    let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
+        gateway: Arc::clone(gateway),
+        started: Arc::clone(started),
+    });
+    let more = recent::local_router(Arc::clone(&gateway.recent));
+    probes::serve(told, more, listener, ended.cancelled_owned())
 }
 
 /// How the server ends.
@@ -343,6 +338,44 @@ async fn first_answers(wait: Duration, following: &mut remote::Following, linkin
 
 fn hub_client(args: &ServeArgs) -> anyhow::Result<HubClient> {
     client_of(args, "--hub", args.hub.clone().context("--hub: required")?)
+}
+
+/// What this gateway has to do with the registry of its cluster.
+struct OfRegistry {
+    /// `--registry`.
+    relay: Option<Arc<Relay>>,
+    /// `--history`.
+    reports: Option<Arc<Reports>>,
+    reporting: Option<Reporting>,
+}
+
+impl OfRegistry {
+    fn open(args: &ServeArgs, catalog: &Arc<LiveCatalog>, secret: &Arc<CallerSecret>) -> anyhow::Result<Self> {
+        let history = client_if(args, "--history", args.history.as_ref())?;
+        let (reports, reporting) = history.map(Reports::start).unzip();
+        let registry = client_if(args, "--registry", args.registry.as_ref())?;
+        let relay = registry.map(|registry| {
+            let relay = Relay::new(registry, Arc::clone(catalog), Arc::clone(secret), reports.clone());
+            Arc::new(relay)
+        });
+        Ok(Self {
+            relay,
+            reports,
+            reporting,
+        })
+    }
+
+    fn run_by(&self, gateway: &Arc<Gateway>) {
+        if let Some(relay) = &self.relay {
+            relay.run_by(gateway);
+        }
+    }
+
+    async fn close(self) {
+        if let Some(reporting) = self.reporting {
+            reporting.close().await;
+        }
+    }
 }
 
 /// Of a registry, which knows callers as the hub does.
