@@ -141,7 +141,11 @@ async fn runs_are_reported_to_the_history_and_each_client_asks_for_its_own() {
     assert_eq!(of(2), reported[0]["caller"], "the same client");
     assert!(of(1) != of(2), "another credential");
 
-    // Runs for programs: by this gateway, which has the skills and the hub.
+    programs_run_tools_here(&gateway, &hub, &base).await;
+}
+
+/// Runs for programs: by the gateway, which has the skills and the hub.
+async fn programs_run_tools_here(gateway: &Gateway, hub: &Hub, base: &str) {
     let run = |body: Value| {
         let asking = client().post(format!("{base}/api/skills/executions"));
         asking.header("content-type", "application/json").body(body.to_string())
