@@ -21,7 +21,7 @@ runner: setup ## Builds the static sandbox runner
 	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
 
 build: runner ## Builds the release binary, the runner beside it
-	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway --features knack/otel,knack-gateway/otel --bin knack --bin knack-gateway
+	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway-program --features knack/otel,knack-gateway-program/otel --bin knack --bin knack-gateway
 	@install -m 755 $(RUNNER) $(RELEASE)/knack-runner
 
 # Wheels come from the index that uv is configured for; what is there already is not asked for again.

@@ -64,8 +64,8 @@ program() { # knack or knack-gateway
   [ $profile = debug ] || flags=(--release)
   # Without --target where it is this machine, so that `make build` has made it already.
   [ -z "$tools" ] || { flags+=(--target "$rust_target") && folder=$target/$rust_target; }
-  tools/progress.sh "knack for $ARCHITECTURE" cargo build "${flags[@]}" -p knack -p knack-gateway \
-    --features knack/otel,knack-gateway/otel --bin knack --bin knack-gateway >&2
+  tools/progress.sh "knack for $ARCHITECTURE" cargo build "${flags[@]}" -p knack -p knack-gateway-program \
+    --features knack/otel,knack-gateway-program/otel --bin knack --bin knack-gateway >&2
   echo "$folder/$profile/$1"
 }
 

@@ -9,7 +9,7 @@ cargo clippy -q --workspace --all-targets --features knack/otel -- -D warnings
 # Without the exporter, as a plain cargo build has it.
 cargo clippy -q -p knack --lib -- -D warnings
 # As the gateway is built for its own image, and its parts without their features.
-cargo clippy -q -p knack-gateway --all-targets -- -D warnings
+cargo clippy -q -p knack-gateway -p knack-gateway-program --all-targets -- -D warnings
 cargo clippy -q -p knack-execution -- -D warnings
 cargo clippy -q -p knack-hub-api -- -D warnings
 # A workspace of their own, which only make fuzz builds: nothing else would notice that a target does not compile.

@@ -14,6 +14,7 @@ knack-telemetry: --all-features: kube k8s-openapi
 knack-hub-api: --all-features: kube k8s-openapi
 knack-execution: --all-features: kube k8s-openapi
 knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-mcp rmcp
+knack-gateway-program: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter
 knack-mcp: --all-features: kube k8s-openapi knack-api knack-mock-provider
 knack-registry: : kube axum hyper reqwest knack-wire knack-gateway
 knack-mock-provider: : kube knack-wire knack-skill

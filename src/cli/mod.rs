@@ -160,7 +160,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Controller(args) => controller::controller(args).await,
         Command::Crds(args) => crds::crds(&args),
         Command::Hub(args) => hub::hub(args).await,
-        Command::Gateway(args) => gateway::gateway(*args).await,
+        Command::Gateway(args) => gateway::gateway(*args, knack_mcp::router).await,
         Command::Inject(args) => inject::inject(&args),
         Command::Registry(args) => registry::registry(args).await,
         Command::Mock(args) => mock::mock(args).await,

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use knack_registry::HistorySettings;
 use knack_serving::{Stopping, probes, signals};
 use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::tls::Certificate;
-use crate::registry::{Registry, RegistrySettings, run};
+use crate::registry::{HistoryOptions, Registry, RegistrySettings, run};
+
+/// MiB of the history unless somebody says another number: some 20,000 executions of 12 KiB.
+const HISTORY_MIB: u64 = 256;
 
 /// Arguments of `knack registry`.
 #[derive(Debug, Args)]
@@ -30,6 +34,17 @@ pub struct RegistryArgs {
     /// Where /healthz, /readyz and /metrics answer
     #[arg(long, default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
+    /// Keep the history of executions that gateways report in this folder, which no other process may write
+    #[arg(long, value_name = "DIR")]
+    history_dir: Option<PathBuf>,
+    /// Days that executions are kept
+    #[arg(long, value_name = "DAYS", default_value_t = HistorySettings::DAYS, requires = "history_dir",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    history_days: u32,
+    /// MiB of the disk that the history takes, in steps of 4
+    #[arg(long, value_name = "MIB", default_value_t = HISTORY_MIB, requires = "history_dir",
+        value_parser = clap::value_parser!(u64).range(8..=65_536))]
+    history_mib: u64,
     /// Seconds after SIGTERM in which /readyz fails and everything is served on, until load balancers have noticed
     #[arg(
         long,
@@ -63,9 +78,14 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     let watched = args.watch_namespaces.into_iter().filter(|name| !name.is_empty());
     let settings = RegistrySettings {
         watch_namespaces: watched.collect(),
+        history: args.history_dir.map(|folder| HistoryOptions {
+            folder,
+            days: args.history_days,
+            most_bytes: args.history_mib << 20,
+        }),
     };
     tracing::info!(listen = %args.listen, "the registry starts");
-    let registry = Registry::start(&client, settings);
+    let registry = Registry::start(&client, settings)?;
     let stop = CancellationToken::new();
     let signal = stop.clone();
     tokio::spawn(async move {

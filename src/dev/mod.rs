@@ -1,6 +1,5 @@
 //! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
 
-mod ad_hoc;
 mod assemble;
 mod catalogs;
 mod config_maps;

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use knack_gateway::Gateway;
+use knack_gateway::ad_hoc::AdHocRuns;
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::run_history::RunHistory;
@@ -22,7 +23,6 @@ use knack_registry::{
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
-use super::ad_hoc::AdHocRuns;
 use super::history::Noted;
 use super::judged::Judged;
 use crate::cli::terminal;
@@ -249,7 +249,6 @@ impl Uploads for DevUploads {
             let owner = self.owner(parts);
             let response = if asked.call == Call::OmniRoute(OmniRoute::Execute) {
                 let runs = AdHocRuns {
-                    uploads: self,
                     gateway: self.gateway.get().and_then(Weak::upgrade),
                     parts,
                     base: &base,

@@ -19,6 +19,11 @@ struct Request {
     status: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reported {
+    outcome: &'static str,
+}
+
 /// All metrics.
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -29,6 +34,8 @@ pub(super) struct Metrics {
     pub(super) swept: Counter,
     /// Sweeps that failed.
     pub(super) sweep_failures: Counter,
+    reported: Family<Reported, Counter>,
+    dropped: Counter,
     /// Connections of the listener.
     pub(super) listener: ConnectionMetrics,
     memory_held: Gauge,
@@ -49,6 +56,13 @@ impl Default for Metrics {
         let sweep_failures = Counter::default();
         let help = "Looks for leftovers that failed";
         registry.register("sweep_failures", help, sweep_failures.clone());
+        let reported = Family::default();
+        let help = "Notes of executions that gateways reported, by what came of them";
+        registry.register("executions_reported", help, reported.clone());
+        let dropped = Counter::default();
+        let help =
+            "Notes of executions that the history lacks: the disk refused them, or they came faster than it takes them";
+        registry.register("executions_dropped", help, dropped.clone());
         let listener = ConnectionMetrics::default();
         listener.register(&mut registry, "listener");
         let memory_held = Gauge::default();
@@ -63,6 +77,8 @@ impl Default for Metrics {
             duration,
             swept,
             sweep_failures,
+            reported,
+            dropped,
             listener,
             memory_held,
             memory_total,
@@ -75,6 +91,20 @@ impl Metrics {
     pub(super) fn answered(&self, api: &'static str, status: u16, seconds: f64) {
         self.requests.get_or_create(&Request { api, status }).inc();
         self.duration.observe(seconds);
+    }
+
+    /// Counts a note of an execution.
+    pub(super) fn reported(&self, is_taken: bool) {
+        let outcome = if is_taken { "taken" } else { "refused" };
+        self.reported.get_or_create(&Reported { outcome }).inc();
+    }
+
+    /// Sets how many notes were dropped since the start.
+    pub(super) fn dropped(&self, count: u64) {
+        // Two looks at once must not count twice.
+        self.dropped
+            .inner()
+            .fetch_max(count, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Sets what is held of the memory budget.

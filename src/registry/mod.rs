@@ -12,6 +12,7 @@ mod asked;
 mod cluster;
 mod content;
 mod failure;
+mod history;
 mod index;
 mod known;
 mod managed;
@@ -23,4 +24,5 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use history::HistoryOptions;
 pub use server::{Registry, RegistrySettings, run};

@@ -10,13 +10,17 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use knack_hub_api::{Problem, ProblemCode, is_label};
 use knack_memory::MemoryBudget;
-use knack_registry::{Asked, Call, Denial, Dialect, Owner, Reader, Registry as Apis, Stamp, deny, route};
+use knack_registry::{
+    Asked, Call, Denial, Dialect, History as _, OmniRoute, Owner, REPORT_MAX_BYTES, REPORT_PATH, Reader,
+    Registry as Apis, Stamp, deny, route,
+};
 use knack_serving::probes::Probes;
 use knack_serving::{Bounds, Peer, Serving, Stop, Stopping, serve};
-use knack_vocabulary::TOKEN_AUDIENCE;
+use knack_vocabulary::{HEADER_CLIENT, TOKEN_AUDIENCE};
 use kube::Client;
 use kube::core::DeserializeGuard;
 use tokio::net::TcpListener;
@@ -27,9 +31,10 @@ use tokio_util::task::TaskTracker;
 
 use super::asked::{Asked as AskedStore, Shared};
 use super::cluster::Cluster;
+use super::history::{ClusterHistory, HistoryOptions};
 use super::metrics::Metrics;
 use super::sweep::{self, sweep};
-use crate::hub::auth::{Authenticator, Pace, Rights, Sources};
+use crate::hub::auth::{Authenticator, Caller, Pace, Rights, Sources};
 use crate::hub::body::Bodies;
 use crate::hub::tls::Certificate;
 use crate::hub::watch;
@@ -63,6 +68,8 @@ const NAMESPACES: &str = "/namespaces/";
 pub struct RegistrySettings {
     /// Namespaces whose Skills are served; empty: all.
     pub watch_namespaces: BTreeSet<String>,
+    /// The history of executions, if one is kept.
+    pub history: Option<HistoryOptions>,
 }
 
 impl RegistrySettings {
@@ -95,6 +102,7 @@ struct Served {
     changes: Arc<Sources>,
     memory: MemoryBudget,
     metrics: Metrics,
+    history: Option<ClusterHistory>,
     settings: RegistrySettings,
     lists: usize,
     draining: AtomicBool,
@@ -113,14 +121,18 @@ impl Probes for Served {
     }
 
     fn metrics(&self) -> String {
+        if let Some(history) = &self.history {
+            self.metrics.dropped(history.kept.dropped());
+        }
         self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
         self.metrics.text()
     }
 }
 
 impl Registry {
-    /// Starts the watches. Must be called inside a tokio runtime.
-    pub fn start(client: &Client, settings: RegistrySettings) -> Self {
+    /// Starts the watches. Must be called inside a tokio runtime. Errors: the history cannot be opened.
+    pub fn start(client: &Client, settings: RegistrySettings) -> anyhow::Result<Self> {
+        let history = settings.history.as_ref().map(ClusterHistory::open).transpose()?;
         let memory = MemoryBudget::of_process();
         let scopes = settings.scopes();
         let shared = Arc::new(Shared {
@@ -135,6 +147,7 @@ impl Registry {
             changes: Arc::new(Sources::new(CHANGES)),
             memory,
             metrics: Metrics::default(),
+            history,
             lists: scopes.len(),
             draining: AtomicBool::new(false),
             settings,
@@ -145,7 +158,7 @@ impl Registry {
             watches.spawn(follow(client.clone(), Arc::clone(&state), scope));
         }
         watches.spawn(sweeping(Arc::clone(&state), scopes));
-        Self { state, watches }
+        Ok(Self { state, watches })
     }
 
     /// State that the probes' port reports.
@@ -216,6 +229,9 @@ pub async fn run(
         stops.cut.cancel();
         let _ = tokio::time::timeout(HAND_OVER_TIMEOUT, connections).await;
     }
+    if let Some(history) = &state.history {
+        history.kept.flush().await;
+    }
     ending.cancel();
     drop(watches);
 }
@@ -224,6 +240,9 @@ pub async fn run(
 async fn answer(State(state): State<Arc<Served>>, request: Request) -> Response<Body> {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    if path == REPORT_PATH {
+        return reported(&state, request, begun).await;
+    }
     let (named, bare) = match namespace_of(&path) {
         Ok((named, bare)) => (named, bare.to_owned()),
         Err(text) => return no_api(&text),
@@ -244,6 +263,76 @@ async fn answer(State(state): State<Arc<Served>>, request: Request) -> Response<
     response.map(Body::from)
 }
 
+/// Answers a gateway that reports executions. Not logged: each gateway does so all the time.
+async fn reported(state: &Served, request: Request, begun: Instant) -> Response<Body> {
+    let answer = report(state, request).await;
+    let (status, text) = answer.unwrap_or_else(|problem| (status_of(&problem), problem.message));
+    state
+        .metrics
+        .answered("history", status.as_u16(), begun.elapsed().as_secs_f64());
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response
+}
+
+async fn report(state: &Served, request: Request) -> Result<(StatusCode, String), Problem> {
+    let Some(history) = &state.history else {
+        return Ok((
+            StatusCode::NOT_FOUND,
+            "this registry keeps no history of executions".to_owned(),
+        ));
+    };
+    if request.method() != Method::POST {
+        return Ok((StatusCode::METHOD_NOT_ALLOWED, "reports are posted".to_owned()));
+    }
+    let (parts, body) = request.into_parts();
+    let caller = authenticated(state, &parts).await?;
+    if !state.settings.serves(&caller.namespace) {
+        let text = format!(
+            "namespace {} is not one of those that this installation serves",
+            caller.namespace
+        );
+        return Ok((StatusCode::FORBIDDEN, text));
+    }
+    let held = state.bodies.read(&caller.key(), &parts.headers, body).await?;
+    if held.bytes.len() > REPORT_MAX_BYTES {
+        return Ok((StatusCode::PAYLOAD_TOO_LARGE, "the report is too large".to_owned()));
+    }
+    let (status, text) = history.take(&caller, &held.bytes, &state.metrics);
+    Ok((status, text.to_owned()))
+}
+
+fn status_of(problem: &Problem) -> StatusCode {
+    match problem.code {
+        ProblemCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ProblemCode::Throttled | ProblemCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        ProblemCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ProblemCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+async fn authenticated(state: &Served, parts: &Parts) -> Result<Caller, Problem> {
+    let peer = parts
+        .extensions
+        .get::<Peer>()
+        .map(|peer| peer.0.to_string())
+        .unwrap_or_default();
+    match token(&parts.headers) {
+        Some(token) => state.callers.authenticate(&token, &peer).await,
+        None => Err(Problem::new(
+            ProblemCode::Unauthenticated,
+            "send a ServiceAccount token for the audience knack as API key: Authorization: Bearer <token>, or x-api-key",
+        )),
+    }
+}
+
+/// Whose executions a request is about: the account's, of which a gateway asks for those of one of its clients.
+fn runs_of(caller: &Caller, headers: &HeaderMap) -> Owner {
+    let client = headers.get(HEADER_CLIENT).and_then(|client| client.to_str().ok());
+    Owner::account(&caller.namespace, &caller.service_account, client)
+}
+
 /// The caller's name for the log, and the answer.
 async fn respond(
     state: &Arc<Served>,
@@ -252,20 +341,8 @@ async fn respond(
     request: Request,
 ) -> (String, Response<Bytes>) {
     let (parts, body) = request.into_parts();
-    let peer = parts
-        .extensions
-        .get::<Peer>()
-        .map(|peer| peer.0.to_string())
-        .unwrap_or_default();
     let refuse = |problem: &Problem| denied(call, problem);
-    let caller = match token(&parts.headers) {
-        Some(token) => state.callers.authenticate(&token, &peer).await,
-        None => Err(Problem::new(
-            ProblemCode::Unauthenticated,
-            "send a ServiceAccount token for the audience knack as API key: Authorization: Bearer <token>, or x-api-key",
-        )),
-    };
-    let caller = match caller {
+    let caller = match authenticated(state, &parts).await {
         Ok(caller) => caller,
         Err(problem) => return (String::new(), refuse(&problem)),
     };
@@ -303,6 +380,18 @@ async fn respond(
         }
         Err(problem) => return (who, refuse(&problem)),
     };
+    let is_of_runs = matches!(call, Call::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_)));
+    if is_of_runs && namespace != caller.namespace {
+        let text = format!(
+            "executions are shown to the ServiceAccount whose they are; {who} is not one of namespace {namespace}"
+        );
+        return (who, refuse(&Problem::new(ProblemCode::Invalid, text)));
+    }
+    let owner = if is_of_runs {
+        runs_of(&caller, &parts.headers)
+    } else {
+        Owner::namespace(&namespace)
+    };
     let asked = Asked {
         call: call.clone(),
         query: parts.uri.query().map(str::to_owned),
@@ -311,7 +400,11 @@ async fn respond(
     };
     let store = Arc::new(AskedStore::new(Arc::clone(&state.shared), caller));
     let apis = Apis::new(store, &state.reader);
-    let response = apis.answer(Some(&Owner::namespace(&namespace)), asked, &[]).await;
+    let apis = match &state.history {
+        Some(history) => apis.with_history(Arc::clone(&history.kept) as Arc<_>),
+        None => apis,
+    };
+    let response = apis.answer(Some(&owner), asked, &[]).await;
     drop((held, turn));
     (who, response)
 }

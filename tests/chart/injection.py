@@ -57,8 +57,20 @@ def patterns_are_those_of_the_program():
             raise AssertionError("%s is not in the policy" % pattern)
 
 
+def mcp_is_served_where_it_is_asked_for():
+    """Neither sidecars nor the gateway that callers share serve MCP clients by themselves, and each has a setting of its own."""
+    for shared, sidecars in ((False, False), (True, False), (False, True)):
+        values = {"injection": {"delivery": "Policy", "mcp": {"enabled": sidecars}}, "gateway": {"mcp": {"enabled": shared}}}
+        made = documents(render(values))
+        given = {e["name"]: e.get("value") for e in parameters(values)["container"]["env"]}
+        assert_equal(given.get("KNACK_MCP"), "true" if sidecars else None, "KNACK_MCP of sidecars")
+        gateway = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
+        assert_equal("--mcp" in gateway["spec"]["template"]["spec"]["containers"][0]["args"], shared, "--mcp of the gateway")
+
+
 def the_registry_is_reached_where_it_is_enabled():
-    """Sidecars relay to the registry once there is one; the gateway that callers share does only where it is said."""
+    """Sidecars relay to the registry once there is one; the gateway that callers share does only where it is said. Both report
+    their runs where a history is kept."""
     address = "https://knack-registry.away.svc:8444"
     for enabled, shared in ((False, False), (True, False), (True, True)):
         values = {"injection": {"delivery": "Policy"}, "registry": {"enabled": enabled}, "gateway": {"registry": shared}}
@@ -70,6 +82,14 @@ def the_registry_is_reached_where_it_is_enabled():
         gateway = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
         arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
         assert_equal("--registry=" + address in arguments, shared, "--registry of the gateway")
+        reported = ("KNACK_HISTORY" in given, any(a.startswith("--history") for a in arguments))
+        assert_equal(reported, (False, False), "reports without a history")
+        values = {**values, "registry": {"enabled": enabled, "history": {"enabled": True}}}
+        given = {e["name"]: e.get("value") for e in parameters(values, namespace="away")["container"]["env"]}
+        gateway = next(d for d in documents(render(values, namespace="away")) if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
+        arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+        reported = (given.get("KNACK_HISTORY"), "--history=" + address in arguments)
+        assert_equal(reported, (address, True) if enabled else (None, False), "reports to a history")
     render({"gateway": {"registry": True}}, expect=1)
 
 
@@ -119,6 +139,7 @@ def delivery_is_told():
 
 def offline(report):
     report.check("injection: defaults are those of the program", defaults_are_those_of_the_program)
+    report.check("injection: MCP is served where it is asked for", mcp_is_served_where_it_is_asked_for)
     report.check("injection: the registry is reached where it is enabled", the_registry_is_reached_where_it_is_enabled)
     report.check("injection: patterns are those of the program", patterns_are_those_of_the_program)
     report.check("injection: delivery by value and by what the API server serves", delivery_is_told)

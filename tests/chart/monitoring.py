@@ -35,7 +35,7 @@ def alerts():
     """Every alert's rule by its name; those of both deliveries of sidecars, of which one rendering has one."""
     rules = {}
     for delivery in ("Policy", "Webhook"):
-        made = documents(render({"crds": {"enabled": False}, "injection": {"delivery": delivery},
+        made = documents(render({"crds": {"enabled": False}, "injection": {"delivery": delivery}, "registry": {"enabled": True},
                                  "monitoring": {"prometheusRule": {"enabled": True}}}, namespace=NAMESPACE))
         [spec] = [document["spec"] for document in made if document["kind"] == "PrometheusRule"]
         for rule in (rule for group in spec["groups"] for rule in group["rules"]):

@@ -53,6 +53,8 @@ VARIATIONS = {
     "hub.shutdownPauseSeconds": {"hub": {"shutdownPauseSeconds": 0}},
     "hub.drainSeconds": {"hub": {"drainSeconds": 600}},
     "gateway.recordStoreMib": {"gateway": {"recordStoreMib": 64}},
+    "gateway.mcp.enabled": {"gateway": {"mcp": {"enabled": True}}},
+    "injection.mcp.enabled": {"injection": {"delivery": "Policy", "mcp": {"enabled": True}}},
     "gateway.sandboxCodeTools": {"gateway": {"sandboxCodeTools": ["openai", "anthropic", "gemini"]}},
     "crds.enabled": {"crds": {"enabled": False}},
     "crds.keep": {"crds": {"keep": False}},
@@ -127,6 +129,10 @@ for _key, _value in _REGISTRY.items():
     VARIATIONS["registry." + _path] = {"registry": {"enabled": True, _key: _value}}
     if _key == "extraVolumeMounts":
         VARIATIONS["registry." + _path]["registry"]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
+
+# A history that is off has none either.
+for _key, _value in {"enabled": True, "days": 7, "sizeMib": 512, "existingClaim": "history"}.items():
+    VARIATIONS["registry.history." + _key] = {"registry": {"enabled": True, "history": {"enabled": True, _key: _value}}}
 
 # Without a repository no value of these has an effect.
 _PACKAGES = {

@@ -25,7 +25,7 @@ pub(crate) struct Installation {
     pub(crate) client: Client,
     system: Namespace,
     pub(crate) team: Namespace,
-    other: Namespace,
+    pub(crate) other: Namespace,
     release: String,
     port: u16,
     metrics_port: u16,
@@ -212,6 +212,10 @@ impl Installation {
             .arg(format!("--listen=127.0.0.1:{}", self.port))
             .arg(format!("--metrics-listen=127.0.0.1:{}", self.metrics_port))
             .arg(format!("--tls-dir={}", self.folder.path().display()))
+            .arg(format!(
+                "--history-dir={}",
+                self.folder.path().join("history").display()
+            ))
             .env("KUBECONFIG", self.kubeconfig())
             .stdout(Stdio::null())
             .stderr(log)

@@ -18,7 +18,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use installation::Installation;
-use requests::{Dialect, folder};
+use requests::{Dialect, Sent, folder};
 
 /// What a Skill says once the controller has delivered it.
 async fn until_ready(api: &Api<Skill>, name: &str, digest: &str) {
@@ -292,6 +292,75 @@ fn an_upload_that_is_killed_leaves_an_old_or_a_new_skill_and_many_changes_are_42
             refused.len()
         );
         assert!(metrics.contains(&line), "{metrics}");
+    });
+}
+
+/// What a gateway reports of a run.
+fn report(id: &str, caller: &str) -> Sent {
+    let execution = json!({
+        "id": id, "caller": caller, "skill": null, "tool": "run_code", "request": "r", "input": {"code": "1"}, "output": "1",
+        "status": "success", "error": null, "durationMs": 5, "created": jiff::Timestamp::now().as_microsecond(),
+    });
+    json!({"executions": [execution]}).into()
+}
+
+#[test]
+fn gateways_report_runs_of_their_own_account_and_the_history_outlives_the_registry() {
+    let test = "gateways_report_runs_of_their_own_account_and_the_history_outlives_the_registry";
+    cluster_support::run(test, async |cluster| {
+        let mut installation = Installation::start(cluster).await;
+        let team = installation.client_of("team", "default").await;
+        let stranger = installation.client_of("team", "stranger").await;
+        let path = "/knack/v1/executions";
+        let ids = async |of: &requests::Program| {
+            let page = of.json(Dialect::OpenAi, "GET", "/api/skills/executions").await;
+            let rows = page["data"].as_array().unwrap().clone();
+            rows.iter()
+                .map(|row| row["id"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        for (of, id, caller) in [
+            (&team, "a", "11"),
+            (&team, "b", "22"),
+            (&stranger, "c", "11"),
+            (&stranger, "a", "11"),
+        ] {
+            let taken = of.send(Dialect::OpenAi, "POST", path, Some(report(id, caller))).await;
+            assert_eq!(taken.status, StatusCode::NO_CONTENT, "{}", taken.text());
+        }
+        for (token, expected) in [
+            (String::new(), StatusCode::UNAUTHORIZED),
+            (
+                installation.token("team", "default", "knack-gateway").await,
+                StatusCode::UNAUTHORIZED,
+            ),
+        ] {
+            let refused = team
+                .with_token(&token)
+                .send(Dialect::OpenAi, "POST", path, Some(report("d", "11")))
+                .await;
+            assert_eq!(refused.status, expected, "{}", refused.text());
+        }
+        installation.kill_registry();
+        installation.start_registry().await;
+        assert_eq!(ids(&team).await, ["b", "a"]);
+        assert_eq!(
+            ids(&stranger).await,
+            ["c"],
+            "no right on skills is needed for what is one's own, and no id takes another's place"
+        );
+        let other = stranger
+            .send(Dialect::OpenAi, "GET", "/api/skills/executions/a", None)
+            .await;
+        assert_eq!(other.status, StatusCode::NOT_FOUND, "{}", other.text());
+        let named = format!("/namespaces/{}/api/skills/executions", &*installation.other);
+        let refused = team.send(Dialect::OpenAi, "GET", &named, None).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text());
+        let metrics = installation.metrics().await;
+        assert!(
+            metrics.contains("\nknack_registry_executions_dropped_total 0\n"),
+            "{metrics}"
+        );
     });
 }
 

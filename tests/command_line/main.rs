@@ -9,6 +9,7 @@
 mod dev;
 mod discovery;
 mod gateway;
+mod gateway_mcp;
 mod grants;
 mod import_url;
 mod inject;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
+use knack_registry::REPORT_PATH;
 use serde_json::{Value, json};
 
 use super::gateway::{Gateway, client};
@@ -26,8 +27,19 @@ impl Asked {
         self.0.lock().unwrap().push(got);
     }
 
+    /// The executions that were reported, as they came.
+    pub(crate) fn reported(&self) -> Vec<Value> {
+        let all = self.0.lock().unwrap();
+        let reports = all.iter().filter(|(asked, ..)| asked.ends_with(REPORT_PATH));
+        let read = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["executions"].clone();
+        let executions = reports.map(|(.., body)| read(body));
+        executions
+            .flat_map(|of_one| of_one.as_array().unwrap().clone())
+            .collect()
+    }
+
     /// What came to the Skills APIs: the stub is a hub, too, which a gateway asks for more.
-    fn take(&self) -> Vec<Got> {
+    pub(crate) fn take(&self) -> Vec<Got> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
         all.into_iter()
             .filter(|(asked, ..)| asked.contains("/skills"))

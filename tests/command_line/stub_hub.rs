@@ -13,8 +13,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use knack_hub_api::fixture::runtime_line;
 use knack_hub_api::{
-    CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, Removed, SkillLine, Synced,
+    CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, ProblemCode, Removed, SkillLine,
+    Synced,
 };
+use knack_registry::REPORT_PATH;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
 use tokio::net::{TcpListener, TcpStream};
@@ -204,6 +206,13 @@ async fn registry(request: axum::extract::Request, asked: Asked, catalog: watch:
         .is_none_or(|token| token == "Bearer refused")
     {
         return http::StatusCode::UNAUTHORIZED.into_response();
+    }
+    if parts.uri.path() == REPORT_PATH {
+        return http::StatusCode::NO_CONTENT.into_response();
+    }
+    if parts.uri.path() == "/v1/executions" {
+        let problem = Problem::new(ProblemCode::Forbidden, "nothing is run by this hub");
+        return (http::StatusCode::FORBIDDEN, axum::Json(problem)).into_response();
     }
     if parts.method == http::Method::POST {
         let text = String::from_utf8(body.to_vec()).unwrap();

@@ -9,10 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
 use knack_gateway::budget::BodyTimes;
+use knack_gateway::catalog::remote::Blobs;
+use knack_gateway::client_auth::ClientAuth;
+use knack_gateway::tenants::Tenants;
+use knack_memory::MemoryBudget;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
-use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, read, start, write};
+use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, hub_that_is_away, read, start, write};
 
 /// A skill that requests must name, with a declared tool that prints its arguments.
 const STATS: &str = "---\nname: stats\ndescription: Counts words. Use when somebody counts.\nactivation: OnRequest\ntools:\n  \
@@ -380,4 +384,70 @@ async fn a_client_that_leaves_ends_its_run() {
     let line = knack.told("499 mcp run_code").await;
     assert!(left.elapsed() < Duration::from_secs(5), "the run went on: {line}");
     assert!(line.contains("client left") && !line.contains("late.txt"), "{line}");
+}
+
+#[tokio::test]
+async fn on_a_cluster_no_web_page_calls_and_links_lead_to_where_the_client_called() {
+    let knack = start(Start {
+        skills: skills(),
+        executor: Arc::new(super::runner::executor(1).await),
+        on_cluster: true,
+        ..Start::default()
+    })
+    .await;
+    for origin in ["https://evil.example", "http://localhost:6274", "null"] {
+        let answer = send(request(&knack, "tools/list", &json!({})).header("origin", origin)).await;
+        assert_eq!(answer.status, 403, "{origin}: {}", answer.text);
+        assert_eq!(answer.json()["error"]["code"], -32_000, "{origin}");
+    }
+    let code = json!({"code": "open('b.csv','w').write('x,y')"});
+    let params = json!({"name": "run_code", "arguments": code});
+    let host = knack.url.replace("http://127.0.0.1", "knack-gateway.knack-system.svc");
+    let made = send(request(&knack, "tools/call", &params).header("host", &host))
+        .await
+        .json();
+    let url = made["result"]["content"][1]["resource"]["uri"].as_str().unwrap();
+    let path = url
+        .strip_prefix(&format!("http://{host}"))
+        .unwrap_or_else(|| panic!("{url}"));
+    assert_eq!(send(client().get(format!("{}{path}", knack.url))).await.text, "x,y");
+}
+
+#[tokio::test]
+async fn clients_are_checked_as_those_of_models_and_refused_in_json_rpc() {
+    let (hub, runtime) = (hub_that_is_away(), "team/default".parse().unwrap());
+    let tenants = Tenants::new(hub.clone(), runtime, Blobs::new(MemoryBudget::new(1 << 20)));
+    let knack = start(Start {
+        on_cluster: true,
+        auth: Some(ClientAuth::new(hub, "team/default".parse().unwrap(), tenants)),
+        ..Start::default()
+    })
+    .await;
+    for (request, status, retry) in [
+        (request(&knack, "tools/list", &json!({})), 401, None),
+        (
+            request(&knack, "tools/list", &json!({})).header("x-knack-client", "team/app/1"),
+            401,
+            None,
+        ),
+        (
+            request(&knack, "tools/list", &json!({})).bearer_auth("token"),
+            503,
+            Some("1"),
+        ),
+    ] {
+        let answer = send(request).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert_eq!(
+            answer.headers.get("retry-after").map(|value| value.to_str().unwrap()),
+            retry
+        );
+        let error = answer.json()["error"].clone();
+        assert_eq!(error["code"], -32_000);
+        assert!(
+            error["message"].as_str().unwrap().contains("credential") || status == 401,
+            "{error}"
+        );
+    }
+    assert!(knack.lines.text().is_empty(), "nothing was called");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use knack::dev::Search;
 use knack_execution::{Disabled, Executor};
 use knack_gateway::budget::{BodyTimes, Requests};
+use knack_gateway::client_auth::ClientAuth;
 use knack_gateway::code_tools::CodeTools;
 use knack_gateway::files::FileStore;
 use knack_gateway::grants::Grants;
@@ -21,6 +22,7 @@ use knack_gateway::server::{self, BOUNDS, Service, Stopping};
 use knack_gateway::upstream::{Base, Upstreams};
 use knack_gateway::user_files::{Bounds as FileBounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_memory::MemoryBudget;
 use knack_mock_provider::{MockServer, Script, spawn};
 use knack_serving::Bounds;
@@ -87,6 +89,10 @@ pub(crate) struct Start {
     pub sandbox_code_tools: Vec<CodeTools>,
     /// Keeps uploads and containers, by this clock and within these bounds.
     pub user_files: Option<(FileBounds, Clock)>,
+    /// As on a cluster: any Host is its own, and its public URL is not known.
+    pub on_cluster: bool,
+    /// A check of who the client is.
+    pub auth: Option<Arc<ClientAuth>>,
 }
 
 impl Default for Start {
@@ -111,6 +117,8 @@ impl Default for Start {
             operator_key: None,
             sandbox_code_tools: Vec::new(),
             user_files: None,
+            on_cluster: false,
+            auth: None,
         }
     }
 }
@@ -194,14 +202,19 @@ pub(crate) async fn start(options: Start) -> Running {
         tracer: Tracer::off(),
         console: Arc::clone(&lines) as Arc<dyn Console>,
         recorder: None,
-        host_policy: HostPolicy::LocalOnly,
-        public_url: Some(format!("http://{address}")),
+        host_policy: if options.on_cluster {
+            HostPolicy::Any
+        } else {
+            HostPolicy::LocalOnly
+        },
+        public_url: (!options.on_cluster).then(|| format!("http://{address}")),
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let service = Service {
         routes: knack_mcp::router(Arc::clone(&gateway)),
+        auth: options.auth,
         bounds: options.bounds,
         stopping: options.stopping,
         ..Service::open(Arc::clone(&gateway))
@@ -317,4 +330,25 @@ impl Running {
             self.lines.text()
         );
     }
+}
+
+/// A hub that does not answer.
+pub(crate) fn hub_that_is_away() -> HubClient {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let pem = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])
+        .unwrap()
+        .cert
+        .pem();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    HubClient::new(HubClientSettings {
+        url: format!("https://127.0.0.1:{port}"),
+        authorities: Authorities::Pem(pem),
+        token: Token::Fixed("a token".to_owned()),
+        address: None,
+    })
+    .unwrap()
 }

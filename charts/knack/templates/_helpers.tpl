@@ -157,7 +157,7 @@ metadata:
     {{- include "knack.labels" . | nindent 4 }}
 spec:
   replicas: {{ $settings.replicas }}
-  {{- with $settings.strategy }}
+  {{- with .strategy | default $settings.strategy }}
   strategy:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -222,6 +222,11 @@ largest block that was ever freed, and then keeps as much in every thread's heap
 {{- define "knack.memory" -}}
 - name: MALLOC_MMAP_THRESHOLD_
   value: "1048576"
+{{- end }}
+
+{{- /* Whether the registry keeps a history of executions: true or nothing. */}}
+{{- define "knack.history" -}}
+{{- if and .Values.registry.enabled .Values.registry.history.enabled }}true{{ end -}}
 {{- end }}
 
 {{- /* Where gateways reach the registry. */}}

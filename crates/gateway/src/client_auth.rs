@@ -19,7 +19,7 @@ use knack_wire::Fault;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::fault::{error_format, fault};
+use super::fault::{error_format, fault, is_mcp, mcp_fault};
 use super::tenants::Tenants;
 use super::upstream::CREDENTIAL_HEADERS;
 
@@ -142,12 +142,18 @@ pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, ne
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
     }
-    let format = error_format(&request);
+    let (format, of_mcp) = (error_format(&request), is_mcp(request.uri().path()));
+    let refuse = |answer: &Fault| {
+        if of_mcp {
+            mcp_fault(answer)
+        } else {
+            fault(answer, format)
+        }
+    };
     let Some(token) = take_token(request.headers_mut()) else {
-        return fault(
-            &refused("no token; send a ServiceAccount token for the audience knack-gateway as the API key"),
-            format,
-        );
+        return refuse(&refused(
+            "no token; send a ServiceAccount token for the audience knack-gateway as the API key",
+        ));
     };
     match auth.client(&token).await {
         Ok(client) => {
@@ -162,7 +168,7 @@ pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, ne
             }
             next.run(request).await
         }
-        Err(answer) => fault(&answer, format),
+        Err(answer) => refuse(&answer),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use axum::Router;
 use clap::{Args, Subcommand, ValueEnum};
 use knack_execution::remote::RemoteExecutor;
 use knack_hub_api::RuntimeName;
@@ -21,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::{BodyTimes, Requests};
-use crate::catalog::{ReportLevel, Snapshot, remote};
+use crate::caller::CallerSecret;
+use crate::catalog::{LiveCatalog, ReportLevel, Snapshot, remote};
 use crate::client_auth::ClientAuth;
 use crate::code_tools::CodeTools;
 use crate::files::{FILES_QUOTA_BYTES, FileStore};
@@ -38,6 +40,8 @@ use crate::recent;
 use crate::records::RecordStore;
 use crate::registry_relay::Relay;
 use crate::replicas::{Linking, Replicas};
+use crate::reports::{Reporting, Reports};
+use crate::run_history::RunHistory;
 use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
@@ -79,6 +83,10 @@ struct ServeArgs {
     /// ServiceAccount; --hub-ca has the authorities of its certificate, too
     #[arg(long, value_name = "URL", env = "KNACK_REGISTRY")]
     registry: Option<String>,
+    /// The registry that keeps the history of executions, as https://host:port: runs are reported there, as this gateway's own
+    /// ServiceAccount
+    #[arg(long, value_name = "URL", env = "KNACK_HISTORY")]
+    history: Option<String>,
     /// File with a ServiceAccount token for the audience "knack"
     #[arg(
         long,
@@ -122,6 +130,10 @@ struct ServeArgs {
     /// Who may use this gateway
     #[arg(long, value_enum, env = "KNACK_CLIENT_AUTH", default_value_t)]
     client_auth: ClientAuthMode,
+    /// Serve the tools and files of skills to MCP clients too, at /mcp. A call needs no model and no provider: whoever may
+    /// use this gateway may run the tools of its skills
+    #[arg(long, env = "KNACK_MCP")]
+    mcp: bool,
     /// Base URL under which clients reach this gateway, for links to files in tool texts
     #[arg(long, value_name = "URL", env = "KNACK_PUBLIC_URL")]
     public_url: Option<String>,
@@ -170,20 +182,22 @@ enum ClientAuthMode {
     TokenReview,
 }
 
-/// Serves until SIGTERM or SIGINT, or does what the subcommand says.
-pub async fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
+/// The routes of MCP for a gateway: of the crate above this one, which knows the protocol.
+pub type McpRoutes = fn(Arc<Gateway>) -> Router;
+
+/// Serves until SIGTERM or SIGINT, or does what the subcommand says. `mcp` is served where `--mcp` says so.
+pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     match args.command {
         Some(GatewayCommand::Health(args)) => health(&args).await,
-        None => serve(args.serve).await,
+        None => serve(args.serve, mcp).await,
     }
 }
 
-async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let runtime = args.runtime()?;
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
     let client = hub_client(&args)?;
-    let registry = registry_client(&args)?;
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
     let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
@@ -207,7 +221,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         metrics.replicas.clone(),
     )
     .context("a folder for files of other replicas cannot be made")?;
-    let uploads = registry.map(|registry| Arc::new(Relay::new(registry, Arc::clone(&catalog))) as Arc<dyn Uploads>);
+    let registry = OfRegistry::open(&args, &catalog, &secret)?;
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),
@@ -215,8 +229,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         executor: RemoteExecutor::new(client.clone(), runtime.clone()),
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(Grants::default()),
-        uploads,
-        history: None,
+        uploads: registry.relay.clone().map(|relay| relay as Arc<dyn Uploads>),
+        history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
         // Replicas would not know each other's.
@@ -236,19 +250,10 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
+    registry.run_by(&gateway);
     let started = Arc::new(AtomicBool::new(false));
     let ended = CancellationToken::new();
-    let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
-        gateway: Arc::clone(&gateway),
-        started: Arc::clone(&started),
-    });
-    let more = recent::local_router(Arc::clone(&gateway.recent));
-    let probing = tokio::spawn(probes::serve(
-        told,
-        more,
-        probes_listener,
-        ended.clone().cancelled_owned(),
-    ));
+    let probing = tokio::spawn(probe(&gateway, &started, probes_listener, ended.clone()));
     following.restored().await;
     let start_wait = Duration::from_secs(args.start_wait_seconds);
     if !start_wait.is_zero() {
@@ -256,18 +261,40 @@ async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     }
     tracing::info!(listen = %args.listen, %runtime, "the gateway serves");
     started.store(true, std::sync::atomic::Ordering::Release);
+    let routes = if args.mcp {
+        mcp(Arc::clone(&gateway))
+    } else {
+        Router::new()
+    };
     let service = server::Service {
+        routes,
         auth: client_auth(args.client_auth, client, &runtime, blobs),
         stopping: stopping(&args),
         ..server::Service::open(gateway)
     };
     server::serve(service, listener, knack_serving::signals::stop()).await;
     linking.close().await;
+    registry.close().await;
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
     drop((following, rekeying));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves probes, metrics and the last requests until it has ended.
+fn probe(
+    gateway: &Arc<Gateway>,
+    started: &Arc<AtomicBool>,
+    listener: TcpListener,
+    ended: CancellationToken,
+) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+    let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
+        gateway: Arc::clone(gateway),
+        started: Arc::clone(started),
+    });
+    let more = recent::local_router(Arc::clone(&gateway.recent));
+    probes::serve(told, more, listener, ended.cancelled_owned())
 }
 
 /// How the server ends.
@@ -315,10 +342,48 @@ fn hub_client(args: &ServeArgs) -> anyhow::Result<HubClient> {
     client_of(args, "--hub", args.hub.clone().context("--hub: required")?)
 }
 
-/// Of the registry, which knows callers as the hub does.
-fn registry_client(args: &ServeArgs) -> anyhow::Result<Option<HubClient>> {
-    let url = args.registry.clone().filter(|url| !url.is_empty());
-    url.map(|url| client_of(args, "--registry", url)).transpose()
+/// What this gateway has to do with the registry of its cluster.
+struct OfRegistry {
+    /// `--registry`.
+    relay: Option<Arc<Relay>>,
+    /// `--history`.
+    reports: Option<Arc<Reports>>,
+    reporting: Option<Reporting>,
+}
+
+impl OfRegistry {
+    fn open(args: &ServeArgs, catalog: &Arc<LiveCatalog>, secret: &Arc<CallerSecret>) -> anyhow::Result<Self> {
+        let history = client_if(args, "--history", args.history.as_ref())?;
+        let (reports, reporting) = history.map(Reports::start).unzip();
+        let registry = client_if(args, "--registry", args.registry.as_ref())?;
+        let relay = registry.map(|registry| {
+            let relay = Relay::new(registry, Arc::clone(catalog), Arc::clone(secret), reports.clone());
+            Arc::new(relay)
+        });
+        Ok(Self {
+            relay,
+            reports,
+            reporting,
+        })
+    }
+
+    fn run_by(&self, gateway: &Arc<Gateway>) {
+        if let Some(relay) = &self.relay {
+            relay.run_by(gateway);
+        }
+    }
+
+    async fn close(self) {
+        if let Some(reporting) = self.reporting {
+            reporting.close().await;
+        }
+    }
+}
+
+/// Of a registry, which knows callers as the hub does.
+fn client_if(args: &ServeArgs, flag: &str, url: Option<&String>) -> anyhow::Result<Option<HubClient>> {
+    let url = url.filter(|url| !url.is_empty());
+    url.map(|url| client_of(args, flag, url.clone())).transpose()
 }
 
 fn client_of(args: &ServeArgs, flag: &str, url: String) -> anyhow::Result<HubClient> {

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{StatusCode, header};
 use knack_wire::{Fault, Format, Route, route};
 
 use super::provider::Api;
@@ -38,6 +38,29 @@ pub fn fault(fault: &Fault, format: Format) -> Response {
             http::header::RETRY_AFTER,
             http::HeaderValue::from_static(RETRY_AFTER_SECONDS),
         );
+    }
+    response
+}
+
+/// Where MCP is served, if it is.
+pub const MCP_PATH: &str = "/mcp";
+
+/// The JSON-RPC code of a refusal by the transport: the first of those that are left to servers.
+const REFUSED: i32 = -32_000;
+
+/// Whether a path is that of MCP, as hosts write it.
+pub fn is_mcp(path: &str) -> bool {
+    path.strip_suffix('/').unwrap_or(path) == MCP_PATH
+}
+
+/// An error of ours to an MCP client, before there is a JSON-RPC request to answer.
+pub fn mcp_fault(fault: &Fault) -> Response {
+    let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": REFUSED, "message": fault.message}});
+    let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
+    if matches!(fault.status, 429 | 503) {
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
     response
 }

@@ -10,6 +10,7 @@
 //! The replicas of one gateway find each other's hidden turns and files by way of the hub ([`replicas`]).
 //! It never talks to the Kubernetes API, and stores no credential.
 
+pub mod ad_hoc;
 pub mod answer_container;
 pub mod app;
 pub mod budget;
@@ -47,8 +48,10 @@ pub mod records;
 pub mod registry_relay;
 pub mod replicas;
 pub mod report;
+pub mod reports;
 pub mod request_files;
 pub mod run_history;
+pub mod run_lines;
 pub mod secret;
 pub mod server;
 pub mod skill_metrics;

@@ -212,7 +212,7 @@ pub struct Metrics {
     /// Bytes held of the memory budget.
     pub memory_bytes: Gauge,
     /// Notes of executions that the history lacks.
-    pub history_dropped: Gauge,
+    pub history_dropped: Counter,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
     /// What the replicas of this gateway do for each other.
@@ -282,11 +282,9 @@ impl Default for Metrics {
             "gateway_memory_bytes",
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
         );
-        let history_dropped = gauge(
-            &mut registry,
-            "executions_history_dropped",
-            "Notes of executions that the history lacks, since the start",
-        );
+        let history_dropped = Counter::default();
+        let help = "Notes of executions that the history lacks";
+        registry.register("executions_history_dropped", help, history_dropped.clone());
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");
         let replicas = ReplicaMetrics::default();

@@ -5,7 +5,7 @@
 //!   ◀── the answer, when the catalog has what changed ─────  ◀── hub ◀── controller ◀───────────────────────────┘
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,10 +13,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_hub_api::client::{HubClient, HubError};
-use knack_registry::{Call, Denial, deny, route};
+use knack_registry::{Asked, Call, Denial, History, OmniRoute, Owner, deny, execute_shared, route};
+use knack_vocabulary::HEADER_CLIENT;
 
+use super::ad_hoc::AdHocRuns;
+use super::caller::{self, CallerSecret};
+use super::reports::Reports;
+use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::fault::RETRY_AFTER_SECONDS;
 use crate::uploads::Uploads;
@@ -43,20 +48,75 @@ const FORWARDED: [&str; 5] = [
 pub struct Relay {
     client: HubClient,
     catalog: Arc<LiveCatalog>,
+    secret: Arc<CallerSecret>,
+    /// Where runs are noted, if a history is kept.
+    reports: Option<Arc<Reports>>,
+    /// What runs tools for programs; it has this.
+    gateway: OnceLock<Weak<Gateway>>,
 }
 
 impl Relay {
-    /// `client`: of the registry. `catalog`: what this gateway's own ServiceAccount is served.
-    pub fn new(client: HubClient, catalog: Arc<LiveCatalog>) -> Self {
-        Self { client, catalog }
+    /// `client`: of the registry. `catalog`: what this gateway's own ServiceAccount is served. `secret`: of callers' identities.
+    pub fn new(
+        client: HubClient,
+        catalog: Arc<LiveCatalog>,
+        secret: Arc<CallerSecret>,
+        reports: Option<Arc<Reports>>,
+    ) -> Self {
+        Self {
+            client,
+            catalog,
+            secret,
+            reports,
+            gateway: OnceLock::new(),
+        }
+    }
+
+    /// Runs tools for programs by a gateway, the first that is named.
+    pub fn run_by(&self, gateway: &Arc<Gateway>) {
+        let _ = self.gateway.set(Arc::downgrade(gateway));
+    }
+
+    /// Who sends a request, as its runs are noted.
+    fn client_of(&self, parts: &Parts) -> Owner {
+        Owner::from(caller::identify(&self.secret.current(), &parts.headers, &parts.uri).bucket())
+    }
+
+    /// Runs a tool here: the registry runs nothing, and knows no hub.
+    async fn execute(&self, call: Call, parts: &Parts, body: Bytes) -> Response<Body> {
+        let gateway = self.gateway.get().and_then(Weak::upgrade);
+        let base = match &gateway {
+            Some(gateway) => gateway.served_to(parts).await.1,
+            None => self.catalog.snapshot().await,
+        };
+        let runs = AdHocRuns {
+            gateway,
+            parts,
+            base: &base,
+        };
+        let asked = Asked {
+            call,
+            query: parts.uri.query().map(str::to_owned),
+            headers: parts.headers.clone(),
+            body,
+        };
+        let history = self.reports.clone().map(|reports| reports as Arc<dyn History>);
+        let owner = self.client_of(parts);
+        let answer = execute_shared(history.as_ref(), &owner, &asked, &base.skills, &runs).await;
+        answer.map(Body::from)
     }
 
     async fn call(&self, call: &Call, parts: &Parts, body: Bytes) -> Response<Body> {
         let before = self.catalog.current().revision.clone();
         let path = path_and_query(&parts.uri);
-        let sent = self
-            .client
-            .relay(parts.method.clone(), &path, forwarded(&parts.headers), body);
+        let mut headers = forwarded(&parts.headers);
+        if matches!(call, Call::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_)))
+            && let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str())
+        {
+            // Of this gateway's executions those of this client.
+            headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
+        }
+        let sent = self.client.relay(parts.method.clone(), &path, headers, body);
         let answer = match sent.await {
             Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
             // It is the gateway's token that was refused; the client could do nothing about a 401.
@@ -107,6 +167,7 @@ impl Uploads for Relay {
     fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, _: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
         async move {
             match route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) {
+                Some(call @ Call::OmniRoute(OmniRoute::Execute)) => self.execute(call, parts, body).await,
                 Some(call) => self.call(&call, parts, body).await,
                 None => Response::new(Body::empty()),
             }

@@ -18,6 +18,10 @@ pub trait RunHistory: Debug + Send + Sync {
     fn note(&self, run: &RunNote);
     /// Notes that the history lacks, since the start.
     fn dropped(&self) -> u64;
+    /// Whether the start of a run is noted, too; whoever runs it is asked until it has started.
+    fn wants_starts(&self) -> bool {
+        true
+    }
 }
 
 /// One run as it is now.
@@ -128,7 +132,7 @@ pub(crate) async fn execute(
     cancel: CancellationToken,
     noted: Option<&mut Noted>,
 ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-    let Some(noted) = noted else {
+    let Some(noted) = noted.filter(|noted| noted.history.wants_starts()) else {
         return executor.execute(request, cancel).await;
     };
     let (caller, id): (String, ExecutionId) = (request.caller.clone(), request.id);

@@ -103,8 +103,11 @@ impl Gateway {
         let held = self.requests.process().held_bytes();
         self.metrics.memory_bytes.set(i64::try_from(held).unwrap_or(i64::MAX));
         if let Some(history) = &self.history {
-            let dropped = i64::try_from(history.dropped()).unwrap_or(i64::MAX);
-            self.metrics.history_dropped.set(dropped);
+            // The history counts; two looks at once must not count twice.
+            self.metrics
+                .history_dropped
+                .inner()
+                .fetch_max(history.dropped(), Ordering::Relaxed);
         }
         if let Some(age) = &self.catalog_age {
             let seconds = i64::try_from(age.get().as_secs()).unwrap_or(i64::MAX);

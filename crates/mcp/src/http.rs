@@ -5,30 +5,27 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::any;
 use http_body_util::{BodyExt, Full};
-use knack_gateway::fault::RETRY_AFTER_SECONDS;
-use knack_gateway::{Gateway, caller, model};
+use knack_gateway::fault::{MCP_PATH, mcp_fault};
+use knack_gateway::{Gateway, HostPolicy, caller, model};
+use knack_wire::Fault;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::json;
 
 use crate::asked::Asked;
 use crate::offer::Offers;
 use crate::server::Server;
 use crate::slots::Slots;
-use ::http::{HeaderValue, StatusCode, header};
+use ::http::{HeaderMap, header};
 
 /// Where MCP is served.
-pub const PATH: &str = "/mcp";
+pub const PATH: &str = MCP_PATH;
 
 /// Bytes of one request: the code and the arguments that a model wrote, of which the largest are some hundred KiB. The
 /// whole of it is read into values, which take several times as much.
 const REQUEST_MAX_BYTES: usize = 4 << 20;
-
-/// The JSON-RPC code of a refusal by the transport: the first of those that are left to servers.
-const REFUSED: i32 = -32_000;
 
 struct Shared {
     gateway: Arc<Gateway>,
@@ -37,7 +34,7 @@ struct Shared {
     service: StreamableHttpService<Server, NeverSessionManager>,
 }
 
-/// The route of MCP, for a gateway that refuses foreign hosts and origins before it ([`knack_gateway::HostPolicy`]).
+/// The route of MCP, behind the checks of who may call that the gateway has for all of its routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     let server = Server::new(Arc::clone(&gateway));
     // Sessions would hold state for clients that never come back; nothing is told without being asked, so none needs one.
@@ -45,7 +42,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(REQUEST_MAX_BYTES)
-        // The gateway has checked both, for every route and by one rule.
+        // Both are checked before: by the gateway for every route, or here.
         .disable_allowed_hosts()
         .disable_allowed_origins();
     let shared = Shared {
@@ -64,6 +61,9 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let gateway = &shared.gateway;
     let (mut parts, body) = request.into_parts();
+    if let Some(why) = of_a_page(gateway, &parts.headers) {
+        return refuse(403, why);
+    }
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let key = caller.bucket();
     let Some(slot) = shared.slots.take(key) else {
@@ -105,14 +105,14 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     })
 }
 
-/// A refusal before there is a JSON-RPC request to answer.
+/// Why a request that a web page caused is refused. `knack dev` has checked Host and Origin by its own rule; on a cluster any
+/// Host is ours, so that a name which was rebound cannot be told from one of ours, and no page has business here.
+fn of_a_page(gateway: &Gateway, headers: &HeaderMap) -> Option<&'static str> {
+    let is_page = headers.contains_key(header::ORIGIN);
+    (gateway.host_policy == HostPolicy::Any && is_page)
+        .then_some("Web pages may not call this server; call it from a program.")
+}
+
 fn refuse(status: u16, message: &str) -> Response {
-    let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": REFUSED, "message": message}});
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
-    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        let headers = response.headers_mut();
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
-    }
-    response
+    mcp_fault(&Fault::new(status, message))
 }

@@ -25,9 +25,10 @@ use serde_json::Value;
 /// the first page only miss nothing of it.
 const PAGE: usize = 1000;
 
-/// Catalogs whose offers are kept: the one from files, and those of callers with uploaded skills, of whom one person
-/// has a few. Another one's is made again with its next request.
-const OFFERS_MAX: usize = 8;
+/// Catalogs whose offers are kept: the one from files and those of callers with uploaded skills, of whom one person has a few, or
+/// those of the namespaces that call a shared gateway. Each is some 500 bytes for a file. Another one's is made again with its
+/// next request.
+const OFFERS_MAX: usize = 32;
 
 /// The offers of the last catalogs.
 #[derive(Debug, Default)]

@@ -89,7 +89,7 @@ impl ServerHandler for Server {
         if let Some(result) = management::call(&self.gateway, parts, &request.name, request.arguments.as_ref()).await {
             return Ok(result.into());
         }
-        let result = call_tool(&self.gateway, asked, request, &parts.headers, &context).await;
+        let result = call_tool(&self.gateway, asked, request, parts, &context).await;
         Ok(result.into())
     }
 

@@ -1,6 +1,7 @@
 //! One call of a tool, on the way of a model's call.
 
-use ::http::HeaderMap;
+use ::http::header;
+use ::http::request::Parts;
 use knack_gateway::Gateway;
 use knack_gateway::direct::Direct;
 use knack_gateway::tools::file_url;
@@ -16,7 +17,7 @@ pub(crate) async fn call_tool(
     gateway: &Gateway,
     asked: &Asked,
     params: CallToolRequestParams,
-    headers: &HeaderMap,
+    parts: &Parts,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
     let direct = Direct {
@@ -25,7 +26,7 @@ pub(crate) async fn call_tool(
         snapshot: &asked.offer.snapshot,
         plan: &asked.offer.plan,
         executor: &asked.executor,
-        headers,
+        headers: &parts.headers,
         format: "mcp",
         history: gateway.history.clone(),
     };
@@ -38,6 +39,16 @@ pub(crate) async fn call_tool(
             context.ct.clone(),
         )
         .await;
-    let base = Some(gateway.public_url.as_deref().unwrap_or_default());
-    answer::result(outcome, |name| file_url(base, &request_id, name).unwrap_or_default())
+    let base = gateway.public_url.clone().unwrap_or_else(|| called(parts));
+    answer::result(outcome, |name| {
+        file_url(Some(&base), &request_id, name).unwrap_or_default()
+    })
+}
+
+/// Where the client called, for a gateway that was not told its public URL: a resource must have a whole URI, and one that is
+/// read from there has the same way.
+fn called(parts: &Parts) -> String {
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(::http::uri::Authority::as_str));
+    format!("http://{}", host.unwrap_or("localhost"))
 }

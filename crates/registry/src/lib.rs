@@ -23,11 +23,13 @@ mod history;
 mod litellm;
 mod mode;
 mod model;
+mod nothing;
 mod omniroute;
 mod openai;
 mod page;
 mod query;
 mod reader;
+mod report;
 mod route;
 mod service;
 mod store;
@@ -50,8 +52,9 @@ pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, V
 pub use omniroute::{AdHoc, NotRun, OmniRoute, OnProgress, Progress, Row, Runs, resolve, search_limit, visible};
 pub use page::{Page, Paged};
 pub use reader::Reader;
+pub use report::{REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
 pub use route::{Call, Dialect, Operation, route};
-pub use service::{Asked, Denial, Registry, deny};
+pub use service::{Asked, Denial, Registry, deny, execute_shared};
 pub use store::Store;
 pub use upload::{BadArchive, Unpack, zipped, zipped_content};
 

@@ -17,7 +17,8 @@ pub const VERSION_PREFIX: &str = "skver_knack_";
 /// Versions of one skill: each of them is served as long as it exists.
 pub const VERSIONS_MAX: usize = 100;
 
-/// Who may see a skill: on one machine a keyed hash of a credential, as lower-case hex; on a cluster a namespace.
+/// Who may see a skill: on one machine a keyed hash of a credential, as lower-case hex; on a cluster a namespace. Who may see an
+/// execution: the same hash; on a cluster a ServiceAccount, or a client of the gateway that runs as it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner(String);
 
@@ -27,16 +28,38 @@ impl From<[u8; 32]> for Owner {
     }
 }
 
+/// Stands before the client of an account: no hash and no name of a namespace or ServiceAccount has it.
+const OF_ACCOUNT: char = '#';
+
 impl Owner {
     /// Everybody who works in a namespace of a cluster.
     pub fn namespace(name: &str) -> Self {
         Self(name.to_owned())
     }
 
-    /// The hash, or the namespace.
+    /// A ServiceAccount of a cluster, or a client of the gateway that runs as it, by the hash that the gateway knows it by.
+    pub fn account(namespace: &str, name: &str, client: Option<&str>) -> Self {
+        let client = client.map(|client| format!("{OF_ACCOUNT}{client}"));
+        Self(format!("{namespace}/{name}{}", client.unwrap_or_default()))
+    }
+
+    /// The hash, the namespace, or the account with its client.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// What callers are told of it: of a client of a gateway the hash alone, which is what the gateway itself knows.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.0.split_once(OF_ACCOUNT).map_or(&*self.0, |(_, client)| client)
+    }
+
+    /// Whether what belongs to `other` is this one's to see: its own, and an account's those of all of its clients.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let of_client = || other.0.strip_prefix(&self.0)?.strip_prefix(OF_ACCOUNT);
+        self == other || of_client().is_some()
     }
 }
 

@@ -12,6 +12,7 @@ mod rows;
 use std::sync::Arc;
 
 use http::Method;
+use knack_skill::model::Skill;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ pub use catalogs::search_limit;
 pub use executions::{AdHoc, NotRun, OnProgress, Progress, Runs};
 pub use rows::{Row, resolve, visible};
 
-pub(crate) use executions::{Claims, Ran, repeat_key};
+pub(crate) use executions::{Claims, REPEAT_HEADER, Ran, repeat_key};
 
 use crate::answer::{Answer, Kind, Refusal};
 use crate::catalogs::{Catalog, Catalogs};
@@ -286,6 +287,16 @@ async fn get(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: 
 /// The row that an id, a name, `name@version` or `name@constraint` names.
 async fn find(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: &str) -> Result<Row<Item>, Refusal> {
     if identifier.starts_with(ID_PREFIX) {
+        // Of a cluster: the object of an upload carries its id, and there may be no record beside it.
+        let carries = |skill: &Skill| {
+            [&skill.ids, &skill.object_ids]
+                .iter()
+                .any(|ids| ids.iter().any(|id| id == identifier))
+        };
+        let row = shared.iter().position(|skill| carries(skill));
+        if let Some(row) = row.and_then(|at| of_shared(shared).nth(at)) {
+            return Ok(row);
+        }
         let record = store.get(owner, identifier).await;
         let record = record.map_err(|error| refused(error, identifier))?;
         let number = record.default.ok_or_else(|| missing(identifier))?;

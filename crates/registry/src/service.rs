@@ -14,7 +14,8 @@ use crate::catalogs::Catalogs;
 use crate::draft::Draft;
 use crate::history::History;
 use crate::model::{Owner, Record, Version};
-use crate::omniroute::{Claims, Ran, Runs, repeat_key};
+use crate::nothing::Nothing;
+use crate::omniroute::{Claims, REPEAT_HEADER, Ran, Runs, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
 use crate::route::{Call, Dialect, Operation};
@@ -88,16 +89,10 @@ impl Registry {
         shared: &[Arc<Skill>],
         runs: &dyn Runs,
     ) -> Response<Bytes> {
-        let done = match (owner, repeat_key(&asked.headers)) {
-            (None, _) => Err(no_credential()),
-            (_, Err(refused)) => Err(refused),
-            (Some(owner), Ok(repeat)) => {
-                let from = (&*self.store, owner, shared);
-                let run = self.ran().run(from, (&asked.body, repeat), runs).await;
-                run.map(|body| (200, Some(body)))
-            }
+        let Some(owner) = owner else {
+            return respond_json(Err(no_credential()), omniroute::refuse);
         };
-        respond_json(done, omniroute::refuse)
+        run(self.ran(), (&*self.store, owner, shared), &asked, runs).await
     }
 
     /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
@@ -256,6 +251,44 @@ impl Registry {
         let files = files.map_err(|error| Refusal::of(error, &record.id))?;
         self.reader.zipped(record.name.clone(), files).await.map(Outcome::Zip)
     }
+}
+
+/// Answers `POST /api/skills/executions` where skills are kept by somebody else: a tool of one of `shared` is run. Runs are noted
+/// in `history`.
+pub async fn execute_shared(
+    history: Option<&Arc<dyn History>>,
+    owner: &Owner,
+    asked: &Asked,
+    shared: &[Arc<Skill>],
+    runs: &dyn Runs,
+) -> Response<Bytes> {
+    if asked.headers.contains_key(REPEAT_HEADER) {
+        let text =
+            "the replicas of a gateway do not know what each other ran, so that a repeat may run again; leave it out";
+        return respond_json(Err(Refusal::invalid(REPEAT_HEADER, text)), omniroute::refuse);
+    }
+    let claims = Claims::default();
+    let ran = Ran {
+        history,
+        claims: &claims,
+    };
+    run(ran, (&Nothing, owner, shared), asked, runs).await
+}
+
+async fn run(
+    ran: Ran<'_>,
+    from: (&dyn Store, &Owner, &[Arc<Skill>]),
+    asked: &Asked,
+    runs: &dyn Runs,
+) -> Response<Bytes> {
+    let done = match repeat_key(&asked.headers) {
+        Err(refused) => Err(refused),
+        Ok(repeat) => {
+            let run = ran.run(from, (&asked.body, repeat), runs).await;
+            run.map(|body| (200, Some(body)))
+        }
+    };
+    respond_json(done, omniroute::refuse)
 }
 
 /// Why a server refuses a request before it comes to a store.

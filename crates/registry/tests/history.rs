@@ -44,6 +44,7 @@ fn execution(id: &str, status: Status) -> Execution {
             name: "echo".to_owned(),
             version: Some("1.0.0".to_owned()),
             digest: "d".to_owned(),
+            asks_for_values: false,
         }),
         tool: "echo__run".to_owned(),
         session: None,
@@ -406,4 +407,64 @@ fn a_history_has_one_writer_and_readers_do_not_keep_it_out() {
     }
     ended.store(true, Ordering::SeqCst);
     reading.join().unwrap();
+}
+
+#[test]
+fn an_account_reports_its_own_runs_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = open(folder.path());
+    let client = |byte: u8| Owner::from([byte; 32]);
+    let reported = |id: &str, client: Owner| Execution {
+        caller: client,
+        ..execution(id, Status::Success)
+    };
+    assert!(history.take(("team", "app"), reported("a", client(1))));
+    assert!(history.take(("team", "app"), reported("b", client(2))));
+    assert!(history.take(("team", "app-2"), reported("c", client(1))));
+    // In the place of another account's, and what no gateway makes.
+    assert!(!history.take(("other", "app"), reported("a", client(1))));
+    assert!(!history.take(("team", "app"), reported("", client(1))));
+    assert!(!history.take(("team", "app"), reported("d", Owner::account("team", "app-2", None))));
+    let large = Execution {
+        tool: "x".repeat(256 << 10),
+        ..reported("d", client(1))
+    };
+    assert!(!history.take(("team", "app"), large));
+    // A time that cannot be is the time of the report: it would stay longer than others.
+    let ahead = Execution {
+        created: i64::MAX / 2,
+        ..reported("e", client(2))
+    };
+    assert!(history.take(("team", "app"), ahead));
+    let one = client(1).as_str().to_owned();
+    for (caller, expected) in [
+        (Owner::account("team", "app", None), vec!["a", "b", "e"]),
+        (Owner::account("team", "app", Some(&one)), vec!["a"]),
+        (Owner::account("team", "app-2", None), vec!["c"]),
+        (Owner::account("team", "ap", None), vec![]),
+        (Owner::namespace("team"), vec![]),
+        (client(1), vec![]),
+    ] {
+        let found = run(history.find(&caller, &ALL)).unwrap();
+        let mut ids: Vec<&str> = found.items.iter().map(|execution| execution.id.as_str()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, expected, "{caller:?}");
+        assert!(
+            found.items.iter().all(|execution| execution.created <= now()),
+            "{found:?}"
+        );
+        let own = run(history.get(&caller, "a")).unwrap();
+        assert_eq!(own.is_some(), expected.contains(&"a"), "{caller:?}");
+        assert!(own.is_none_or(|own| own.shown()["apiKeyId"] == one));
+    }
+}
+
+#[test]
+fn what_a_granted_tool_reads_and_says_can_be_left_out() {
+    let kept = Execution {
+        output: json!("token-1"),
+        ..execution("a", Status::Error).with_error("token-1 is wrong")
+    };
+    let text = serde_json::to_string(&kept.withheld()).unwrap();
+    assert!(!text.contains("token-1") && text.contains("granted values"), "{text}");
 }

@@ -67,6 +67,12 @@ container:
     {{- if .Values.registry.enabled }}
     - {name: KNACK_REGISTRY, value: {{ include "knack.registryUrl" . | quote }}}
     {{- end }}
+    {{- if include "knack.history" . }}
+    - {name: KNACK_HISTORY, value: {{ include "knack.registryUrl" . | quote }}}
+    {{- end }}
+    {{- if .Values.injection.mcp.enabled }}
+    - {name: KNACK_MCP, value: "true"}
+    {{- end }}
     - {name: KNACK_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
     - {name: KNACK_CATALOG_DIR, value: /tmp/catalog}
     - {name: KNACK_DEFAULT_RUNTIME, value: {{ include "knack.injectionRuntime" . }}}

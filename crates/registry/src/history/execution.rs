@@ -70,6 +70,9 @@ pub struct RanSkill {
     pub version: Option<String>,
     /// Of its files.
     pub digest: String,
+    /// Whether it asks for values that may be granted; not kept.
+    #[serde(skip)]
+    pub asks_for_values: bool,
 }
 
 /// One execution as it was when it was noted.
@@ -140,6 +143,37 @@ impl Execution {
         serde_json::from_str(text).unwrap_or_else(|_| text.into())
     }
 
+    /// As an account reported it: its caller is a client of that account, whatever it says. `None`: it is none that a gateway
+    /// makes. A time that cannot be is the time of the report.
+    pub(super) fn of_account(self, namespace: &str, account: &str, now: i64) -> Option<Self> {
+        let client = self.caller.as_str();
+        let is_hash = client.len() <= CLIENT_MAX && client.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bytes = serde_json::to_vec(&self).ok()?.len();
+        if !is_hash || bytes > NOTE_MAX_BYTES || self.id.is_empty() || self.id.len() > ID_MAX {
+            return None;
+        }
+        let is_possible = (now - OLDEST_MICROS..=now + AHEAD_MICROS).contains(&self.created);
+        Some(Self {
+            caller: Owner::account(namespace, account, Some(client)),
+            created: if is_possible { self.created } else { now },
+            ..self
+        })
+    }
+
+    /// Without what a program reads and writes: its skill asks for values that only the cluster knows, and any of these texts may
+    /// hold one.
+    #[must_use]
+    pub fn withheld(self) -> Self {
+        let error = self.error.is_some().then(|| WITHHELD.to_owned());
+        Self {
+            input: Value::Null,
+            output: Value::Null,
+            truncated: true,
+            error,
+            ..self
+        }
+    }
+
     /// Without what a program reads and writes.
     pub(super) fn slim(&self) -> Self {
         Self {
@@ -164,7 +198,7 @@ impl Execution {
     pub fn shown(&self) -> Value {
         let skill = self.skill.as_ref();
         json!({
-            "id": self.id, "apiKeyId": self.caller.as_str(),
+            "id": self.id, "apiKeyId": self.caller.shown(),
             "skillId": skill.map(|skill| &skill.id), "skillName": skill.map(|skill| &skill.name),
             "skillVersion": skill.map(|skill| &skill.version), "skillDigest": skill.map(|skill| &skill.digest),
             "tool": self.tool, "sessionId": self.session, "requestId": self.request,
@@ -174,6 +208,19 @@ impl Execution {
         })
     }
 }
+
+/// In the place of an error that may hold a granted value.
+const WITHHELD: &str = "not kept: the skill of this tool is granted values";
+/// Hex digits of the hash of a client.
+const CLIENT_MAX: usize = 64;
+/// Bytes of an id; a UUID has 36.
+const ID_MAX: usize = 64;
+/// Bytes of a reported note: input, output and error, each as large as it may be and JSON in JSON, and some for the rest.
+const NOTE_MAX_BYTES: usize = 2 * (INPUT_MAX_BYTES + OUTPUT_MAX_BYTES + ERROR_MAX_BYTES) + (8 << 10);
+/// The longest time from the begin of a run to the report of its end: a gateway goes on trying for as long as it lives.
+const OLDEST_MICROS: i64 = 24 * 3_600 * 1_000_000;
+/// What clocks of two nodes may differ.
+const AHEAD_MICROS: i64 = 60 * 1_000_000;
 
 /// Said of an execution that was not at its end when the history was opened again.
 const LOST: &str = "the process that ran it ended before it did, or before its end was recorded; whether the program did its work is not known";

@@ -154,6 +154,20 @@ impl FolderHistory {
         let _ = flushed.await;
     }
 
+    /// Notes what a gateway reports, for the account that it proved to be. Refused is what is not of the form of a note
+    /// or would take the place of another account's.
+    pub fn take(&self, (namespace, account): (&str, &str), reported: Execution) -> bool {
+        let Some(execution) = reported.of_account(namespace, account, now()) else {
+            return false;
+        };
+        let known = self.inner.index().owner(&execution.id).cloned();
+        if known.is_some_and(|known| !Owner::account(namespace, account, None).covers(&known)) {
+            return false;
+        }
+        self.note(execution);
+        true
+    }
+
     async fn read(&self, places: Vec<Place>) -> Result<Vec<Execution>, StoreError> {
         let inner = Arc::clone(&self.inner);
         let read = tokio::task::spawn_blocking(move || {

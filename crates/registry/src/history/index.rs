@@ -89,8 +89,14 @@ impl Index {
 
     pub(super) fn get(&self, caller: &Owner, id: &str) -> Option<Place> {
         let key = (*self.times.get(id)?, id.to_owned());
-        let head = self.heads.get(&key).filter(|head| head.caller == *caller)?;
+        let head = self.heads.get(&key).filter(|head| caller.covers(&head.caller))?;
         Some(head.place.clone())
+    }
+
+    /// Whose the execution of an id is.
+    pub(super) fn owner(&self, id: &str) -> Option<&Owner> {
+        let key = (*self.times.get(id)?, id.to_owned());
+        Some(&self.heads.get(&key)?.caller)
     }
 
     /// How many are meant, and where the wanted ones of them are, the newest first.
@@ -102,7 +108,7 @@ impl Index {
                     skill.is_some_and(|(id, name)| id == wanted || name == wanted)
                 })
             };
-            head.caller == *caller && sought.status.is_none_or(|status| status == head.status) && skill()
+            caller.covers(&head.caller) && sought.status.is_none_or(|status| status == head.status) && skill()
         };
         let (mut total, mut places) = (0, Vec::new());
         for head in self.heads.values().rev().filter(meant) {

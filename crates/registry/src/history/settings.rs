@@ -26,4 +26,10 @@ impl HistorySettings {
             most_bytes: 64 << 20,
         }
     }
+
+    /// The same with another bound on the disk.
+    #[must_use]
+    pub const fn within(self, most_bytes: u64) -> Self {
+        Self { most_bytes, ..self }
+    }
 }

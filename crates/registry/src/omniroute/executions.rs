@@ -379,7 +379,7 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(Sought, usize), Refusal
             .into_owned();
         match key.as_str() {
             // Another's are as if there were none.
-            "apiKeyId" => others = value != owner.as_str(),
+            "apiKeyId" => others = value != owner.shown(),
             "skillId" => skill = Some(value),
             "status" => {
                 let words = Status::ALL.map(Status::word).join(", ");

@@ -175,7 +175,7 @@ impl Installation {
 pub(super) fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(), Refusal> {
     match members.get("apiKeyId") {
         None => Ok(()),
-        Some(id) if id.as_str() == Some(owner.as_str()) => Ok(()),
+        Some(id) if id.as_str() == Some(owner.shown()) => Ok(()),
         Some(_) => {
             let text = "skills belong to the credential that sends the request; leave this out";
             Err(Refusal::invalid("apiKeyId", text))

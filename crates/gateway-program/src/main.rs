@@ -1,4 +1,4 @@
-//! The `knack-gateway` binary: `knack gateway` without the rest.
+//! The `knack-gateway` program: `knack gateway` without the rest.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         .init();
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime
-            .block_on(knack_gateway::command::gateway(cli.args))
+            .block_on(knack_gateway::command::gateway(cli.args, knack_mcp::router))
             .unwrap_or_else(|error| failed(&format!("{error:#}"))),
         Err(error) => failed(&format!("the async runtime cannot start: {error}")),
     }

@@ -4,29 +4,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use http::request::Parts;
-use knack_gateway::Gateway;
-use knack_gateway::caller;
-use knack_gateway::catalog::Snapshot;
-use knack_gateway::direct::Direct;
-use knack_gateway::run_history::{RunHistory, RunNote};
-use knack_gateway::uploads::Uploads;
 use knack_registry::{AdHoc, NotRun, OnProgress, Progress, Runs};
 use knack_skill::plan::{Action, Plan, plan_of_all};
 use tokio_util::sync::CancellationToken;
 
-use super::history::{duration_ms, status};
+use super::caller;
+use super::direct::Direct;
+use super::run_history::{RunHistory, RunNote};
+use super::run_lines::{duration_ms, status};
+use super::state::Gateway;
+use crate::catalog::Snapshot;
 
 /// Said while the process begins or ends.
 const ENDS: &str = "Skills execution is disabled: the process begins or ends";
 
 /// Runs of one request.
-pub(super) struct AdHocRuns<'a> {
-    /// What says which skills the sender is served.
-    pub(super) uploads: &'a dyn Uploads,
-    /// `None`: the process begins or ends.
-    pub(super) gateway: Option<Arc<Gateway>>,
-    pub(super) parts: &'a Parts,
-    pub(super) base: &'a Arc<Snapshot>,
+#[derive(Debug)]
+pub struct AdHocRuns<'a> {
+    /// Runs tools; `None`: the process begins or ends.
+    pub gateway: Option<Arc<Gateway>>,
+    /// The request.
+    pub parts: &'a Parts,
+    /// What everybody is served.
+    pub base: &'a Arc<Snapshot>,
 }
 
 /// Says what runs are to whoever asked for one, and remembers the last of it.
@@ -75,8 +75,7 @@ impl Runs for AdHocRuns<'_> {
 
     async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun> {
         let gateway = self.gateway.as_ref().ok_or_else(|| NotRun::Closed(ENDS.to_owned()))?;
-        let base = Arc::clone(self.base);
-        let snapshot = self.uploads.snapshot(self.parts, base).await;
+        let (served, snapshot) = gateway.served_to(self.parts).await;
         let plan = Arc::new(plan_of_all(&snapshot.catalog));
         let name = name_of(&plan, &run).ok_or_else(|| {
             let text = "its level of risk is above the runtime's maxRisk, it is hidden, or its skill is not served now";
@@ -95,7 +94,7 @@ impl Runs for AdHocRuns<'_> {
             caller: &caller,
             snapshot: &snapshot,
             plan: &plan,
-            executor: &gateway.executor,
+            executor: &served.executor,
             headers: &self.parts.headers,
             format: "omniroute",
             history: Some(Arc::clone(&told) as Arc<_>),

@@ -1,0 +1,64 @@
+//! A store without skills: beside it only what everybody is served.
+
+use async_trait::async_trait;
+
+use crate::Files;
+use crate::draft::Draft;
+use crate::error::StoreError;
+use crate::mode::Mode;
+use crate::model::{Owner, Record};
+use crate::page::{Page, Paged};
+use crate::store::Store;
+
+/// A store without skills, for whoever runs tools of skills that somebody else keeps.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+/// Said to what would change it.
+const KEPT_ELSEWHERE: StoreError = StoreError::NotFound;
+
+#[async_trait]
+impl Store for Nothing {
+    async fn create(&self, _: &Owner, _: Option<String>, _: Draft) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn add_version(&self, _: &Owner, _: &str, _: Draft, _: bool) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn get(&self, _: &Owner, _: &str) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn find(&self, _: &Owner, _: &str) -> Result<Option<Record>, StoreError> {
+        Ok(None)
+    }
+
+    async fn list(&self, _: &Owner, _: &Page) -> Result<Paged<Record>, StoreError> {
+        Ok(Paged {
+            items: Vec::new(),
+            more: false,
+        })
+    }
+
+    async fn set_default(&self, _: &Owner, _: &str, _: u32) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn set_mode(&self, _: &Owner, _: &str, _: Mode) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn delete(&self, _: &Owner, _: &str) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn delete_version(&self, _: &Owner, _: &str, _: u32) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
+    async fn content(&self, _: &Owner, _: &str, _: u32) -> Result<Files, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+}

@@ -1,0 +1,172 @@
+//! The MCP server of `knack gateway`: served where its setting says so, over the catalog of a hub.
+
+use knack_vocabulary::GROUP;
+use serde_json::{Value, json};
+
+use super::gateway::{Gateway, client};
+use super::program::folder;
+use super::saved_catalog::{Model, until};
+use super::stub_hub::Hub;
+
+/// What `/mcp` says.
+async fn ask(gateway: &Gateway, method: &str, params: &Value) -> (u16, Value) {
+    let url = gateway.url.strip_suffix("/v1").unwrap();
+    let answer = client()
+        .post(format!("{url}/mcp"))
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2025-06-18")
+        .body(json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string())
+        .send()
+        .await
+        .unwrap();
+    let status = answer.status().as_u16();
+    let text = answer.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+#[tokio::test]
+async fn a_gateway_of_a_cluster_serves_mcp_clients_where_its_setting_says_so() {
+    let folder = folder(&[("token", "a token")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    hub.start();
+    let start = |more: &[(&str, &str)]| Gateway::start(folder.path(), &model.url, &hub.url, more);
+    let (mut without, mut with) = (start(&[]), start(&[("KNACK_MCP", "true")]));
+    for gateway in [&mut without, &mut with] {
+        gateway.healthy().await;
+        until("the skill is served", async || {
+            gateway.ready().await.1.contains("skills=1")
+        })
+        .await;
+    }
+    let (status, answer) = ask(&without, "tools/list", &json!({})).await;
+    assert!(
+        status != 200 && answer["result"].is_null(),
+        "the provider's answer: {status} {answer}"
+    );
+    let (status, answer) = ask(&with, "tools/list", &json!({})).await;
+    assert_eq!(
+        (status, &answer["result"]["tools"][0]["name"]),
+        (200, &json!("load_skill")),
+        "{answer}"
+    );
+    let params = json!({"name": "load_skill", "arguments": {"skill": "steady"}});
+    let (_, answer) = ask(&with, "tools/call", &params).await;
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("Say larches."), "{answer}");
+    let (_, answer) = ask(&with, "skills/list", &json!({})).await;
+    let skill = &answer["result"]["skills"][0];
+    assert_eq!(skill["uri"], "skill://steady/SKILL.md", "{answer}");
+    assert!(
+        skill["_meta"][format!("{GROUP}/digest")]
+            .as_str()
+            .unwrap()
+            .starts_with("sha256:")
+    );
+}
+
+/// One with a history: what runs through it is reported there, and read and run by the API.
+#[tokio::test]
+async fn runs_are_reported_to_the_history_and_each_client_asks_for_its_own() {
+    let folder = folder(&[("token", "a token")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    hub.start();
+    let url = hub.url.clone();
+    let more = [
+        ("KNACK_MCP", "true"),
+        ("KNACK_REGISTRY", url.as_str()),
+        ("KNACK_HISTORY", url.as_str()),
+    ];
+    let mut gateway = Gateway::start(folder.path(), &model.url, &hub.url, &more);
+    gateway.healthy().await;
+    until("the skill is served", async || {
+        gateway.ready().await.1.contains("skills=1")
+    })
+    .await;
+
+    let (_, answer) = ask(&gateway, "tools/list", &json!({})).await;
+    let tools = answer["result"]["tools"].as_array().unwrap().clone();
+    for name in ["list", "enable", "execute", "executions"] {
+        let name = format!("omniroute_skills_{name}");
+        assert!(tools.iter().any(|tool| tool["name"] == name), "{name}: {answer}");
+    }
+    let code = json!({"name": "run_code", "arguments": {"code": "print(1)"}});
+    let (_, answer) = ask(&gateway, "tools/call", &code).await;
+    assert_eq!(answer["result"]["isError"], true, "the hub runs nothing: {answer}");
+    until("the run is reported", async || {
+        let last = hub.asked.reported().pop();
+        last.is_some_and(|last| last["status"] == "error")
+    })
+    .await;
+    let reported = hub.asked.reported();
+    assert_eq!(
+        (&reported[0]["tool"], &reported[0]["input"]["code"]),
+        (&json!("run_code"), &json!("print(1)"))
+    );
+
+    // By whom: who asks for its history is whom its runs are reported for, and no credential goes further.
+    let base = gateway.url.strip_suffix("/v1").unwrap().to_owned();
+    hub.asked.take();
+    for key in [None, Some("sk-of-the-client")] {
+        let mut asking = client().get(format!("{base}/api/skills/executions?limit=5"));
+        if let Some(key) = key {
+            asking = asking.bearer_auth(key);
+        }
+        let asking = asking.header("x-knack-client", "somebody-else");
+        assert_eq!(asking.send().await.unwrap().status(), 200);
+    }
+    let (_, called) = ask(
+        &gateway,
+        "tools/call",
+        &json!({"name": "omniroute_skills_executions", "arguments": {}}),
+    )
+    .await;
+    assert_eq!(called["result"]["isError"], false, "{called}");
+    let got = hub.asked.take();
+    assert_eq!(got.len(), 3);
+    for (_, headers, _) in &got {
+        let client = headers["x-knack-client"].to_str().unwrap();
+        assert!(
+            client.len() == 64 && headers["authorization"] == "Bearer a token",
+            "{headers:?}"
+        );
+    }
+    let of = |at: usize| got[at].1["x-knack-client"].to_str().unwrap();
+    assert_eq!(of(2), reported[0]["caller"], "the same client");
+    assert!(of(1) != of(2), "another credential");
+
+    programs_run_tools_here(&gateway, &hub, &base).await;
+}
+
+/// Runs for programs: by the gateway, which has the skills and the hub.
+async fn programs_run_tools_here(gateway: &Gateway, hub: &Hub, base: &str) {
+    let run = |body: Value| {
+        let asking = client().post(format!("{base}/api/skills/executions"));
+        asking.header("content-type", "application/json").body(body.to_string())
+    };
+    for (request, status, text) in [
+        (run(json!({"skillName": "steady"})), 400, "declares no tool"),
+        (run(json!({"skillName": "stead"})), 404, "Skill not found"),
+        (
+            run(json!({"skillName": "steady"})).header("idempotency-key", "a"),
+            400,
+            "idempotency-key",
+        ),
+    ] {
+        let answer = request.send().await.unwrap();
+        let (found, body) = (answer.status(), answer.text().await.unwrap());
+        assert!(found == status && body.contains(text), "{found} {body}");
+    }
+    assert!(hub.asked.take().is_empty(), "the registry is not asked to run anything");
+    let (_, metrics) = gateway.probe("metrics").await;
+    assert!(
+        metrics.contains("\nknack_executions_history_dropped_total 0\n"),
+        "{metrics}"
+    );
+}
