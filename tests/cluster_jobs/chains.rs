@@ -69,6 +69,7 @@ fn tool() -> ExecutionRequest {
         env: vec!["API_KEY".to_owned()],
         is_open: false,
         risk: Risk::Safe,
+        config: Vec::new(),
     };
     let mount = SkillMount {
         name: "tested".to_owned(),

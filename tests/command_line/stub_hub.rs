@@ -76,6 +76,7 @@ impl Catalog {
                 created: 0,
                 overrides: Overrides::default(),
                 upload: None,
+                withheld_tools: Vec::new(),
             }))
         });
         let end = CatalogLine::Synced(Synced {

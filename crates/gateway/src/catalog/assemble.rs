@@ -300,7 +300,10 @@ fn fingerprint(source: &SkillSource) -> [u8; 32] {
         hash.update([u8::from(file.executable)]);
         hash.update(&file.bytes);
     }
-    hash.update(format!("{:?}{:?}", source.overrides, source.object));
+    hash.update(format!(
+        "{:?}{:?}{:?}",
+        source.overrides, source.object, source.withheld
+    ));
     hash.finalize().into()
 }
 
@@ -326,6 +329,9 @@ fn revision(
         if !skill.object_ids.is_empty() {
             hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
         }
+        if !skill.withheld.is_empty() {
+            hash.update(format!("{:?}\n", skill.withheld));
+        }
         if !skill.packages.is_empty() {
             hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
         }
@@ -348,5 +354,6 @@ fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSet
         models: runtime.models.clone(),
         min_max_tokens: runtime.min_max_tokens,
         pins: runtime.pins.clone(),
+        config: runtime.config.clone(),
     }
 }

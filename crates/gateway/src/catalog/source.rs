@@ -29,6 +29,8 @@ pub struct SkillSource {
     pub functions: Option<ReadFunctions>,
     /// What the object on a cluster says that the files cannot say.
     pub object: ObjectIds,
+    /// Becomes [`Skill::withheld`].
+    pub withheld: Vec<String>,
 }
 
 /// How requests may name the skill of an object on a cluster.
@@ -53,6 +55,7 @@ impl SkillSource {
         if let Some(skill) = &mut loaded.skill {
             skill.object_ids.clone_from(&self.object.ids);
             skill.upload.clone_from(&self.object.upload);
+            skill.withheld.clone_from(&self.withheld);
         }
         loaded
     }

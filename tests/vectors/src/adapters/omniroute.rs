@@ -99,6 +99,7 @@ pub(crate) fn settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
+        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
     }
 }
 

@@ -390,6 +390,7 @@ fn source(id: &SkillRef, skill: &SkillLine, files: BTreeMap<String, knack_skill:
         packages: no_packages,
         functions: None,
         object: ObjectIds::default(),
+        withheld: skill.withheld_tools.clone(),
     }
 }
 
