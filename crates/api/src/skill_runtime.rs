@@ -170,9 +170,6 @@ pub struct SkillPin {
 /// The value of a configuration parameter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.value) != has(self.valueFrom)", "message": "exactly one of value and valueFrom must be set"}
-]))]
 pub struct ConfigValue {
     /// `PARAMETER`, for every function of the skill that declares it, or `TOOL.PARAMETER`, which wins.
     #[schemars(length(min = 1, max = 192))]
