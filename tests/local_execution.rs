@@ -76,6 +76,7 @@ fn skill(name: &str, files: &[(&str, &str)]) -> Arc<Skill> {
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
     })
 }
 

@@ -133,6 +133,7 @@ fn settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
+        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
     }
 }
 

@@ -8,6 +8,7 @@ use knack_execution::Limits;
 use knack_execution::environments::Environments;
 use knack_gateway::catalog::RuntimeSettings;
 use knack_packages::Rules;
+use knack_skill::config::SkillConfig;
 use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,7 @@ use super::discovered::discovered;
 use super::run_args::{RunArgs, request};
 use super::run_result::{exit_code, print_json, print_text, save};
 use super::{Output, terminal};
-use crate::dev::{discover, package_rules};
+use crate::dev::{config_values, discover, package_rules};
 use crate::packages::Packages;
 
 /// Runs once; the exit code is the program's.
@@ -24,8 +25,9 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(runtime) = args.runtime.clone() {
         return super::run_cluster::run(args, runtime).await;
     }
-    let (skill, rules) = find_skill(&args).await?;
-    let request = request(&args, &skill, Limits::default().timeout).await?;
+    let (skill, rules, mut config) = find_skill(&args).await?;
+    config.extend(args.config.read(|name| std::env::var(name).ok())?);
+    let request = request(&args, &skill, Limits::default().timeout, Some(&config)).await?;
     terminal::note(&format!("starting the sandbox for {}", skill.id.name));
     let environments = Environments::default();
     let settings = RuntimeSettings {
@@ -65,9 +67,10 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(result.exit))
 }
 
-async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules)> {
+async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules, Vec<SkillConfig>)> {
     let found = discovered(vec![args.path.clone()], discover).await?;
     let rules = package_rules(&found.runtimes)?;
+    let config = config_values(&found.runtimes);
     let mut sources: Vec<_> = found
         .skills
         .into_iter()
@@ -95,5 +98,5 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules)> {
     let skill = loaded
         .skill
         .with_context(|| format!("{}: the skill has errors", args.path.display()))?;
-    Ok((Arc::new(skill), rules))
+    Ok((Arc::new(skill), rules, config))
 }

@@ -12,11 +12,13 @@ use knack_gateway::grants::Grants;
 use knack_hub_api::RuntimeName;
 use knack_skill::call::ToolRun;
 use knack_skill::catalog::ModelCode;
+use knack_skill::config::{SkillConfig, entries_for, problems};
 use knack_skill::model::Skill;
 use knack_skill::risk::Risk;
 use serde_json::{Map, Value};
 
 use super::{Output, terminal};
+use crate::dev::ConfigArgs;
 
 /// Arguments of `knack skill run`.
 #[derive(Debug, Args)]
@@ -44,6 +46,8 @@ pub struct RunArgs {
     /// Give the skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
     pub(super) allow_env: Vec<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
     /// Run in a cluster, at this SkillRuntime (namespace/name), instead of on this machine
     #[arg(long, value_name = "RUNTIME")]
     pub(super) runtime: Option<RuntimeName>,
@@ -65,7 +69,13 @@ pub struct RunArgs {
 }
 
 /// The request; `timeout` is the limit where neither the command line nor the skill names one.
-pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duration) -> anyhow::Result<ExecutionRequest> {
+/// `config`: values of configuration; in a cluster they are the hub's.
+pub(super) async fn request(
+    args: &RunArgs,
+    skill: &Arc<Skill>,
+    timeout: Duration,
+    config: Option<&[SkillConfig]>,
+) -> anyhow::Result<ExecutionRequest> {
     let id = ExecutionId::new(knack_execution::now(), &uuid::Uuid::now_v7().to_string(), 0, "cli");
     let mount = SkillMount {
         name: skill.id.name.clone(),
@@ -73,8 +83,11 @@ pub(super) async fn request(args: &RunArgs, skill: &Arc<Skill>, timeout: Duratio
     };
     let mut request = match &args.tool {
         Some(name) => {
-            let tool = tool(skill, name, &args.arguments)?;
-            let env = grants(args, &tool)?;
+            let mut tool = tool(skill, name, &args.arguments)?;
+            let mut env = grants(args, &tool)?;
+            if let Some(config) = config {
+                env.extend(configured(&mut tool, config)?);
+            }
             ExecutionRequest {
                 env,
                 ..ExecutionRequest::of_tool(id, CALLER, tool, mount)
@@ -107,6 +120,9 @@ fn command(args: &RunArgs, skill: &Skill) -> anyhow::Result<Program> {
                 tools.join(", ")
             }
         );
+    }
+    if !args.config.is_empty() {
+        bail!("--set: only declared tools are given configuration, as in knack dev; name one with --tool");
     }
     if !args.allow_env.is_empty() {
         bail!("--allow-env: only declared tools are given environment values, as in knack dev; name one with --tool");
@@ -150,6 +166,19 @@ fn grants(args: &RunArgs, tool: &ToolRun) -> anyhow::Result<BTreeMap<String, Str
         }
     }
     Ok(granted.env)
+}
+
+/// The values of the tool's configuration.
+fn configured(tool: &mut ToolRun, config: &[SkillConfig]) -> anyhow::Result<BTreeMap<String, String>> {
+    let entries = entries_for(config, &tool.skill);
+    if let Some(why) = problems(&tool.tool, &tool.config, &entries) {
+        bail!(
+            "--tool {}: of its configuration {why}; give values with --set {}.PARAMETER=VALUE",
+            tool.tool,
+            tool.skill.name
+        );
+    }
+    tool.configure(&entries).map_err(anyhow::Error::msg)
 }
 
 async fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<InputFile>> {

@@ -51,12 +51,17 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     if !args.allow_env.is_empty() {
         bail!("--allow-env: in a cluster, values come from the grants of the SkillRuntime (spec.env)");
     }
+    if !args.config.is_empty() {
+        bail!(
+            "--set: in a cluster, values come from the pins of the SkillRuntime (spec.skillSelector.skills[].config)"
+        );
+    }
     let account = account(args.service_account.as_deref(), &runtime)?;
     let skill = skill_reference(&args, &account)?;
     let client = client(args.context.clone()).await?;
     let hub = reach(&client, &args.hub_namespace, &account).await?;
     let (skill, timeout) = fetch(&hub, &runtime, &skill).await?;
-    let request = request(&args, &skill, timeout).await?;
+    let request = request(&args, &skill, timeout, None).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
     let cancel = CancellationToken::new();
     let stop = cancel.clone();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use knack_gateway::catalog::{self, LastGood, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread};
 use knack_packages::stated;
-use knack_skill::catalog::Node;
+use knack_skill::catalog::{ConfigValues, Node};
 use knack_skill::model::SkillRef;
 
 use super::discover::Discovered;
@@ -13,7 +13,12 @@ use super::runtime;
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snapshot {
     let mut reports = std::mem::take(&mut found.reports);
-    let settings = choose_runtime(&found, last, &mut reports);
+    let mut settings = choose_runtime(&found, last, &mut reports);
+    // The settings that were served last have them already: once more is the same.
+    if let ConfigValues::Here(values) = &mut settings.config {
+        values.retain(|known| !found.given.contains(known));
+        values.extend(found.given.iter().cloned());
+    }
     let mut first: HashMap<&SkillRef, &str> = HashMap::new();
     let mut sources: Vec<&SkillSource> = Vec::new();
     let mut failed = found.failed.clone();

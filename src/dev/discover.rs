@@ -7,6 +7,7 @@ use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Fingerprint, ObjectIds, Report, ReportLevel, SkillSource, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
+use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_vocabulary::DEFAULT_NAMESPACE;
 
@@ -32,6 +33,8 @@ pub struct Discovered {
     pub reports: Vec<Report>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
+    /// Values of configuration that a person gives, over those of the runtime.
+    pub given: Vec<SkillConfig>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
     pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
 }
@@ -72,6 +75,7 @@ pub fn discover_all(search: &Search) -> Discovered {
     for source in &mut found.skills {
         source.packages = search.packages;
     }
+    found.given.clone_from(&search.given);
     found
 }
 
@@ -312,6 +316,7 @@ fn bare(name: String, origin: String, files: Files) -> SkillSource {
         packages: no_packages,
         functions: Some(read_functions),
         object: ObjectIds::default(),
+        withheld: Vec::new(),
         fingerprint: Fingerprint::default(),
     }
 }
@@ -372,6 +377,7 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         packages: no_packages,
         functions: Some(read_functions),
         object: ObjectIds::default(),
+        withheld: Vec::new(),
         fingerprint: Fingerprint::default(),
     })
 }

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod catalogs;
+mod config_args;
 mod config_maps;
 mod discover;
 mod discovery;
@@ -22,13 +23,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use assemble::assemble;
+pub(crate) use config_args::ConfigArgs;
 pub use discover::{
     Discovered, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
 use discovery::Site;
 use judged::Judged;
 pub(crate) use local::executor as local_executor;
-pub(crate) use runtime::package_rules;
+pub(crate) use runtime::{config_values, package_rules};
 pub use search::Search;
 use uploads::DevUploads;
 pub use watch::Watching;
@@ -119,6 +121,8 @@ pub struct DevArgs {
     /// Give a skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
     allow_env: Vec<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", default_value_t = RECORDS_DEV_BYTES >> 20)]
     record_store_mib: usize,
@@ -261,6 +265,7 @@ fn files_folder(named: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
 /// The folders that are searched for skills. Never those that runs or requests write to: a skill that appears there was
 /// written by a model, and would be in every later request.
 fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search> {
+    let given = args.config.read(|name| std::env::var(name).ok())?;
     if let Some(record) = &args.record {
         std::fs::create_dir_all(record).with_context(|| format!("--record {}", record.display()))?;
     }
@@ -269,6 +274,7 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
     }
     let never = files_folder.into_iter().chain(args.record.as_deref());
     let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));
+    let search = search.map(|search| search.with_config(given));
     search.context("the folders for generated files, recordings and uploaded skills cannot be read")
 }
 

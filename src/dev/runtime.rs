@@ -5,7 +5,8 @@ use std::time::Duration;
 use knack_api::{Resources, SkillRuntimeManifest};
 use knack_gateway::catalog::{Report, RuntimeSettings, SkillSource};
 use knack_packages::Rules;
-use knack_skill::catalog::{ModelCode, Pin};
+use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
+use knack_skill::config::SkillConfig;
 use knack_skill::model::{ActivationMode, SkillRef};
 
 use crate::selection::rules;
@@ -24,9 +25,12 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
         mode: pin.mode.map(Into::into),
         inputs: pin.inputs.clone(),
     });
+    let config = selector.skills.iter().filter_map(|pin| pin.config_values(&namespace));
+    let config = ConfigValues::Here(config.collect());
     let (timeout, max_timeout) = spec.sandbox.time_limits();
     RuntimeSettings {
         pins: pins.collect(),
+        config,
         name: SkillRef {
             namespace,
             name: manifest.metadata.name.clone(),
@@ -58,6 +62,15 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
         queue_timeout: spec.concurrency.queue_timeout_seconds.map(Duration::from_secs),
         warm_replicas: spec.warm_pool.replicas,
         warm_idle: spec.warm_pool.max_idle_seconds.map(Duration::from_secs),
+    }
+}
+
+/// The values of configuration that the runtime that is served gives.
+pub(crate) fn config_values(found: &[(String, SkillRuntimeManifest)]) -> Vec<SkillConfig> {
+    let settings = candidates(found).first().map(|(_, manifest)| from_manifest(manifest));
+    match settings.map(|settings| settings.config) {
+        Some(ConfigValues::Here(values)) => values,
+        Some(ConfigValues::AtHub) | None => Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use knack_gateway::catalog::{PackageNames, no_packages};
+use knack_skill::config::SkillConfig;
 
 /// Where skills and runtimes are searched, and where never.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub struct Search {
     /// Folders that runs write to, canonical: files in them were made by a model and are neither skills nor manifests.
     never: Vec<PathBuf>,
     pub(super) packages: PackageNames,
+    /// Values of configuration that a person gives.
+    pub(super) given: Vec<SkillConfig>,
 }
 
 impl Search {
@@ -21,7 +24,15 @@ impl Search {
             paths,
             never: Vec::new(),
             packages: no_packages,
+            given: Vec::new(),
         }
+    }
+
+    /// What is found has these values of configuration, over those of its runtime.
+    #[must_use]
+    pub fn with_config(mut self, given: Vec<SkillConfig>) -> Self {
+        self.given = given;
+        self
     }
 
     /// What is found runs where these packages are.

@@ -1,5 +1,6 @@
 //! Checks the body of a POST against what is served, and makes a request to the executor of it. Pure.
 
+use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use knack_execution::{
 use knack_hub_api::{ExecutionPost, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
 use knack_packages::environment::InImage;
 use knack_skill::call::{ToolRun, is_stageable};
+use knack_skill::config::entries_for;
 use knack_skill::model::{Skill, SkillRef};
 use knack_tool_schema::validate;
 use serde_json::{Map, Value};
@@ -117,10 +119,12 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         scope,
         caller,
     } = admission;
+    let mut env = BTreeMap::new();
     let (program, tool, working_directory) = match post.program {
         ProgramLine::Tool { name, arguments } => {
             let folder = tool_folder(&post.mounts, post.skill, &post.working_directory)?;
-            let tool = tool(admission, &name, arguments)?;
+            let mut tool = tool(admission, &name, arguments)?;
+            env = configured(&mut tool, view)?;
             let argv = tool.argv.clone();
             (Program::Command { argv }, Some(Arc::new(tool)), folder)
         }
@@ -170,7 +174,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
             })
             .collect(),
         working_directory,
-        env: std::collections::BTreeMap::new(),
+        env,
         limits: limits_from(&post.limits, view.timeout, view.max_timeout),
         trace: None,
     };
@@ -184,6 +188,14 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         resources,
         ..JobRequest::from(execution)
     })
+}
+
+/// Gives a declared tool the values of its configuration, as the spec that code runs by has them: what is in Secrets is a
+/// grant of the same spec.
+fn configured(tool: &mut ToolRun, view: &RuntimeView) -> Result<BTreeMap<String, String>, Problem> {
+    let entries = entries_for(&view.config, &tool.skill);
+    tool.configure(&entries)
+        .map_err(|refused| Problem::new(ProblemCode::Forbidden, refused))
 }
 
 fn directory(line: WorkingDirectoryLine) -> WorkingDirectory {

@@ -16,6 +16,7 @@ use knack_hub_api::convert::overrides_to_line;
 use knack_hub_api::{ContentFile, Overrides};
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_packages::stated;
+use knack_skill::config::ConfigParam;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
 use tokio::sync::Semaphore;
@@ -57,6 +58,8 @@ pub struct Summary {
     /// Packages that it declares, if any. Read from its files: of a revision that requests began with and that nobody serves
     /// any more, no status says it.
     pub packages: Option<PackagesStatus>,
+    /// Tools whose functions have configuration, by name.
+    pub config: Vec<(String, Vec<ConfigParam>)>,
     /// Every file.
     pub files: Vec<ContentFile>,
 }
@@ -408,6 +411,12 @@ fn judge(wanted: &InService, content: artifact::Content) -> Content {
     let summary = Arc::new(Summary {
         in_service: wanted.clone(),
         packages: skill.as_ref().and_then(declares),
+        config: skill
+            .iter()
+            .flat_map(|skill| &skill.tools)
+            .filter(|tool| !tool.config.is_empty())
+            .map(|tool| (tool.name.clone(), tool.config.clone()))
+            .collect(),
         overrides: overrides_to_line(&content.overrides.to_load()),
         resources: content
             .overrides

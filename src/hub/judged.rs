@@ -5,7 +5,7 @@
 //! while the controller is away, unless the edit removes a permission: then nothing that uses it may run from that
 //! moment.
 
-use knack_api::runtime_sandbox::{Enforcement, EnvGrant, LogsMode, RuntimeSandbox, Toleration};
+use knack_api::runtime_sandbox::{Enforcement, EnvGrant, EnvSource, LogsMode, RuntimeSandbox, Toleration};
 use knack_api::{SkillRuntime, SkillRuntimeSpec};
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
@@ -77,6 +77,10 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
     let checks = [
         ("spec.env", !before.env.iter().all(keeps_grant)),
         (
+            "spec.skillSelector.skills[].config",
+            !config_secrets(before).all(|held| config_secrets(after).any(|kept| kept == held)),
+        ),
+        (
             "spec.sandbox.runtimeClassName",
             new.runtime_class_name.is_some() && new.runtime_class_name != old.runtime_class_name,
         ),
@@ -99,6 +103,17 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
         .into_iter()
         .find(|(_, narrower)| *narrower)
         .map(|(field, _)| field)
+}
+
+/// The Secrets of the configuration of functions: of which skill, for which value.
+fn config_secrets(spec: &SkillRuntimeSpec) -> impl Iterator<Item = (Option<&str>, &str, &str, &EnvSource)> {
+    let pins = spec.skill_selector.iter().flat_map(|selector| &selector.skills);
+    pins.flat_map(|pin| {
+        pin.config.iter().filter_map(|given| {
+            let source = given.value_from.as_ref()?;
+            Some((pin.namespace.as_deref(), pin.name.as_str(), given.name.as_str(), source))
+        })
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use knack_api::skill_status::EarlierRevision;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced, UploadLine};
+use knack_skill::config::{self, ConfigEntry};
 use knack_skill::model::{ActivationMode, SkillRef};
 use knack_vocabulary::{LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION};
 use kube::ResourceExt as _;
@@ -118,7 +119,10 @@ fn lines<'a>(
                 continue;
             }
             let id = reference(item.skill);
-            if let Some(line) = summary(item.skill, item.earlier).map(|summary| line(item.skill, &id, &summary)) {
+            if let Some(summary) = summary(item.skill, item.earlier) {
+                let entries = item.pin.and_then(|pin| pin.config_values(&id.namespace));
+                let entries = entries.map(|config| config.entries).unwrap_or_default();
+                let line = line(item.skill, &id, &summary, &entries);
                 served.insert(Arc::new(id), Arc::new(line));
             }
         }
@@ -126,7 +130,11 @@ fn lines<'a>(
     served
 }
 
-fn line(skill: &Skill, id: &SkillRef, summary: &Summary) -> SkillLine {
+fn line(skill: &Skill, id: &SkillRef, summary: &Summary, given: &[ConfigEntry]) -> SkillLine {
+    let withheld = summary
+        .config
+        .iter()
+        .filter(|(tool, params)| config::problems(tool, params, given).is_some());
     SkillLine {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
@@ -140,6 +148,7 @@ fn line(skill: &Skill, id: &SkillRef, summary: &Summary) -> SkillLine {
             .map_or(0, |time| time.0.as_second()),
         overrides: summary.overrides.clone(),
         upload: upload(skill.labels()),
+        withheld_tools: withheld.map(|(tool, _)| tool.clone()).collect(),
     }
 }
 
@@ -256,7 +265,11 @@ fn settings_differ(one: &RuntimeLine, other: &RuntimeLine) -> bool {
 }
 
 fn content_differs(one: &SkillLine, other: &SkillLine) -> bool {
-    one.uid != other.uid || one.digest != other.digest || one.overrides != other.overrides || one.upload != other.upload
+    one.uid != other.uid
+        || one.digest != other.digest
+        || one.overrides != other.overrides
+        || one.upload != other.upload
+        || one.withheld_tools != other.withheld_tools
 }
 
 #[cfg(test)]
@@ -287,6 +300,7 @@ mod tests {
                 created: 0,
                 overrides: Overrides::default(),
                 upload: None,
+                withheld_tools: Vec::new(),
             };
             (Arc::new(id), Arc::new(line))
         };

@@ -8,8 +8,10 @@ use knack_api::runtime_sandbox::{
     self, Enforcement, LandlockDemand, LogsMode, RuntimeSandbox, SandboxLanguage, TaintEffect, TolerationOperator,
 };
 use knack_api::shared::Resources;
+use knack_api::skill_runtime::{SkillPin, SkillRuntimeSpec};
 use knack_execution::Language;
 use knack_execution::records::RecordSettings;
+use knack_skill::config::variable;
 use knack_vocabulary::defaults;
 
 use super::view::{
@@ -99,7 +101,8 @@ impl RuntimeView {
                 .concurrency
                 .queue_timeout_seconds
                 .map_or(knack_vocabulary::defaults::QUEUE_TIMEOUT, Duration::from_secs),
-            env: spec.env.iter().map(|grant| env_grant(&namespace, grant)).collect(),
+            env: grants(&namespace, spec),
+            config: pins(spec).filter_map(|pin| pin.config_values(&namespace)).collect(),
             logs: match sandbox.logs {
                 Some(LogsMode::Plain) => JournalMode::Plain,
                 Some(LogsMode::Sealed) | None => JournalMode::Sealed,
@@ -199,6 +202,30 @@ impl PodResources {
         }
         Some(self.with(&more))
     }
+}
+
+fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
+    spec.skill_selector.iter().flat_map(|selector| &selector.skills)
+}
+
+/// What skills may have of Secrets: by `env`, and for the configuration of their functions. The names of the latter are
+/// reserved, so that no skill can ask for them.
+fn grants(namespace: &str, spec: &SkillRuntimeSpec) -> Vec<EnvGrant> {
+    let mut grants: Vec<EnvGrant> = spec.env.iter().map(|grant| env_grant(namespace, grant)).collect();
+    for pin in pins(spec) {
+        let skill = format!("{}/{}", pin.namespace.as_deref().unwrap_or(namespace), pin.name);
+        let secret = pin
+            .config
+            .iter()
+            .filter_map(|given| Some((given, given.value_from.as_ref()?)));
+        grants.extend(secret.map(|(given, source)| EnvGrant {
+            name: variable(&given.name),
+            secret: source.secret_key_ref.name.clone(),
+            key: source.secret_key_ref.key.clone(),
+            skills: vec![skill.clone()],
+        }));
+    }
+    grants
 }
 
 fn env_grant(namespace: &str, grant: &runtime_sandbox::EnvGrant) -> EnvGrant {

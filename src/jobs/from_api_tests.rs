@@ -103,6 +103,7 @@ fn every_written_field_arrives() {
         max_runs: 2,
         max_queued: 1,
         queue_timeout: Duration::from_secs(3),
+        config: Vec::new(),
         env: vec![EnvGrant {
             name: "A".to_owned(),
             secret: "s".to_owned(),

@@ -227,6 +227,7 @@ mod tests {
             env: env.iter().map(|name| (*name).to_owned()).collect(),
             is_open: false,
             risk: Risk::Safe,
+            config: Vec::new(),
         };
         let declared = || argv(&["python3", "fetch.py"]);
         let code = Program::Code {

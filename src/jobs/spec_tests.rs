@@ -31,6 +31,7 @@ pub(crate) fn view() -> RuntimeView {
         max_queued: 80,
         queue_timeout: Duration::from_secs(30),
         env: Vec::new(),
+        config: Vec::new(),
         logs: JournalMode::Sealed,
         requires_landlock: false,
         own_users: false,

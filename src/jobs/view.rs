@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use knack_execution::Language;
 use knack_skill::call::ToolRun;
+use knack_skill::config::SkillConfig;
 
 use crate::status_write::Target;
 
@@ -62,8 +63,11 @@ pub struct RuntimeView {
     pub max_queued: usize,
     /// How long one may wait (`concurrency.queueTimeoutSeconds`).
     pub queue_timeout: Duration,
-    /// Environment values from Secrets and the skills that may have them (`env`).
+    /// Environment values from Secrets and the skills that may have them (`env`),
+    /// and those of the configuration of functions, under their own names.
     pub env: Vec<EnvGrant>,
+    /// Values of the configuration of functions, by skill (`skillSelector.skills[].config`).
+    pub config: Vec<SkillConfig>,
     /// Whether the pod's log can be read by people (`sandbox.logs`).
     pub logs: JournalMode,
     /// A node without Landlock runs nothing (`sandbox.landlock: Required`).

@@ -1,6 +1,7 @@
 //! Which skills a runtime serves, to whom, how, and why not. Pure: controller (status) and hub (catalog, admission of
 //! executions) ask the same function.
 
+mod config;
 mod declared;
 mod earlier;
 #[cfg(test)]

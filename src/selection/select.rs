@@ -10,6 +10,7 @@ use knack_hub_api::name_owner;
 use knack_skill::model::ActivationMode;
 use kube::ResourceExt as _;
 
+use super::config;
 use super::earlier;
 use super::limits;
 use super::packages::{self, Revision};
@@ -169,6 +170,7 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
         })),
         (None, _) => Ok(super::inputs::reservation(skill, pin, mode)
             .or_else(|| packages::reservation(runtime, Revision::newest(skill), scope))
+            .or_else(|| config::reservation(skill, pin))
             .or_else(|| risk::reservation(runtime, skill))),
     };
     Selected {

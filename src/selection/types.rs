@@ -98,6 +98,10 @@ pub enum Reason {
     PackagesMissing,
     /// Served without the tools whose risk is above the runtime's `maxRisk`.
     ToolsAboveMaxRisk,
+    /// Served without the tools whose configuration has no values, or wrong ones.
+    ToolsNotConfigured,
+    /// Served, but the pin sets configuration that no tool declares.
+    ConfigUnknown,
 }
 
 impl Reason {
@@ -120,6 +124,8 @@ impl Reason {
                 | Self::NameShared
                 | Self::PackagesMissing
                 | Self::ToolsAboveMaxRisk
+                | Self::ToolsNotConfigured
+                | Self::ConfigUnknown
         )
     }
 
@@ -144,6 +150,8 @@ impl Reason {
             Self::NameShared => "NameShared",
             Self::PackagesMissing => "PackagesMissing",
             Self::ToolsAboveMaxRisk => "ToolsAboveMaxRisk",
+            Self::ToolsNotConfigured => "ToolsNotConfigured",
+            Self::ConfigUnknown => "ConfigUnknown",
         }
     }
 }

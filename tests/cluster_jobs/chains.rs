@@ -55,6 +55,7 @@ fn skill() -> Arc<Skill> {
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
     })
 }
 
@@ -69,6 +70,7 @@ fn tool() -> ExecutionRequest {
         env: vec!["API_KEY".to_owned()],
         is_open: false,
         risk: Risk::Safe,
+        config: Vec::new(),
     };
     let mount = SkillMount {
         name: "tested".to_owned(),

@@ -78,6 +78,7 @@ impl Catalog {
                 created: 0,
                 overrides: Overrides::default(),
                 upload: None,
+                withheld_tools: Vec::new(),
             }))
         });
         let end = CatalogLine::Synced(Synced {

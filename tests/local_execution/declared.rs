@@ -44,6 +44,7 @@ fn declared(files: &[(&str, &str)], command: &[&str]) -> ExecutionRequest {
         env: vec!["GRANTED".into()],
         is_open: false,
         risk: Risk::Safe,
+        config: Vec::new(),
     };
     let mount = SkillMount {
         name: "tool".into(),

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
 use knack_skill::risk::Risk;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::activation::ActivationWord;
 use super::risk::RiskWord;
-use super::runtime_sandbox::{EnvGrant, RuntimeSandbox};
+use super::runtime_sandbox::{EnvGrant, EnvSource, RuntimeSandbox};
 use super::runtime_status::SkillRuntimeStatus;
 use super::shared::is_false;
 use super::shared::{LabelRequirement, LabelSelector, Labels};
@@ -157,6 +158,49 @@ pub struct SkillPin {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub inputs: BTreeMap<String, String>,
+    /// Values of the configuration parameters of the skill's functions. They reach the runs of these functions only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub config: Vec<ConfigValue>,
+}
+
+/// The value of a configuration parameter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigValue {
+    /// `PARAMETER`, for every function of the skill that declares it, or `TOOL.PARAMETER`, which wins.
+    #[schemars(length(min = 1, max = 192))]
+    pub name: String,
+    /// The value. Numbers, booleans, lists and maps are written as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub value: Option<String>,
+    /// Where the value is. Cluster only; on a laptop `--set-env` gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<EnvSource>,
+}
+
+impl SkillPin {
+    /// The values of configuration, as they are resolved; `None`: there are none.
+    pub fn config_values(&self, runtime_namespace: &str) -> Option<SkillConfig> {
+        let entries = self.config.iter().map(|given| ConfigEntry {
+            name: given.name.clone(),
+            source: match (&given.value_from, &given.value) {
+                (None, Some(value)) => ConfigSource::Value(value.clone()),
+                // Neither is refused by the schema; on a laptop such a value is missing.
+                (Some(_), _) | (None, None) => ConfigSource::Secret(None),
+            },
+        });
+        let namespace = self.namespace.as_deref().unwrap_or(runtime_namespace);
+        (!self.config.is_empty()).then(|| SkillConfig {
+            name: self.name.clone(),
+            namespace: Some(namespace.to_owned()),
+            entries: entries.collect(),
+        })
+    }
 }
 
 /// Whose gateways may use a runtime.

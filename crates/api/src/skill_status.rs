@@ -1,11 +1,13 @@
 //! `status` of a `Skill`, written by the controller only.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use knack_skill::config::ConfigParam;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::activation::ActivationWord;
 use super::risk::RiskWord;
+use super::shared::is_false;
 
 /// Most entries of `status.runtimes`: fan-out lists in objects are bounded.
 pub const STATUS_RUNTIMES_MAX: usize = 16;
@@ -152,6 +154,74 @@ pub struct ToolStatus {
     /// Its level of risk; absent: Safe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskWord>,
+    /// Its configuration parameters, whose values a runtime gives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub config: Vec<ConfigParamStatus>,
+}
+
+/// A configuration parameter of a function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigParamStatus {
+    /// Its name.
+    #[schemars(length(max = 64))]
+    pub name: String,
+    /// The word of its type.
+    #[serde(rename = "type")]
+    #[schemars(length(max = 64))]
+    pub kind: String,
+    /// Whether a runtime has to give a value: it has no default.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub required: bool,
+    /// Lowest number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<serde_json::Number>,
+    /// Highest number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<serde_json::Number>,
+    /// What can be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(max = 128)))]
+    pub options: Option<Vec<String>>,
+    /// Fewest entries of a list or map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_items: Option<u64>,
+    /// Most entries of a list or map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_items: Option<u64>,
+}
+
+impl From<&ConfigParam> for ConfigParamStatus {
+    fn from(param: &ConfigParam) -> Self {
+        Self {
+            name: param.name.clone(),
+            kind: param.kind.chars().take(64).collect(),
+            required: param.default.is_none(),
+            min: param.min.clone(),
+            max: param.max.clone(),
+            options: param.options.clone(),
+            min_items: param.min_items,
+            max_items: param.max_items,
+        }
+    }
+}
+
+impl From<&ConfigParamStatus> for ConfigParam {
+    /// For judging values: a default is there or not.
+    fn from(status: &ConfigParamStatus) -> Self {
+        Self {
+            name: status.name.clone(),
+            kind: status.kind.clone(),
+            default: (!status.required).then_some(serde_json::Value::Null),
+            min: status.min.clone(),
+            max: status.max.clone(),
+            options: status.options.clone(),
+            min_items: status.min_items,
+            max_items: status.max_items,
+            ..Self::default()
+        }
+    }
 }
 
 /// A template input.

@@ -18,5 +18,6 @@ pub fn mk_tool_run(namespace: &str, skill: &str, env: &[&str]) -> ToolRun {
         env: env.iter().map(ToString::to_string).collect(),
         is_open: false,
         risk: Risk::Safe,
+        config: Vec::new(),
     }
 }

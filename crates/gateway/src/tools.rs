@@ -9,6 +9,8 @@ use knack_execution::{
     Program, SkillMount, StartKind, WorkingDirectory,
 };
 use knack_skill::call::{self, CallContext, Cwd, Decision, End, LoadRecord, Outcome, RunSpec};
+use knack_skill::catalog::ConfigValues;
+use knack_skill::config::entries_for;
 use knack_skill::plan::Plan;
 use knack_telemetry::genai::{Failure, Ran};
 use knack_tool_schema::validate;
@@ -230,12 +232,16 @@ impl ToolRunner {
             call::Program::Tool(tool) => Some(tool),
             call::Program::Code { .. } | call::Program::Argv(_) => None,
         };
-        let env = match tool {
-            Some(tool) => self.grants.for_tool(tool).env,
-            None => BTreeMap::new(),
-        };
-        if let Some(tool) = tool {
-            let settings = self.snapshot.catalog.settings();
+        let settings = self.snapshot.catalog.settings();
+        let mut tool = tool.map(|tool| (**tool).clone());
+        let mut env = tool
+            .as_ref()
+            .map_or_else(BTreeMap::new, |tool| self.grants.for_tool(tool).env);
+        if let Some(tool) = &mut tool {
+            if let ConfigValues::Here(values) = &settings.config {
+                let entries = entries_for(values, &tool.skill);
+                env.extend(tool.configure(&entries).map_err(ExecutionError::Invalid)?);
+            }
             tool.admit(!env.is_empty(), settings.model_code, settings.max_risk)
                 .map_err(ExecutionError::Invalid)?;
         }
@@ -261,7 +267,7 @@ impl ToolRunner {
                     argv: tool.argv.clone(),
                 },
             },
-            tool: tool.map(|tool| Arc::new((**tool).clone())),
+            tool: tool.map(Arc::new),
             mounts: spec.mounts.iter().map(mount).collect(),
             inputs,
             working_directory: match &spec.cwd {

@@ -93,6 +93,10 @@ pub struct SkillLine {
     /// The version of an uploaded skill that it is; absent: no version of one, or the hub does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload: Option<UploadLine>,
+    /// Names of tools that this runtime does not run, since values of their configuration are missing or do not fit. A
+    /// gateway offers none of them; what holds is the hub's own check of each execution. No value is ever sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld_tools: Vec<String>,
 }
 
 impl SkillLine {
@@ -107,10 +111,11 @@ impl SkillLine {
             created,
             overrides,
             upload,
+            withheld_tools,
         } = self;
         (namespace, name, uid, digest, created)
             == (&other.namespace, &other.name, &other.uid, &other.digest, &other.created)
-            && (overrides, upload) == (&other.overrides, &other.upload)
+            && (overrides, upload, withheld_tools) == (&other.overrides, &other.upload, &other.withheld_tools)
     }
 }
 

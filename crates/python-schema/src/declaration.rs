@@ -53,6 +53,8 @@ pub struct ToolDeclaration {
     pub hidden: bool,
     /// Settings for the user.
     pub config_params: Vec<ConfigParam>,
+    /// Whether it takes a context, which has their values.
+    pub takes_context: bool,
     /// Name of the function.
     pub function: String,
     /// Why nothing can call it with the arguments of a model alone.

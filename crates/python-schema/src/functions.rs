@@ -1,5 +1,6 @@
 //! Functions of Python files as tools of a skill, read from their text: what the load of a skill asks of a reader.
 
+use knack_skill::config::ConfigParam;
 use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
 use knack_skill::problem::Severity;
 use knack_skill::risk::Risk;
@@ -15,6 +16,8 @@ pub fn read_functions(text: &str) -> FunctionsRead {
     let mut problems: Vec<FunctionProblem> = report.problems.iter().map(problem).collect();
     problems.extend(report.tools.iter().filter_map(uncallable));
     problems.extend(report.tools.iter().filter_map(offline));
+    problems.extend(report.tools.iter().flat_map(unreadable));
+    problems.extend(report.tools.iter().filter_map(unread));
     FunctionsRead {
         functions: report.tools.iter().map(function).collect(),
         problems,
@@ -30,7 +33,36 @@ fn function(tool: &ToolDeclaration) -> Function {
         risk: risk(tool.risk_level),
         retryable: tool.flags.idempotent,
         hidden: tool.hidden,
+        config: tool.config_params.iter().filter_map(config).collect(),
     }
+}
+
+/// A parameter as a lock has it: without what only a form shows.
+fn config(param: &super::config::ConfigParam) -> Option<ConfigParam> {
+    serde_json::from_value(param.to_value()).ok()
+}
+
+/// A parameter whose members have other types than a lock has: it would be lost without a word.
+fn unreadable(tool: &ToolDeclaration) -> Vec<FunctionProblem> {
+    let params = tool.config_params.iter().map(super::config::ConfigParam::to_value);
+    let told = params.filter_map(|param| {
+        let error = serde_json::from_value::<ConfigParam>(param.clone()).err()?;
+        let message = format!("{}: config parameter {}: {error}", tool.function, param["name"]);
+        Some(told(Severity::Error, tool.line, message, "correct its declaration"))
+    });
+    told.collect()
+}
+
+/// Parameters that nothing reads: a function gets their values by its context.
+fn unread(tool: &ToolDeclaration) -> Option<FunctionProblem> {
+    (!tool.config_params.is_empty() && !tool.takes_context).then(|| {
+        let message = format!(
+            "{} declares config_params and takes no context, so nothing reads them",
+            tool.function
+        );
+        let help = "add a parameter `context: SkillContext`; their values are in context.config";
+        told(Severity::Warning, tool.line, message, help)
+    })
 }
 
 /// The level in the words of a skill. A declaration has resolved `Auto`.
@@ -63,8 +95,8 @@ fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
             "move it to the top of the file",
         ),
         Uncallable::NeedsContext => (
-            "takes a SkillContext, which a run does not have",
-            "give that parameter a default, or remove it",
+            "takes a SkillContext and declares no config_params, which is all that a context has here",
+            "declare config_params, give that parameter a default, or remove it",
         ),
     };
     let message = format!("{} {why}", tool.function);

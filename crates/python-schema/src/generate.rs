@@ -141,7 +141,8 @@ impl Reader<'_> {
                 .or_else(|| self.input_schema(&parameters, &descriptions)),
             output_schema: keywords.output_schema.or_else(|| self.output_schema()),
             function: self.function_name().to_owned(),
-            uncallable: self.uncallable(),
+            uncallable: self.uncallable(!keywords.config_params.is_empty()),
+            takes_context: self.named_parameters().any(|parameter| parameter.is_context()),
             first_parameter: parameters.into_iter().next().map(|parameter| parameter.name),
             is_async: keywords
                 .flags
@@ -180,12 +181,13 @@ impl Reader<'_> {
         named_parameters(self.function, self.module.text)
     }
 
-    fn uncallable(&self) -> Option<Uncallable> {
+    /// A run has a context for a function that declares configuration, which is all that is in it.
+    fn uncallable(&self, has_config: bool) -> Option<Uncallable> {
         if !is_at_the_top(self.function) {
             return Some(Uncallable::Nested);
         }
         self.named_parameters()
-            .any(|parameter| parameter.is_context() && !parameter.has_default)
+            .any(|parameter| parameter.is_context() && !parameter.has_default && !has_config)
             .then_some(Uncallable::NeedsContext)
     }
 

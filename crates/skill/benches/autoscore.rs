@@ -131,6 +131,7 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
         body,
     }
 }
@@ -164,6 +165,7 @@ fn settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
+        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
     }
 }
 

@@ -212,6 +212,7 @@ mod tests {
             hidden: false,
             call: CallForm::Words,
             risk: Risk::Safe,
+            config: Vec::new(),
         }
     }
 

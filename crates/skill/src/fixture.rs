@@ -37,6 +37,7 @@ pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
     };
     skill.files.insert("SKILL.md".to_owned(), mk_file(b"body"));
     skill
@@ -79,6 +80,7 @@ pub(crate) fn mk_tool(name: &str) -> Tool {
         hidden: false,
         call: CallForm::Words,
         risk: Risk::Safe,
+        config: Vec::new(),
     }
 }
 
@@ -93,6 +95,7 @@ pub(crate) fn mk_settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
+        config: crate::catalog::ConfigValues::Here(Vec::new()),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod at_skill;
 pub mod autoscore;
 pub mod call;
 pub mod catalog;
+pub mod config;
 pub mod digest;
 pub mod finding;
 #[cfg(test)]

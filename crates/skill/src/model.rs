@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::config::ConfigParam;
 use crate::risk::Risk;
 
 /// Namespace and name: the identity of a skill (`metadata.namespace`, `metadata.name`).
@@ -118,6 +119,9 @@ pub struct Skill {
     pub requirements: Option<Vec<String>>,
     /// The upload that it is. A load leaves it empty: no file says of itself that it is a version of another skill.
     pub upload: Option<Upload>,
+    /// Names of tools that are not run here, since values of their configuration are missing or do not fit: as a hub says
+    /// it. A load leaves it empty.
+    pub withheld: Vec<String>,
 }
 
 /// One version of an uploaded skill.
@@ -194,6 +198,8 @@ pub struct Tool {
     pub call: CallForm,
     /// What its author says a call can do; a runtime may run tools up to a level only.
     pub risk: Risk,
+    /// Configuration parameters, whose values come from a runtime; it is offered where each has one.
+    pub config: Vec<ConfigParam>,
 }
 
 /// How the program of a declared tool gets its arguments, and what its output is.

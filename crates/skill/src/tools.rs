@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
+use crate::config::ConfigParam;
 use crate::finding::{Finding, MAX_ENTRIES, bounded};
 use crate::functions::entry;
 use crate::inputs::{boolean, scalar_text, shortened};
@@ -34,6 +35,8 @@ pub struct ToolDeclaration {
     pub call: CallForm,
     /// What a call can do; `None`: not said.
     pub risk: Option<Risk>,
+    /// Configuration parameters of the function that it is.
+    pub config: Vec<ConfigParam>,
     /// A Python file of the skill: the declaration stands for a tool of each of its functions, and of the other members
     /// only `env` and `hidden` are set. A load puts the functions in its place.
     pub python: Option<String>,
@@ -56,6 +59,7 @@ impl From<ToolDeclaration> for Tool {
             hidden: declared.hidden,
             call: declared.call,
             risk: declared.risk.unwrap_or_default(),
+            config: declared.config,
         }
     }
 }
@@ -283,6 +287,7 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         hidden,
         call: CallForm::Words,
         risk,
+        config: Vec::new(),
         python: None,
     })
 }

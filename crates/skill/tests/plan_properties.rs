@@ -38,6 +38,7 @@ prop_compose! {
             name, description: String::new(), command: vec!["python3".to_owned()], parameters: Vec::new(),
             input_schema: json!({"type": "object", "properties": {"x": {"type": "string"}}}), env: Vec::new(), hidden, call: CallForm::Words,
         risk: Risk::Safe,
+        config: Vec::new(),
         };
         let file = SkillFile { bytes: Arc::from(&b"x"[..]), executable: false };
         Skill {
@@ -51,6 +52,7 @@ prop_compose! {
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
         }
     }
 }
@@ -66,6 +68,7 @@ fn settings(max_listing_tokens: usize) -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: 0,
         pins: Vec::new(),
+        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
     }
 }
 

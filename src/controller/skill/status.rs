@@ -28,6 +28,7 @@ pub(super) fn content(judged: &Judged, config_maps: Vec<ConfigMapStatus>) -> Ski
             .find(|part| skill.files.contains_key(*part))
             .cloned(),
         risk: (tool.risk > Risk::Safe).then(|| tool.risk.into()),
+        config: tool.config.iter().map(Into::into).collect(),
     });
     let inputs = skill.inputs.iter().take(64).map(|input| InputStatus {
         name: input.name.clone(),

@@ -225,4 +225,9 @@ pub const RULES: &[Rule] = &[
         "self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",
         "skills are name or namespace/name",
     ),
+    runtime(
+        "spec.skillSelector.skills[].config[]",
+        "has(self.value) != has(self.valueFrom)",
+        "exactly one of value and valueFrom must be set",
+    ),
 ];

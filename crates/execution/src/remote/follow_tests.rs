@@ -191,6 +191,7 @@ async fn a_hub_of_the_release_before_runs_what_it_understands() {
             env: Vec::new(),
             is_open: false,
             risk: Risk::Safe,
+            config: Vec::new(),
         }));
         request
     };

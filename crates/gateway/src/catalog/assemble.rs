@@ -320,6 +320,7 @@ fn line(skill: &Skill) -> [u8; 32] {
     ));
     hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
     hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
+    hash.update(format!("{:?}\n", skill.withheld));
     hash.finalize().into()
 }
 
@@ -354,5 +355,6 @@ fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSet
         models: runtime.models.clone(),
         min_max_tokens: runtime.min_max_tokens,
         pins: runtime.pins.clone(),
+        config: runtime.config.clone(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use knack_skill::catalog::{ModelCode, Pin};
+use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
 use knack_skill::model::{ActivationMode, SkillRef};
 use knack_skill::risk::Risk;
 use knack_vocabulary::{DEFAULT_NAMESPACE, defaults};
@@ -21,6 +21,8 @@ pub struct RuntimeSettings {
     pub match_labels: BTreeMap<String, String>,
     /// Pinned skills.
     pub pins: Vec<Pin>,
+    /// Values of the configuration of functions.
+    pub config: ConfigValues,
     /// Model-written code.
     pub model_code: ModelCode,
     /// The highest risk of a declared tool that is offered and run.
@@ -66,6 +68,7 @@ impl Default for RuntimeSettings {
             max_activation: ActivationMode::Always,
             match_labels: BTreeMap::new(),
             pins: Vec::new(),
+            config: ConfigValues::Here(Vec::new()),
             model_code: ModelCode::Allow,
             max_risk: Risk::Critical,
             timeout: Duration::from_secs(defaults::TIMEOUT_SECONDS),

@@ -31,6 +31,8 @@ pub struct SkillSource {
     pub functions: Option<ReadFunctions>,
     /// What the object on a cluster says that the files cannot say.
     pub object: ObjectIds,
+    /// Becomes [`Skill::withheld`].
+    pub withheld: Vec<String>,
     /// What it is known by once it was judged; a clone is judged anew.
     pub fingerprint: Fingerprint,
 }
@@ -67,7 +69,7 @@ impl SkillSource {
                 hash.update([u8::from(file.executable)]);
                 hash.update(&file.bytes);
             }
-            hash.update(format!("{:?}{:?}", self.overrides, self.object));
+            hash.update(format!("{:?}{:?}{:?}", self.overrides, self.object, self.withheld));
             hash.finalize().into()
         })
     }
@@ -84,6 +86,7 @@ impl SkillSource {
         if let Some(skill) = &mut loaded.skill {
             skill.object_ids.clone_from(&self.object.ids);
             skill.upload.clone_from(&self.object.upload);
+            skill.withheld.clone_from(&self.withheld);
         }
         loaded
     }

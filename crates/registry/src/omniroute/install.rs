@@ -222,6 +222,7 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         input_schema: schema::normalize(&schema["input"]),
         retryable: false,
         hidden: false,
+        config: Vec::new(),
         // What a declared tool has that says nothing.
         risk: Risk::Safe,
     };

@@ -64,6 +64,10 @@ fn run_tool(context: &CallContext<'_>, entry: &Entry, tool: &Tool, arguments: Ma
         Ok(tool) => tool,
         Err(refused) => return error(refused),
     };
+    if entry.withheld.contains(&tool.tool) {
+        let refused = texts::not_configured(&entry.skill.id.name, &tool.tool);
+        return error(texts::argument_refused(&refused));
+    }
     let settings = context.catalog.settings();
     if let Err(refused) = tool.admit(false, settings.model_code, settings.max_risk) {
         return error(texts::argument_refused(&refused));

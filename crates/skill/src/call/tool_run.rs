@@ -1,11 +1,14 @@
 //! A call of a declared tool, resolved. The one place that says what a run with environment grants is.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::arguments;
 use super::types::{ToolRun, Validate};
 use crate::argv;
 use crate::catalog::ModelCode;
+use crate::config::{self, ConfigEntry};
 use crate::model::{Skill, Tool};
 use crate::open_command::is_open_tool;
 use crate::risk::Risk;
@@ -35,7 +38,29 @@ impl ToolRun {
             env,
             is_open: is_open_tool(tool, |path| skill.files.contains_key(path)),
             risk: tool.risk,
+            config: tool.config.clone(),
         })
+    }
+
+    /// Gives it the values of its configuration: what is known here, to be added to its environment. The variables that a
+    /// cluster fills stand among the names that it asks for, and no others of configuration do.
+    ///
+    /// Errors: why it is not run, without a mark of an error. The rules that are broken are for whoever gives the values.
+    pub fn configure(&mut self, entries: &[ConfigEntry]) -> Result<BTreeMap<String, String>, String> {
+        if self.config.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let resolved = config::resolve(&self.tool, &self.config, entries)
+            .map_err(|_| texts::not_configured(&self.skill.name, &self.tool))?;
+        let environment = resolved.environment();
+        let names = resolved
+            .variables()
+            .map(str::to_owned)
+            .chain(environment.keys().cloned());
+        self.env.extend(names);
+        self.env.sort_unstable();
+        self.env.dedup();
+        Ok(environment)
     }
 
     /// Finds a tool by its declared name, checks the arguments against its schema, and maps them: from a call's words to the

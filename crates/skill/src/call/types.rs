@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::catalog::Catalog;
+use crate::config::ConfigParam;
 use crate::model::{SandboxRequest, Skill, SkillRef};
 use crate::plan::Plan;
 use crate::risk::Risk;
@@ -234,4 +235,6 @@ pub struct ToolRun {
     pub is_open: bool,
     /// The tool's level.
     pub risk: Risk,
+    /// The tool's configuration parameters.
+    pub config: Vec<ConfigParam>,
 }

@@ -45,6 +45,22 @@ pub enum Clash {
         /// The limit.
         max_risk: Risk,
     },
+    /// Values of a tool's configuration are missing or do not fit, so it is neither offered nor run.
+    Config {
+        /// The skill.
+        skill: SkillRef,
+        /// Its tool.
+        tool: String,
+        /// What is missing or does not fit, without values.
+        why: String,
+    },
+    /// Values are given that none of the skill's tools declares.
+    ConfigUnknown {
+        /// The skill.
+        skill: SkillRef,
+        /// Their names.
+        names: Vec<String>,
+    },
 }
 
 impl fmt::Display for Clash {
@@ -79,6 +95,19 @@ impl fmt::Display for Clash {
                 f,
                 "tool \"{tool}\" of skill {}/{} is called {wire_name}, because its plain name is taken or too long",
                 skill.namespace, skill.name
+            ),
+            Self::Config { skill, tool, why } => write!(
+                f,
+                "tool \"{tool}\" of skill {}/{} is not offered: of its configuration {why}; \
+                 give values in config of the skill's pin, or with --set",
+                skill.namespace, skill.name
+            ),
+            Self::ConfigUnknown { skill, names } => write!(
+                f,
+                "no tool of skill {}/{} declares the configuration {}; it has no effect, correct its name",
+                skill.namespace,
+                skill.name,
+                names.join(", ")
             ),
             Self::Risk {
                 skill,

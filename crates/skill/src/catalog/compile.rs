@@ -1,12 +1,13 @@
 //! From skills and settings to a catalog: one pass for each prepared part, linear in the bytes of the skills.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use super::entry::{Entry, Generic};
 use super::listing::{self, Line};
-use super::{Base, Catalog, CatalogSettings, Clash, ModelCode, Pin};
+use super::{Base, Catalog, CatalogSettings, Clash, ConfigValues, ModelCode, Pin};
 use crate::autoscore::{ScoreIndex, ScoredSkill};
+use crate::config;
 use crate::model::{ActivationMode, Skill, SkillRef, Tool};
 use crate::plan::{Action, PlannedTool, assemble};
 use crate::risk::Risk;
@@ -116,10 +117,11 @@ fn entries(
             .and_then(|pin| pin.mode)
             .unwrap_or_else(|| skill.activation.min(settings.max_activation));
         let inputs = pin.map(|pin| pin.inputs.clone()).unwrap_or_default();
+        let withheld = withheld(&skill, &settings.config, clashes);
         let tools = if mode == ActivationMode::Never {
             Vec::new()
         } else {
-            tools(&skill, settings.max_risk, &mut taken, clashes)
+            tools(&skill, (settings.max_risk, &withheld), &mut taken, clashes)
         };
         entries.push(Entry {
             skill,
@@ -127,6 +129,7 @@ fn entries(
             mode,
             inputs,
             max_risk: settings.max_risk,
+            withheld,
             tools,
         });
     }
@@ -175,9 +178,40 @@ fn by_id(entries: &[Entry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<
     places
 }
 
+/// The tools that lack values of their configuration. Values that no tool declares are reported with them.
+fn withheld(skill: &Skill, values: &ConfigValues, clashes: &mut Vec<Clash>) -> BTreeSet<String> {
+    let ConfigValues::Here(configs) = values else {
+        return skill.withheld.iter().cloned().collect();
+    };
+    let entries = config::entries_for(configs, &skill.id);
+    let tools = skill
+        .tools
+        .iter()
+        .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
+    let unknown = config::undeclared(tools.clone(), &entries);
+    if !unknown.is_empty() {
+        clashes.push(Clash::ConfigUnknown {
+            skill: skill.id.clone(),
+            names: unknown.into_iter().map(str::to_owned).collect(),
+        });
+    }
+    let mut withheld = BTreeSet::new();
+    for (tool, params) in tools {
+        if let Some(why) = config::problems(tool, params, &entries) {
+            clashes.push(Clash::Config {
+                skill: skill.id.clone(),
+                tool: tool.to_owned(),
+                why,
+            });
+            withheld.insert(tool.to_owned());
+        }
+    }
+    withheld
+}
+
 fn tools(
     skill: &Arc<Skill>,
-    max_risk: Risk,
+    (max_risk, withheld): (Risk, &BTreeSet<String>),
     taken: &mut HashSet<String>,
     clashes: &mut Vec<Clash>,
 ) -> Vec<Arc<PlannedTool>> {
@@ -190,7 +224,7 @@ fn tools(
     }));
     // Of all declared tools: a limit does not rename the one that is left.
     let only = skill.tools.len() == 1;
-    let offered = |tool: &Tool| !tool.hidden && tool.risk <= max_risk;
+    let offered = |tool: &Tool| !tool.hidden && tool.risk <= max_risk && !withheld.contains(&tool.name);
     let visible = skill.tools.iter().enumerate().filter(|(_, tool)| offered(tool));
     visible
         .map(|(at, tool)| {

@@ -1,6 +1,6 @@
 //! One skill as a catalog serves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{ActivationMode, Input, Skill, Tool};
@@ -34,6 +34,8 @@ pub struct Entry {
     pub inputs: BTreeMap<String, String>,
     /// The highest risk of its tools that is offered here.
     pub max_risk: Risk,
+    /// Names of its tools that are not offered here, since values of their configuration are missing or do not fit.
+    pub withheld: BTreeSet<String>,
     /// Its offered tools, hidden ones left out, under their wire names.
     pub(crate) tools: Vec<Arc<PlannedTool>>,
 }
@@ -53,9 +55,11 @@ impl Entry {
         self.paths().next().is_some()
     }
 
-    /// Its declared tools whose risk is within the runtime's limit: the others are not run here, so no model is told of them.
+    /// Its declared tools whose risk is within the runtime's limit and whose configuration has values: the others are not
+    /// run here, so no model is told of them.
     pub fn offered(&self) -> impl Iterator<Item = &Tool> {
-        self.skill.tools.iter().filter(|tool| tool.risk <= self.max_risk)
+        let is_offered = |tool: &&Tool| tool.risk <= self.max_risk && !self.withheld.contains(&tool.name);
+        self.skill.tools.iter().filter(is_offered)
     }
 
     /// Whether a model may see it without the request naming it: listed or always active.

@@ -19,7 +19,7 @@ pub use clash::Clash;
 pub(crate) use entry::Generic;
 pub use entry::{Entry, SKILL_MD};
 pub use listing::{ListingCounts, listing_counts};
-pub use settings::{CatalogSettings, ModelCode, Node, Pin};
+pub use settings::{CatalogSettings, ConfigValues, ModelCode, Node, Pin};
 
 use crate::autoscore::ScoreIndex;
 use crate::model::{ActivationMode, SkillRef};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::SkillConfig;
 use crate::model::{ActivationMode, SkillRef};
 use crate::risk::Risk;
 
@@ -56,4 +57,15 @@ pub struct CatalogSettings {
     pub min_max_tokens: u64,
     /// Pinned skills.
     pub pins: Vec<Pin>,
+    /// Values of the configuration of functions.
+    pub config: ConfigValues,
+}
+
+/// Who has the values of the configuration of functions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigValues {
+    /// This process.
+    Here(Vec<SkillConfig>),
+    /// The hub, which also says which tools lack some ([`Skill::withheld`](crate::model::Skill::withheld)).
+    AtHub,
 }

@@ -3,7 +3,8 @@
 ARGUMENTS is a JSON object. What the function returns goes to standard output, text as text and the rest as JSON, with
 exit code 0; the text of an error goes there with exit code 1. What the file prints is kept apart, on standard error.
 The file is imported from the skill's folder; then the function starts in the working directory, so that files which
-it writes by a relative path are delivered. Python 3.9 and later, nothing but the standard library.
+it writes by a relative path are delivered. KNACK_CONFIG has the values of the function's configuration, as JSON.
+Python 3.9 and later, nothing but the standard library.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ def main():
     result = keep_standard_output()
     path, name, arguments = sys.argv[1:4]
     try:
-        text, code = call(path, name, json.loads(arguments)), 0
+        text, code = call(path, name, json.loads(arguments), context()), 0
     except BaseException as error:
         tell(error)
         text, code = message(error), 1
@@ -62,12 +63,67 @@ def keep_standard_output():
     return result
 
 
-def call(path, name, arguments):
+class SkillContext:
+    """What a function that declares configuration takes: its values, alone and by the tool's name."""
+
+    def __init__(self, tool, values):
+        self.config = values
+        self.tool_configs = {tool: values}
+
+
+def context():
+    """The values of the configuration; nothing of them stays in the environment, which child processes would get."""
+    text = os.environ.pop("KNACK_CONFIG", None)
+    if text is None:
+        return None
+    told = json.loads(text)
+    values = told["values"]
+    for name, secret in told["secrets"].items():
+        value = os.environ.pop(secret["variable"], None)
+        if value is None:
+            raise Failure(f"the configuration {name} has no value")
+        values[name] = fitting(secret["param"], value)
+    return SkillContext(told["tool"], values)
+
+
+def fitting(param, text):
+    """The value that a text means for a parameter. The texts of errors do not show it: it is a secret."""
+    kind, options = param["type"], param.get("options")
+    if kind in ("number", "boolean", "multiselect", "string[]", "number[]", "list", "map"):
+        try:
+            value = json.loads(text, parse_constant=lambda word: word)
+        except ValueError:
+            value = text
+    else:
+        value = text
+    items = value if isinstance(value, list) else [value]
+    shapes = {"number": (int, float), "boolean": bool, "map": dict}
+    shape = shapes.get(kind, list if kind in ("multiselect", "string[]", "number[]", "list") else str)
+    fits = isinstance(value, shape) and (kind != "number" or type(value) is not bool)
+    if kind in ("multiselect", "string[]"):
+        fits = fits and all(isinstance(one, str) for one in items)
+    if kind in ("number", "number[]"):
+        low, high = param.get("min"), param.get("max")
+        fits = fits and all(type(one) in (int, float) and (low is None or one >= low) and (high is None or one <= high)
+                            for one in items)
+    if kind in ("select", "multiselect"):
+        fits = fits and all(one in (options or ()) for one in items)
+    if kind == "map":
+        fits = fits and all(isinstance(one, str) for one in value.values())
+    if kind in ("multiselect", "string[]", "number[]", "list", "map"):
+        low, high = param.get("minItems"), param.get("maxItems")
+        fits = fits and (low is None or len(value) >= low) and (high is None or len(value) <= high)
+    if not fits:
+        raise Failure(f"the value of the configuration {param['name']} does not fit its declaration")
+    return value
+
+
+def call(path, name, arguments, given):
     module = imported(path)
     function = inner(getattr(module, name, None))
     if not callable(function):
         raise Failure(f"{path} has no function {name}")
-    positional, named = bound(function, arguments)
+    positional, named = bound(function, arguments, given)
     value = function(*positional, **named)
     if inspect.isawaitable(value):
         value = asyncio.run(finished(value))
@@ -129,6 +185,7 @@ def stand_in_for_decorators():
         module = types.ModuleType(name)
         module.skill = module.tool = skill
         module.__path__ = []
+        module.SkillContext = SkillContext
         module.__getattr__ = lambda wanted: getattr(Names, wanted) if wanted.startswith("__") else Declared
         sys.modules[name] = module
 
@@ -143,21 +200,32 @@ def inner(found):
     return found
 
 
-def bound(function, arguments):
-    """The arguments as the function takes them: positional ones, and the others by name."""
+def bound(function, arguments, given):
+    """The arguments as the function takes them: positional ones, and the others by name. A context is none of the model's."""
     try:
         hints = typing.get_type_hints(function)
     except Exception:
         # A type that only a checker knows.
         hints = {}
     parameters = list(inspect.signature(function).parameters.values())
-    fillable = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    takers = [one.name for one in parameters if is_context(hints.get(one.name, one.annotation))]
+    fillable = [one for one in parameters
+                if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) and one.name not in takers]
     if len(fillable) == 1 and is_model(hints.get(fillable[0].name)):
         # The schema of the tool is that of the model.
         arguments = {fillable[0].name: arguments}
-    named = {name: converted(value, hints.get(name)) for name, value in arguments.items()}
-    only = [one.name for one in fillable if one.kind == one.POSITIONAL_ONLY and one.name in named]
+    named = {name: converted(value, hints.get(name)) for name, value in arguments.items() if name not in takers}
+    if given is not None:
+        named.update(dict.fromkeys(takers, given))
+    only = [one.name for one in parameters if one.kind == one.POSITIONAL_ONLY and one.name in named]
     return [named.pop(name) for name in only], named
+
+
+def is_context(kind):
+    if isinstance(kind, str):
+        return kind.split(".")[-1].split(" ")[0].rstrip("]") == "SkillContext"
+    inside = typing.get_args(kind)
+    return getattr(kind, "__name__", "") == "SkillContext" or any(is_context(one) for one in inside)
 
 
 def is_model(kind):

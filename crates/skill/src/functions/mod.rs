@@ -16,6 +16,7 @@ use serde_json::Value;
 pub use entry::path;
 pub use lock::{FunctionLock, LOCK_FILE};
 
+use crate::config::ConfigParam;
 use crate::problem::Severity;
 use crate::risk::Risk;
 
@@ -42,6 +43,9 @@ pub struct Function {
     /// Callable through `run_skill_tool` only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
+    /// Its configuration parameters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config: Vec<ConfigParam>,
 }
 
 /// What a reader found in the text of a file.

@@ -74,6 +74,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
         requirements: input.overrides.packages,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
         body: document.body,
         document: document.text,
     };

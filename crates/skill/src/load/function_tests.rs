@@ -36,6 +36,7 @@ fn read(text: &str) -> FunctionsRead {
                 risk: Risk::Moderate,
                 retryable: line.ends_with('!'),
                 hidden: false,
+                config: Vec::new(),
             });
         }
     }

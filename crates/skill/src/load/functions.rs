@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::reading::Fields;
+use crate::config;
 use crate::finding::MAX_ENTRIES;
 use crate::functions::{Function, FunctionLock, LOCK_FILE, ReadFunctions, command};
 use crate::inputs::shortened;
@@ -53,6 +54,7 @@ impl Fields<'_> {
                 }
             };
             for function in functions.iter().take(MAX_ENTRIES) {
+                self.check_config(&path, &format!("{field}.{}", function.function), function);
                 if names.insert(function.name.clone()) {
                     tools.push(tool(&declared, &path, function));
                 } else {
@@ -65,6 +67,31 @@ impl Fields<'_> {
             read.insert(path, functions);
         }
         (tools, read)
+    }
+
+    /// Reports what of the configuration parameters of a function cannot be given or is not honoured.
+    fn check_config(&mut self, path: &str, field: &str, function: &Function) {
+        let name = shortened(&function.function);
+        let mut told = |severity, message, help: &str, member: &str| {
+            let problem = Problem::new(severity, ProblemKind::ToolInvalid, message, help).in_file(path);
+            self.problems.push(problem.on(format!("{field}.config{member}")));
+        };
+        if let Some(why) = config::refusal(&function.config) {
+            told(
+                Severity::Error,
+                format!("{name} {why}"),
+                "correct its config_params",
+                "",
+            );
+            return;
+        }
+        for param in &function.config {
+            for (number, note) in param.notes().into_iter().enumerate() {
+                let message = format!("{name}: config parameter {}: {note}", param.name);
+                let help = "correct its declaration, if that is not meant";
+                told(Severity::Warning, message, help, &format!(".{}[{number}]", param.name));
+            }
+        }
     }
 
     fn functions_of(&mut self, path: &str, field: &str, source: &FunctionSource<'_>) -> Result<Vec<Function>, Problem> {
@@ -140,6 +167,7 @@ fn tool(entry: &ToolDeclaration, path: &str, function: &Function) -> ToolDeclara
             retryable: function.retryable,
         },
         risk: Some(function.risk),
+        config: function.config.clone(),
         ..ToolDeclaration::default()
     }
 }

@@ -137,6 +137,14 @@ pub fn above_max_risk(skill: &str, tool: &str, risk: Risk, max_risk: Risk) -> St
     )
 }
 
+/// Why a tool is refused whose configuration has no values, or wrong ones, here.
+pub fn not_configured(skill: &str, tool: &str) -> String {
+    format!(
+        "tool \"{tool}\" of skill \"{skill}\" is not run here: values of its configuration are missing or do not fit. \
+         Whoever operates the runtime can give them (config of the skill's pin in the SkillRuntime); nothing ran."
+    )
+}
+
 /// Answers `run_code` without, or with more than, one program.
 pub fn one_program(run_code: &str) -> String {
     format!("Error: give {run_code} either code or command, not both and not neither; nothing ran.")

@@ -59,6 +59,7 @@ pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
+        withheld: Vec::new(),
     }
 }
 
@@ -75,6 +76,7 @@ pub(crate) fn skill(case: &Value) -> Skill {
         hidden: false,
         call: CallForm::Words,
         risk: Risk::Safe,
+        config: Vec::new(),
     };
     let tags = items(case, "tags").iter().filter_map(Value::as_str);
     Skill {
@@ -99,6 +101,7 @@ pub(crate) fn settings() -> CatalogSettings {
         models: Vec::new(),
         min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
+        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
     }
 }
 

@@ -3,6 +3,7 @@
 use knack_python_schema::{
     ConfigParam, RiskLevel, SafetyFlags, Shown, display_name, generate, parameter_descriptions, shown,
 };
+use knack_skill::config::{self, ConfigEntry, ConfigSource};
 use serde_json::{Map, Value, json};
 
 use crate::registry::{Compare, Failure, Op, Outcome};
@@ -16,6 +17,8 @@ pub(crate) const OPS: &[Op] = &[
     Op::new(FILE, "display_name", shown_name),
     Op::new(FILE, "risk", risk),
     Op::new(FILE, "config_param", config_param),
+    Op::new(FILE, "config_value", config_value),
+    Op::new(FILE, "config_merge", config_merge),
     Op::new("injection", "tukuy_tool", tukuy_tool),
     Op::new(FILE, "result", result).compared(Compare::Custom(compare_result)),
 ];
@@ -94,6 +97,44 @@ fn config_param(input: &Value) -> Outcome {
     ConfigParam::from_keywords(&keywords)
         .map(|param| param.to_value())
         .map_err(Failure::new)
+}
+
+/// A value for a parameter, as a runtime gives it: as a text.
+fn config_value(input: &Value) -> Outcome {
+    let mut declared = input["param"].clone();
+    declared["name"] = "x".into();
+    let param = serde_json::from_value(declared).map_err(|error| Failure::new(error.to_string()))?;
+    let accepted = config::read(&param, &input["value"].to_string()).is_ok();
+    Ok(json!({ "accepted": accepted }))
+}
+
+/// Values by tool, laid over others, as those of the command line lie over those of a pin.
+fn config_merge(input: &Value) -> Outcome {
+    let merged = config::overlay(entries(&input["request"]), &entries(&input["bot_environment"]));
+    let mut tools = Map::new();
+    for ConfigEntry { name, source } in merged {
+        let (Some((tool, param)), ConfigSource::Value(text)) = (name.split_once('.'), source) else {
+            return Err(Failure::new("an entry is not of a tool"));
+        };
+        let value = serde_json::from_str(&text).map_err(|error| Failure::new(error.to_string()))?;
+        tools.entry(tool).or_insert_with(|| json!({}))[param] = value;
+    }
+    Ok(tools.into())
+}
+
+fn entries(tools: &Value) -> Vec<ConfigEntry> {
+    let tools = tools.as_object().into_iter().flatten();
+    let entries = tools.flat_map(|(tool, values)| {
+        values
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(move |(param, value)| ConfigEntry {
+                name: format!("{tool}.{param}"),
+                source: ConfigSource::Value(value.to_string()),
+            })
+    });
+    entries.collect()
 }
 
 fn result(input: &Value) -> Outcome {

@@ -42,6 +42,7 @@ impl Known {
             packages: no_packages,
             functions: None,
             object,
+            withheld: line.withheld_tools.clone(),
             fingerprint: Fingerprint::default(),
         };
         Self {
@@ -90,6 +91,7 @@ mod tests {
             created: 0,
             overrides: Overrides::default(),
             upload: None,
+            withheld_tools: Vec::new(),
         };
         let tree = || Arc::new(Tree { files: BTreeMap::new() });
         let (files, others) = (tree(), tree());

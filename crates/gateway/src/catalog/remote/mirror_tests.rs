@@ -33,6 +33,7 @@ fn skill(name: &str, uid: &str, at: u64) -> CatalogLine {
         created: 0,
         overrides: Overrides::default(),
         upload: None,
+        withheld_tools: Vec::new(),
     }))
 }
 

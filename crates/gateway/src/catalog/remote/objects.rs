@@ -72,6 +72,7 @@ mod tests {
                     digest: String::new(),
                     created: 0,
                     overrides: Overrides::default(),
+                    withheld_tools: Vec::new(),
                     upload: upload.map(|(of, number)| UploadLine {
                         of: of.to_owned(),
                         number,
@@ -113,6 +114,7 @@ mod tests {
                     packages: no_packages,
                     functions: None,
                     object: objects.remove(id).unwrap(),
+                    withheld: Vec::new(),
                     fingerprint: Fingerprint::default(),
                 }
             })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use knack_hub_api::convert::{activation_from_name, limit_from_name};
 use knack_hub_api::{RuntimeLine, RuntimeName};
-use knack_skill::catalog::{ModelCode, Node, Pin};
+use knack_skill::catalog::{ConfigValues, ModelCode, Node, Pin};
 use knack_skill::model::SkillRef;
 use knack_skill::risk::Risk;
 
@@ -45,6 +45,7 @@ pub(super) fn settings_from_line(name: &RuntimeName, line: &RuntimeLine) -> (Run
                 inputs: pin.inputs.clone(),
             })
             .collect(),
+        config: ConfigValues::AtHub,
         upstreams: line.upstreams.clone(),
         ..RuntimeSettings::default()
     };

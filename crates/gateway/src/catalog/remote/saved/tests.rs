@@ -53,6 +53,7 @@ fn catalog(files: &[(&str, &[u8])]) -> Unsaved {
         created: 3,
         overrides: Overrides::default(),
         upload: None,
+        withheld_tools: Vec::new(),
     };
     Unsaved {
         state: MirrorState {

@@ -1,0 +1,160 @@
+//! What a runtime or a person gives.
+
+use crate::model::SkillRef;
+use crate::tool_env::OWN_PREFIX;
+
+/// One value that is given: `PARAMETER`, for every tool of the skill that declares it, or `TOOL.PARAMETER`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigEntry {
+    /// Its name.
+    pub name: String,
+    /// Its value, or that a Secret has it.
+    pub source: ConfigSource,
+}
+
+/// Where a value is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// Here, for everybody to read.
+    Value(String),
+    /// In a Secret, or in the environment of `knack`; `None`: where this process does not see it.
+    Secret(Option<String>),
+}
+
+impl std::fmt::Debug for ConfigSource {
+    /// Secrets are not shown. A value may be one too: its parameter's type says so.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Value(_) => "Value",
+            Self::Secret(Some(_)) => "Secret",
+            Self::Secret(None) => "Secret elsewhere",
+        })
+    }
+}
+
+/// The values of one skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillConfig {
+    /// The skill's name.
+    pub name: String,
+    /// Its namespace; `None`: whichever.
+    pub namespace: Option<String>,
+    /// The values.
+    pub entries: Vec<ConfigEntry>,
+}
+
+impl SkillConfig {
+    fn is_of(&self, skill: &SkillRef) -> bool {
+        self.name == skill.name
+            && self
+                .namespace
+                .as_ref()
+                .is_none_or(|namespace| *namespace == skill.namespace)
+    }
+}
+
+/// The values of a skill among those of many; later ones win.
+pub fn entries_for(configs: &[SkillConfig], skill: &SkillRef) -> Vec<ConfigEntry> {
+    let of_skill = configs.iter().filter(|config| config.is_of(skill));
+    of_skill.fold(Vec::new(), |below, config| overlay(below, &config.entries))
+}
+
+/// Values laid over others, name by name. What lies over a Secret is as secret as it.
+pub fn overlay(mut below: Vec<ConfigEntry>, above: &[ConfigEntry]) -> Vec<ConfigEntry> {
+    for entry in above {
+        match below.iter_mut().find(|known| known.name == entry.name) {
+            Some(known) => {
+                known.source = match (&known.source, &entry.source) {
+                    (ConfigSource::Secret(_), ConfigSource::Value(value)) => ConfigSource::Secret(Some(value.clone())),
+                    (_, given) => given.clone(),
+                };
+            }
+            None => below.push(entry.clone()),
+        }
+    }
+    below
+}
+
+/// The variable by which a run gets the value of an entry: no two entries of a skill share one.
+pub fn variable(entry: &str) -> String {
+    let mut name = format!("{OWN_PREFIX}CONFIG_");
+    for byte in entry.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("_{byte:02x}"));
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, source: ConfigSource) -> ConfigEntry {
+        ConfigEntry {
+            name: name.to_owned(),
+            source,
+        }
+    }
+
+    #[test]
+    fn what_is_given_last_wins_and_stays_as_secret_as_what_it_replaces() {
+        let value = |text: &str| ConfigSource::Value(text.to_owned());
+        let below = vec![
+            entry("a", value("1")),
+            entry("b", value("2")),
+            entry("key", ConfigSource::Secret(None)),
+        ];
+        let above = [
+            entry("b", value("3")),
+            entry("key", value("k")),
+            entry("t.b", ConfigSource::Secret(Some("4".to_owned()))),
+        ];
+        let merged = overlay(below, &above);
+        let expected = [
+            entry("a", value("1")),
+            entry("b", value("3")),
+            entry("key", ConfigSource::Secret(Some("k".to_owned()))),
+            entry("t.b", ConfigSource::Secret(Some("4".to_owned()))),
+        ];
+        assert_eq!(merged, expected);
+        assert!(!format!("{merged:?}").contains('4'));
+    }
+
+    #[test]
+    fn values_are_of_one_skill() {
+        let config = |namespace: Option<&str>, name: &str, value: &str| SkillConfig {
+            name: name.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            entries: vec![entry("a", ConfigSource::Value(value.to_owned()))],
+        };
+        let configs = [
+            config(Some("team"), "web", "1"),
+            config(None, "web", "2"),
+            config(Some("x"), "web", "3"),
+        ];
+        let of = |namespace: &str, name: &str| {
+            let skill = SkillRef {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            };
+            entries_for(&configs, &skill)
+        };
+        assert_eq!(of("team", "web"), [entry("a", ConfigSource::Value("2".to_owned()))]);
+        assert_eq!(of("x", "web"), [entry("a", ConfigSource::Value("3".to_owned()))]);
+        assert_eq!(of("team", "other"), []);
+    }
+
+    #[test]
+    fn variables_differ_where_names_differ() {
+        let names = ["api_key", "api.key", "api-key", "apikey", "api_2ekey", "api__key"];
+        let mut variables: Vec<String> = names.iter().map(|name| variable(name)).collect();
+        assert_eq!(variables[0], "KNACK_CONFIG_api_5fkey");
+        assert!(variables.iter().all(|name| crate::tool_env::is_env_name(name)));
+        variables.sort();
+        variables.dedup();
+        assert_eq!(variables.len(), names.len());
+    }
+}

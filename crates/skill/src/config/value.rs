@@ -1,0 +1,207 @@
+//! Texts as values of a parameter, and its rules.
+
+use serde_json::{Map, Number, Value};
+
+use super::param::{ConfigParam, Kind};
+
+/// The value that a text means for a parameter: numbers, booleans, lists and maps are JSON, everything else is the text.
+///
+/// Errors: the rule that it breaks, one clause without the value, which may be a secret.
+pub fn read(param: &ConfigParam, text: &str) -> Result<Value, String> {
+    let value = match param.value_kind() {
+        Kind::Text | Kind::Select => Value::String(text.to_owned()),
+        _ => serde_json::from_str(text.trim()).unwrap_or_else(|_| Value::String(text.to_owned())),
+    };
+    check(param, &value)?;
+    Ok(value)
+}
+
+/// Whether a value fits a parameter.
+///
+/// Errors: the rule that it breaks, one clause.
+pub fn check(param: &ConfigParam, value: &Value) -> Result<(), String> {
+    match (param.value_kind(), value) {
+        (Kind::Text, Value::String(_)) | (Kind::Boolean, Value::Bool(_)) => Ok(()),
+        (Kind::Select, Value::String(chosen)) => option(param, chosen),
+        (Kind::Number, Value::Number(number)) => bounds(param, number),
+        (Kind::MultiSelect | Kind::Texts | Kind::Numbers | Kind::List, Value::Array(items)) => {
+            count(param, items.len())?;
+            items.iter().try_for_each(|item| element(param, item))
+        }
+        (Kind::Map, Value::Object(members)) => {
+            count(param, members.len())?;
+            map(members)
+        }
+        (kind, _) => Err(format!("must be {}", wanted(kind))),
+    }
+}
+
+fn wanted(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text | Kind::Select => "a text",
+        Kind::Number => "a number",
+        Kind::Boolean => "true or false",
+        Kind::MultiSelect | Kind::Texts => "a list of texts, as JSON: [\"a\", \"b\"]",
+        Kind::Numbers => "a list of numbers, as JSON: [1, 2]",
+        Kind::List => "a list, as JSON: [\"a\", 1]",
+        Kind::Map => "a map of texts, as JSON: {\"name\": \"text\"}",
+    }
+}
+
+fn element(param: &ConfigParam, item: &Value) -> Result<(), String> {
+    match (param.value_kind(), item) {
+        (Kind::MultiSelect, Value::String(chosen)) => option(param, chosen),
+        (Kind::Numbers, Value::Number(number)) => bounds(param, number),
+        (Kind::Texts, Value::String(_)) | (Kind::List, _) => Ok(()),
+        (kind, _) => Err(format!("must be {}", wanted(kind))),
+    }
+}
+
+fn map(members: &Map<String, Value>) -> Result<(), String> {
+    if members.values().all(Value::is_string) {
+        Ok(())
+    } else {
+        Err(format!("must be {}", wanted(Kind::Map)))
+    }
+}
+
+fn option(param: &ConfigParam, chosen: &str) -> Result<(), String> {
+    let options = param.options.as_deref().unwrap_or_default();
+    if options.iter().any(|option| option == chosen) {
+        Ok(())
+    } else {
+        Err(format!("must be one of {}", options.join(", ")))
+    }
+}
+
+fn bounds(param: &ConfigParam, number: &Number) -> Result<(), String> {
+    // Both sides as the floating-point numbers that Python's declaration means.
+    let float = |number: &Number| number.as_f64().unwrap_or_default();
+    let value = float(number);
+    match (&param.min, &param.max) {
+        (Some(min), _) if value < float(min) => Err(format!("must be at least {min}")),
+        (_, Some(max)) if value > float(max) => Err(format!("must be at most {max}")),
+        _ => Ok(()),
+    }
+}
+
+fn count(param: &ConfigParam, items: usize) -> Result<(), String> {
+    let items = items as u64;
+    match (param.min_items, param.max_items) {
+        (Some(min), _) if items < min => Err(format!("must have at least {min} entries")),
+        (_, Some(max)) if items > max => Err(format!("must have at most {max} entries")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn param(declared: Value) -> ConfigParam {
+        let mut whole = json!({"name": "p", "type": "string"});
+        whole
+            .as_object_mut()
+            .unwrap()
+            .extend(declared.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn a_text_becomes_a_value_of_the_type_or_names_the_rule_that_it_breaks() {
+        for (declared, text, expected) in [
+            (json!({}), "", Ok(json!(""))),
+            (json!({"type": "text"}), "5", Ok(json!("5"))),
+            (json!({"type": "path"}), "/a b", Ok(json!("/a b"))),
+            (json!({"type": "banana"}), "x", Ok(json!("x"))),
+            (json!({"type": "secret"}), "{", Ok(json!("{"))),
+            (json!({"type": "number"}), " 5 ", Ok(json!(5))),
+            (json!({"type": "number", "min": 0, "max": 50}), "0.5", Ok(json!(0.5))),
+            (json!({"type": "number", "min": 0, "max": 50}), "50", Ok(json!(50))),
+            (
+                json!({"type": "number", "min": 0, "max": 50}),
+                "99",
+                Err("must be at most 50"),
+            ),
+            (json!({"type": "number", "min": 0.5}), "0", Err("must be at least 0.5")),
+            (json!({"type": "number"}), "many", Err("must be a number")),
+            (json!({"type": "number"}), "", Err("must be a number")),
+            (json!({"type": "number"}), "NaN", Err("must be a number")),
+            (json!({"type": "boolean"}), "false", Ok(json!(false))),
+            (json!({"type": "boolean"}), "yes", Err("must be true or false")),
+            (json!({"type": "select", "options": ["a", "5"]}), "5", Ok(json!("5"))),
+            (
+                json!({"type": "select", "options": ["a", "b"]}),
+                "c",
+                Err("must be one of a, b"),
+            ),
+            (
+                json!({"type": "multiselect", "options": ["a", "b"]}),
+                "[\"b\"]",
+                Ok(json!(["b"])),
+            ),
+            (
+                json!({"type": "multiselect", "options": ["a"]}),
+                "[\"b\"]",
+                Err("must be one of a"),
+            ),
+            (json!({"type": "string[]"}), "[\"a\", \"b\"]", Ok(json!(["a", "b"]))),
+            (json!({"type": "string[]"}), "a, b", Err("must be a list of texts")),
+            (json!({"type": "string[]"}), "[1]", Err("must be a list of texts")),
+            (
+                json!({"type": "string[]", "maxItems": 1}),
+                "[\"a\", \"b\"]",
+                Err("must have at most 1 entries"),
+            ),
+            (
+                json!({"type": "string[]", "minItems": 1}),
+                "[]",
+                Err("must have at least 1 entries"),
+            ),
+            (json!({"type": "number[]", "max": 2}), "[1, 2]", Ok(json!([1, 2]))),
+            (json!({"type": "number[]", "max": 2}), "[3]", Err("must be at most 2")),
+            (json!({"type": "list"}), "[1, \"a\"]", Ok(json!([1, "a"]))),
+            (json!({"type": "map"}), "{\"a\": \"b\"}", Ok(json!({"a": "b"}))),
+            (json!({"type": "map"}), "{\"a\": 1}", Err("must be a map of texts")),
+            (
+                json!({"type": "map", "maxItems": 0}),
+                "{\"a\": \"b\"}",
+                Err("must have at most 0 entries"),
+            ),
+        ] {
+            let read = read(&param(declared.clone()), text);
+            match expected {
+                Ok(value) => assert_eq!(read, Ok(value), "{declared} {text}"),
+                Err(rule) => {
+                    let told = read.unwrap_err();
+                    assert!(told.contains(rule), "{declared} {text}: {told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_honoured_in_a_declaration_is_told() {
+        for (declared, expected) in [
+            (json!({"default": "x"}), None),
+            (json!({"type": "number", "default": 0, "min": 0}), None),
+            (json!({"type": "banana"}), Some("\"banana\" is not known")),
+            (json!({"scope": "per_bot"}), None),
+            (json!({"scope": "per_call"}), Some("per_call")),
+            (json!({"type": "select"}), Some("no options")),
+            (
+                json!({"type": "number", "default": 9, "max": 5}),
+                Some("its default must be at most 5"),
+            ),
+        ] {
+            let notes = param(declared.clone()).notes();
+            assert_eq!(notes.len(), usize::from(expected.is_some()), "{declared}: {notes:?}");
+            assert!(
+                notes.iter().all(|note| note.contains(expected.unwrap_or_default())),
+                "{notes:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The configuration of functions: tools that lack values, and values that no tool declares.
+
+use knack_api::Skill;
+use knack_api::skill_runtime::SkillPin;
+use knack_skill::config::{ConfigParam, problems, undeclared};
+
+use super::types::{Reason, Rejection};
+
+/// What status says about a skill of whose tools some are neither offered nor run here, or whose pin gives values for
+/// nothing.
+pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejection> {
+    let status = skill.status.as_ref()?;
+    let given = pin.and_then(|pin| pin.config_values(""));
+    let entries = given.map(|config| config.entries).unwrap_or_default();
+    let declared = status.tools.iter().filter(|tool| !tool.config.is_empty());
+    let declared: Vec<(&str, Vec<ConfigParam>)> = declared
+        .map(|tool| (tool.name.as_str(), tool.config.iter().map(Into::into).collect()))
+        .collect();
+    let tools = declared.iter().map(|(tool, params)| (*tool, params.as_slice()));
+    let unknown = undeclared(tools.clone(), &entries).join(", ");
+    let lacking: Vec<String> = tools
+        .filter_map(|(tool, params)| Some(format!("{tool}: {}", problems(tool, params, &entries)?)))
+        .collect();
+    let unknown_text = || {
+        format!(
+            "no tool declares the configuration {unknown}, so it has no effect; correct spec.skillSelector.skills[].config"
+        )
+    };
+    if lacking.is_empty() {
+        return (!unknown.is_empty()).then(|| Rejection {
+            reason: Reason::ConfigUnknown,
+            message: unknown_text(),
+        });
+    }
+    let mut message = format!(
+        "tools are neither offered nor run, since their configuration does not fit: {}; give values in \
+         spec.skillSelector.skills[].config of the runtime",
+        lacking.join("; ")
+    );
+    if !unknown.is_empty() {
+        message.push_str(&format!("; {}", unknown_text()));
+    }
+    Some(Rejection {
+        reason: Reason::ToolsNotConfigured,
+        message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::selection::tests::{runtime, scope, skill};
+    use crate::selection::{Caller, NamespaceLabels, Reason, select};
+
+    #[test]
+    fn tools_without_fitting_values_and_values_without_a_tool_are_reported_by_name() {
+        let tools = json!([
+            {"name": "look"},
+            {"name": "build", "config": [
+                {"name": "maxCost", "type": "number", "required": true, "min": 0, "max": 50},
+                {"name": "quality", "type": "select", "options": ["draft", "high"]},
+            ]},
+        ]);
+        let secret = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+        for (config, expected) in [
+            (
+                json!([]),
+                Some((Reason::ToolsNotConfigured, "build: maxCost has no value;")),
+            ),
+            (json!([{"name": "maxCost", "value": "5"}]), None),
+            (json!([{"name": "build.maxCost", "value": "5"}]), None),
+            (json!([{"name": "maxCost", "valueFrom": secret}]), None),
+            (
+                json!([{"name": "maxCost", "value": "99"}, {"name": "quality", "value": "best"}]),
+                Some((
+                    Reason::ToolsNotConfigured,
+                    "build: maxCost must be at most 50, quality must be one of draft, high;",
+                )),
+            ),
+            (
+                json!([{"name": "maxCost", "value": "5"}, {"name": "look.maxCost", "value": "5"}]),
+                Some((Reason::ConfigUnknown, "declares the configuration look.maxCost,")),
+            ),
+            (
+                json!([{"name": "cost", "value": "5"}]),
+                Some((Reason::ToolsNotConfigured, "declares the configuration cost,")),
+            ),
+        ] {
+            let mut skill = skill("blue", "web", json!({}), json!({}));
+            skill.status.as_mut().unwrap().tools = serde_json::from_value(tools.clone()).unwrap();
+            let none = NamespaceLabels::new();
+            let runtime = runtime(
+                "blue",
+                json!({"skillSelector": {"skills": [{"name": "web", "config": config}]}}),
+            );
+            let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+            let note = selected[0].accepted.as_ref().unwrap();
+            assert_eq!(
+                note.as_ref().map(|note| note.reason),
+                expected.map(|(reason, _)| reason),
+                "{config}"
+            );
+            if let Some((note, (_, said))) = note.as_ref().zip(expected) {
+                assert!(
+                    note.reason.is_reservation() && note.message.contains(said),
+                    "{}",
+                    note.message
+                );
+            }
+        }
+    }
+}
