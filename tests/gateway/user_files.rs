@@ -53,8 +53,8 @@ const DIALECTS: [Dialect; 3] = [Dialect::General, Dialect::Beta, Dialect::OpenAi
 /// One client.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
-    knack: &'a Running,
-    dialect: Dialect,
+    pub(crate) knack: &'a Running,
+    pub(crate) dialect: Dialect,
     pub(crate) key: &'a str,
 }
 
