@@ -17,7 +17,7 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
         .map(|tool| (tool.name.as_str(), tool.config.iter().map(Into::into).collect()))
         .collect();
     let tools = declared.iter().map(|(tool, params)| (*tool, params.as_slice()));
-    let unknown = undeclared(tools.clone(), &entries).join(", ");
+    let unknown = undeclared(&tools, &entries).join(", ");
     let lacking: Vec<String> = tools
         .filter_map(|(tool, params)| Some(format!("{tool}: {}", problems(tool, params, &entries)?)))
         .collect();

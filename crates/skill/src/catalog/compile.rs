@@ -188,7 +188,7 @@ fn withheld(skill: &Skill, values: &ConfigValues, clashes: &mut Vec<Clash>) -> B
         .tools
         .iter()
         .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
-    let unknown = config::undeclared(tools.clone(), &entries);
+    let unknown = config::undeclared(&tools, &entries);
     if !unknown.is_empty() {
         clashes.push(Clash::ConfigUnknown {
             skill: skill.id.clone(),

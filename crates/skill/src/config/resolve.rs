@@ -144,7 +144,7 @@ pub fn problems(tool: &str, params: &[ConfigParam], entries: &[ConfigEntry]) -> 
 
 /// The names of entries that no tool declares.
 pub fn undeclared<'t, 'e>(
-    tools: impl Iterator<Item = (&'t str, &'t [ConfigParam])> + Clone,
+    tools: &(impl Iterator<Item = (&'t str, &'t [ConfigParam])> + Clone),
     entries: &'e [ConfigEntry],
 ) -> Vec<&'e str> {
     let is_declared = |entry: &&ConfigEntry| {
@@ -254,6 +254,6 @@ mod tests {
             .iter()
             .map(|name| value(name, ""))
             .collect();
-        assert_eq!(undeclared(tools(), &entries), ["build.nokey", "Key", "a.key", "build"]);
+        assert_eq!(undeclared(&tools(), &entries), ["build.nokey", "Key", "a.key", "build"]);
     }
 }

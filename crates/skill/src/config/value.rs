@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    fn param(declared: Value) -> ConfigParam {
+    fn param(declared: &Value) -> ConfigParam {
         let mut whole = json!({"name": "p", "type": "string"});
         whole
             .as_object_mut()
@@ -171,7 +171,7 @@ mod tests {
                 Err("must have at most 0 entries"),
             ),
         ] {
-            let read = read(&param(declared.clone()), text);
+            let read = read(&param(&declared), text);
             match expected {
                 Ok(value) => assert_eq!(read, Ok(value), "{declared} {text}"),
                 Err(rule) => {
@@ -196,7 +196,7 @@ mod tests {
                 Some("its default must be at most 5"),
             ),
         ] {
-            let notes = param(declared.clone()).notes();
+            let notes = param(&declared).notes();
             assert_eq!(notes.len(), usize::from(expected.is_some()), "{declared}: {notes:?}");
             assert!(
                 notes.iter().all(|note| note.contains(expected.unwrap_or_default())),
