@@ -93,7 +93,7 @@ impl Revision {
         }
         if let Some(pin) = item.pin {
             // Text is always taken.
-            let _ = write!(line, " {:?}", pin.inputs);
+            let _ = write!(line, " {:?} {:?}", pin.inputs, pin.config);
         }
         let digest = Sha256::digest(&line);
         Self(digest.iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
