@@ -9,13 +9,15 @@
 //! Controller, hub, `knack dev` and the command line ask the same functions. Values go to declared tools only; those from
 //! Secrets are names here, and come into the run by variables that the cluster fills.
 
+mod declared;
 mod entry;
 mod param;
 mod resolve;
 mod value;
 
+pub use declared::MAX_PARAMS;
+pub(crate) use declared::{notes, refusal};
 pub use entry::{ConfigEntry, ConfigSource, SkillConfig, entries_for, overlay, variable};
-pub(crate) use param::refusal;
-pub use param::{ConfigParam, MAX_PARAMS};
+pub use param::ConfigParam;
 pub use resolve::{CONFIG_VARIABLE, ToolConfig, problems, resolve, undeclared};
 pub use value::{check, read};

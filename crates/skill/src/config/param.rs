@@ -2,11 +2,6 @@
 
 use serde_json::{Number, Value};
 
-/// Most parameters of one function: a status lists them for each tool.
-pub const MAX_PARAMS: usize = 32;
-/// Longest name, in bytes: it becomes a part of the name of a variable.
-const NAME_MAX: usize = 64;
-
 /// One parameter, in the form that a lock has.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,49 +90,8 @@ impl ConfigParam {
         self.kind == SECRET
     }
 
-    /// What of the declaration is not honoured or not known; each one clause, without the name.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        let is_known = TEXTS.contains(&self.kind.as_str()) || KINDS.iter().any(|(word, _)| *word == self.kind);
-        if !is_known {
-            notes.push(format!("its type {:?} is not known, so its value is a text", self.kind));
-        }
-        if self.scope.as_deref() == Some("per_call") {
-            notes.push("its scope is per_call, and the value that a runtime gives holds for every call".to_owned());
-        }
-        if matches!(self.value_kind(), Kind::Select | Kind::MultiSelect) && self.options.is_none() {
-            notes.push(format!(
-                "its type is {}, and it has no options, so no value fits",
-                self.kind
-            ));
-        }
-        // What a declaration gives by itself is the author's word: it holds, and only the author can mend it.
-        if let Some(default) = &self.default
-            && let Err(rule) = super::value::check(self, default)
-        {
-            notes.push(format!("its default {rule}"));
-        }
-        notes
+    /// Whether its type is one of the known ones.
+    pub(super) fn has_known_kind(&self) -> bool {
+        TEXTS.contains(&self.kind.as_str()) || KINDS.iter().any(|(word, _)| *word == self.kind)
     }
-}
-
-/// Why the parameters of a function cannot be given values, if they cannot: one clause.
-pub(crate) fn refusal(params: &[ConfigParam]) -> Option<String> {
-    if params.len() > MAX_PARAMS {
-        return Some(format!(
-            "declares {} config parameters; at most {MAX_PARAMS} are possible",
-            params.len()
-        ));
-    }
-    params.iter().enumerate().find_map(|(at, param)| {
-        let name = crate::inputs::shortened(&param.name);
-        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-        if param.name.is_empty() || param.name.len() > NAME_MAX || !param.name.bytes().all(is_legal) {
-            return Some(format!(
-                "has a config parameter {name:?}; a name has 1 to {NAME_MAX} letters, digits, \"_\", \"-\" and \".\""
-            ));
-        }
-        let is_second = params[..at].iter().any(|before| before.name == param.name);
-        is_second.then(|| format!("declares the config parameter {name:?} twice"))
-    })
 }

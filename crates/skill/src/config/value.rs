@@ -181,27 +181,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn what_is_not_honoured_in_a_declaration_is_told() {
-        for (declared, expected) in [
-            (json!({"default": "x"}), None),
-            (json!({"type": "number", "default": 0, "min": 0}), None),
-            (json!({"type": "banana"}), Some("\"banana\" is not known")),
-            (json!({"scope": "per_bot"}), None),
-            (json!({"scope": "per_call"}), Some("per_call")),
-            (json!({"type": "select"}), Some("no options")),
-            (
-                json!({"type": "number", "default": 9, "max": 5}),
-                Some("its default must be at most 5"),
-            ),
-        ] {
-            let notes = param(&declared).notes();
-            assert_eq!(notes.len(), usize::from(expected.is_some()), "{declared}: {notes:?}");
-            assert!(
-                notes.iter().all(|note| note.contains(expected.unwrap_or_default())),
-                "{notes:?}"
-            );
-        }
-    }
 }

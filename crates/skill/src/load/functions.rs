@@ -86,7 +86,7 @@ impl Fields<'_> {
             return;
         }
         for param in &function.config {
-            for (number, note) in param.notes().into_iter().enumerate() {
+            for (number, note) in config::notes(param).into_iter().enumerate() {
                 let message = format!("{name}: config parameter {}: {note}", param.name);
                 let help = "correct its declaration, if that is not meant";
                 told(Severity::Warning, message, help, &format!(".{}[{number}]", param.name));
