@@ -12,6 +12,10 @@ use std::time::Duration;
 use knack_registry::{
     Disk, Execution, FolderHistory, History, HistorySettings, Owner, RanSkill, RealDisk, Sought, Status, read_folder,
 };
+use knack_skill::config::ConfigParam;
+use knack_skill::model::{SkillFile, SkillRef};
+use knack_skill::problem::Profile;
+use knack_skill::{LoadInput, SpecOverrides, load_with};
 use serde_json::{Value, json};
 
 const ALL: Sought = Sought {
@@ -467,4 +471,44 @@ fn what_a_granted_tool_reads_and_says_can_be_left_out() {
     };
     let text = serde_json::to_string(&kept.withheld()).unwrap();
     assert!(!text.contains("token-1") && text.contains("granted values"), "{text}");
+}
+
+/// What a report of a gateway keeps of a run depends on it: only the sandbox knows the values.
+#[test]
+fn a_skill_asks_for_values_by_its_environment_or_by_the_configuration_of_a_tool() {
+    let loaded = |env: &str, config: Vec<ConfigParam>| {
+        let text = format!(
+            "---\nname: s\ndescription: d\n{env}tools:\n- name: look\n  description: d\n  command: [python3, look.py]\n---\nx"
+        );
+        let file = SkillFile {
+            bytes: text.as_bytes().into(),
+            executable: false,
+        };
+        let input = LoadInput {
+            id: SkillRef {
+                namespace: "n".to_owned(),
+                name: "s".to_owned(),
+            },
+            files: [("SKILL.md".to_owned(), file)].into(),
+            overrides: SpecOverrides::default(),
+            profile: Profile::Load,
+        };
+        let mut skill = load_with(input, None).skill.unwrap();
+        skill.tools[0].config = config;
+        skill
+    };
+    for (env, config, asks) in [
+        ("", Vec::new(), false),
+        ("tool_env: [TOKEN]\n", Vec::new(), true),
+        ("", vec![ConfigParam::default()], true),
+    ] {
+        let skill = loaded(env, config);
+        assert_eq!(
+            RanSkill::of(&skill).asks_for_values,
+            asks,
+            "{:?} {:?}",
+            skill.env,
+            skill.tools
+        );
+    }
 }

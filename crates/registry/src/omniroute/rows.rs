@@ -151,7 +151,7 @@ impl RanSkill {
             name: skill.id.name.clone(),
             version: skill.version.clone(),
             digest: skill.digest.clone(),
-            asks_for_values: !skill.env.is_empty(),
+            asks_for_values: !skill.env.is_empty() || skill.tools.iter().any(|tool| !tool.config.is_empty()),
         }
     }
 }
