@@ -130,9 +130,9 @@ for _key, _value in _REGISTRY.items():
     if _key == "extraVolumeMounts":
         VARIATIONS["registry." + _path]["registry"]["extraVolumes"] = PASSED_THROUGH["extraVolumes"]
 
-# A history that is off has none either.
+# A history that is off has none either. One process writes it, and one on a claim is not rolled out beside the next.
 for _key, _value in {"enabled": True, "days": 7, "sizeMib": 512, "existingClaim": "history"}.items():
-    VARIATIONS["registry.history." + _key] = {"registry": {"enabled": True, "history": {"enabled": True, _key: _value}}}
+    VARIATIONS["registry.history." + _key] = {"registry": {"enabled": True, "replicas": 1, "history": {"enabled": True, _key: _value}}}
 
 # Without a repository no value of these has an effect.
 _PACKAGES = {
@@ -157,8 +157,12 @@ for _key, _value in _PACKAGES.items():
     _path = "serviceAccount.annotations" if _key == "serviceAccount" else _key
     VARIATIONS["packages." + _path] = {"packages": {"repository": _PACKAGES["repository"], _key: _value}}
 
+# Pairs that a template refuses.
+CONTRADICTIONS = {("registry.strategy", "registry.history.existingClaim")}
 # What the schema or a template refuses, and a word of the message.
 REFUSED = [
+    ({"registry": {"enabled": True, "replicas": 2, "history": {"enabled": True}}}, "registry.replicas"),
+    ({"registry": {"enabled": True, "strategy": {"type": "Recreate"}, "history": {"enabled": True, "existingClaim": "history"}}}, "registry.strategy"),
     ({"packages": {"repository": "registry.example.org/team/environments:latest"}}, "repository"),
     ({"packages": {"index": "https://user:secret@mirror.example.org/simple"}}, "index"),
     ({"packages": {"repository": "registry.example.org/e", "namespace": "knack-sandboxes"}}, "packages.namespace"),
@@ -244,5 +248,5 @@ def combinations():
         if first.split(".")[0] != second.split(".")[0] and any(stays_inside(name) for name in (first, second)):
             continue
         values = merge(one, other)
-        if values is not None:
+        if values is not None and (first, second) not in CONTRADICTIONS:
             yield first + " + " + second, {"crds": {"enabled": False}, **values}
