@@ -40,10 +40,11 @@ pub(super) struct ClusterHistory {
 }
 
 impl ClusterHistory {
-    /// Opens the folder. Errors: the disk fails, or another process has it.
+    /// Opens the folder, which is made if it is not there. Errors: the disk fails, or another process has it.
     pub(super) fn open(options: &HistoryOptions) -> anyhow::Result<Self> {
         let settings = HistorySettings::of_days(options.days).within(options.most_bytes);
         let folder: &Path = &options.folder;
+        std::fs::create_dir_all(folder).with_context(|| format!("--history-dir {}", folder.display()))?;
         let opened = FolderHistory::open(folder, settings, |text| tracing::warn!("{text}"))
             .with_context(|| format!("--history-dir {}", folder.display()))?;
         if opened.broken > 0 {
