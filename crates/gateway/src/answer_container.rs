@@ -5,6 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use knack_skill::plan::Plan;
+use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
 use knack_wire::request::ContainerSkill;
 use knack_wire::{Format, Injection, Kind, View};
 use serde_json::json;
@@ -81,7 +82,7 @@ fn of_messages(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -
     };
     let expires = now.saturating_add(idle).unwrap_or(Timestamp::MAX);
     let id = named.map_or_else(
-        || format!("container_knack_{}", asked.request_id.replace('-', "")),
+        || format!("{ANSWER_CONTAINER_PREFIX}{}", asked.request_id.replace('-', "")),
         |named| named.id,
     );
     AnswerContainer {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use knack_wire::own_files::FILE_PREFIX;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -17,9 +18,6 @@ use super::records::Key;
 pub const FILES_KEPT: Duration = Duration::from_hours(1);
 /// Disk quota of all kept files, bytes; the oldest response's files go first.
 pub const FILES_QUOTA_BYTES: u64 = 512 << 20;
-
-/// Prefix of file ids that are served here and never requested from a provider.
-pub const FILE_ID_PREFIX: &str = "file_knack_";
 
 /// One file of a response, as the list endpoint shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -305,7 +303,7 @@ pub fn file_id(response: &str, name: &str) -> String {
     hash.update(response);
     hash.update(name);
     let hex: String = knack_skill::digest::hex(&hash.finalize()[..12]);
-    format!("{FILE_ID_PREFIX}{hex}")
+    format!("{FILE_PREFIX}{hex}")
 }
 
 /// Writes files for a person to find: `<folder>/<response id>/<name>`; a name that would leave the folder is refused.

@@ -13,11 +13,26 @@ use crate::query::parameters;
 pub enum Dialect {
     /// Anthropic's: with the header `anthropic-version`.
     Anthropic {
-        /// `skills-2025-10-02` in `anthropic-beta`.
+        /// The API's older shapes are asked for.
         beta: bool,
     },
     /// OpenAI's.
     OpenAi,
+}
+
+impl Dialect {
+    /// The dialect of a request on a path that both vendors have. `beta`: the word in `anthropic-beta` that asks for the older
+    /// shapes of its API.
+    pub fn of(headers: &HeaderMap, beta: &str) -> Self {
+        if !headers.contains_key("anthropic-version") {
+            return Self::OpenAi;
+        }
+        let betas = headers.get_all("anthropic-beta").iter();
+        let mut betas = betas.filter_map(|value| value.to_str().ok());
+        Self::Anthropic {
+            beta: betas.any(|value| value.split(',').any(|word| word.trim() == beta)),
+        }
+    }
 }
 
 /// What is asked, with the words of the path.
@@ -78,16 +93,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     if parameters(query).any(foreign) || rest.first().is_some_and(|id| !id.starts_with(ID_PREFIX)) {
         return None;
     }
-    let dialect = if headers.contains_key("anthropic-version") {
-        let mut betas = headers
-            .get_all("anthropic-beta")
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        let beta = betas.any(|value| value.split(',').any(|word| word.trim() == BETA));
-        Dialect::Anthropic { beta }
-    } else {
-        Dialect::OpenAi
-    };
+    let dialect = Dialect::of(headers, BETA);
     let openai = dialect == Dialect::OpenAi;
     let text = |text: &&str| (*text).to_owned();
     let operation = match (method.as_str(), rest) {

@@ -7,10 +7,12 @@ use crate::json::{self, Kind, Span};
 use crate::request::Request;
 use crate::route::Format;
 
-/// Prefix of ids of files that are kept here.
+/// Prefix of ids of files that are kept here; they are never requested from a provider.
 pub const FILE_PREFIX: &str = "file_knack_";
-/// Prefixes of ids of containers that are kept here: those of OpenAI's API, and those that answers of Messages show.
-pub const CONTAINER_PREFIXES: [&str; 2] = ["cntr_knack_", "container_knack_"];
+/// Prefix of ids of containers that OpenAI's API gives out here.
+pub const CONTAINER_PREFIX: &str = "cntr_knack_";
+/// Prefix of ids of containers that answers of Messages show.
+pub const ANSWER_CONTAINER_PREFIX: &str = "container_knack_";
 
 /// A part of a user's message that is a file of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub fn is_own_file(id: &str) -> bool {
 
 /// Whether an id is that of a container of ours.
 pub fn is_own_container(id: &str) -> bool {
-    CONTAINER_PREFIXES.iter().any(|prefix| id.starts_with(prefix))
+    id.starts_with(CONTAINER_PREFIX) || id.starts_with(ANSWER_CONTAINER_PREFIX)
 }
 
 /// What a request names of ours.

@@ -158,11 +158,11 @@ impl Look {
             revision: Revision::of(item),
             verdict: (item.accepted.is_ok(), verdict_word(item)),
         };
-        let skills = selected
-            .iter()
-            .map(|item| (key(&keys, name(item)), judged(item)))
-            .collect();
-        let summary = Summary::of(runtime, selected);
+        let judged: Vec<Judged> = selected.iter().map(judged).collect();
+        let revision = judged.iter().map(|judged| judged.revision).sum();
+        let names = selected.iter().map(|item| key(&keys, name(item)));
+        let skills = names.zip(judged).collect();
+        let summary = Summary::with_revision(runtime, selected, revision);
         Self { summary, skills, keys }
     }
 

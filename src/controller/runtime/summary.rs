@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::iter::Sum;
 
 use knack_api::SkillRuntime;
 use knack_api::runtime_status::{ListingStatus, RejectedSkill, STATUS_REJECTED_MAX, SkillCounts};
@@ -24,10 +25,12 @@ pub(super) struct Summary {
 impl Summary {
     /// Sums up what a runtime selected.
     pub(super) fn of(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Self {
-        let mut revision = Revision::default();
-        for item in selected {
-            revision.replace(Revision::default(), Revision::of(item));
-        }
+        let parts = selected.iter().map(Revision::of);
+        Self::with_revision(runtime, selected, parts.sum())
+    }
+
+    /// The same where the sum of the parts of the revision is known.
+    pub(super) fn with_revision(runtime: &SkillRuntime, selected: &[Selected<'_>], revision: Revision) -> Self {
         Self {
             counts: counts(selected),
             rejected: rejected(selected),
@@ -102,6 +105,12 @@ impl Revision {
     /// Takes a part out and another one in.
     pub(super) fn replace(&mut self, old: Self, new: Self) {
         self.0 = self.0.wrapping_sub(old.0).wrapping_add(new.0);
+    }
+}
+
+impl Sum for Revision {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        Self(parts.fold(0, |sum, part| sum.wrapping_add(part.0)))
     }
 }
 

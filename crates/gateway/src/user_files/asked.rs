@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use http::request::Parts;
+use knack_registry::Dialect;
 use knack_wire::history::Caller;
 
 use super::Found;
-use super::route::Dialect;
 use super::table::Refusal;
 use crate::records::Key;
 use crate::state::Gateway;

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
+use knack_registry::Paged;
+use knack_wire::own_files::{CONTAINER_PREFIX, is_own_file};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::asked::Asked;
 use super::form::{self, FormFile};
-use super::page::{Paged, container_page};
+use super::page::container_page;
 use super::route::Call;
 use super::table::{Container, ContainerFile, Made, NewContainer, Refusal, Source};
-use super::{CONTAINER_FILE_PREFIX, CONTAINER_ID_PREFIX, FileInfo, UserFiles, new_id, shapes};
-use crate::files::FILE_ID_PREFIX;
+use super::{CONTAINER_FILE_PREFIX, FileInfo, UserFiles, new_id, shapes};
 
 /// Longest name of a container, bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -155,7 +156,7 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
         );
     }
     Ok(NewContainer {
-        id: new_id(CONTAINER_ID_PREFIX),
+        id: new_id(CONTAINER_PREFIX),
         name: body.name.clone(),
         idle: idle.map(|idle| SignedDuration::from_mins(idle.minutes.min(24 * 60))),
         memory_limit: body.memory_limit.clone(),
@@ -164,7 +165,7 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
 
 /// The upload that an id names, as a file of a form.
 async fn uploaded(asked: &Asked<'_>, id: &str, field: &'static str) -> Result<FormFile, Refusal> {
-    if !id.starts_with(FILE_ID_PREFIX) {
+    if !is_own_file(id) {
         let text = format!(
             "{field}: {id} is a file of the provider; a container of this gateway takes files that were uploaded here"
         );

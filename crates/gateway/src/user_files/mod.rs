@@ -31,15 +31,12 @@ use super::files::FileEntry;
 use super::records::Key;
 pub use bounds::Bounds;
 pub use info::{FileInfo, Found};
-pub use route::{Call, Dialect, route};
+pub use route::{Call, route};
 pub use serve::serve;
 pub use shapes::{content, text_time};
 pub use table::{Container, ContainerFile, NewContainer, Refusal, Source, Upload};
 use table::{Made, Table};
 
-/// Prefix of container ids that OpenAI's API gave out here. The ids that answers of Messages show begin with
-/// `container_knack_`.
-pub const CONTAINER_ID_PREFIX: &str = "cntr_knack_";
 /// Prefix of ids of files in a container.
 const CONTAINER_FILE_PREFIX: &str = "cfile_knack_";
 /// Where OpenAI's API shows the files of a container; runs find them in their working directory.

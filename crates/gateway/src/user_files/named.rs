@@ -1,17 +1,15 @@
 //! Model requests that name files and containers of ours: what they get of them, and what the provider sees in their place.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use knack_serving::aside;
 use knack_wire::history::Caller;
 use knack_wire::json::{Edits, quoted};
-use knack_wire::own_files::{self, OwnFiles, OwnPart};
+use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
 use knack_wire::request::Attachment;
 use knack_wire::{Fault, Format, Kind, ModelRoute, Request};
 
 use super::table::{Container, Made, NewContainer, Refusal, Source};
-use super::{CONTAINER_FILE_PREFIX, CONTAINER_ID_PREFIX, UserFiles, new_id, shapes};
+use super::{CONTAINER_FILE_PREFIX, UserFiles, new_id, shapes};
 use crate::budget::Holding;
 use crate::hidden::StagedFile;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
@@ -76,7 +74,7 @@ pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, bod
     if request.kind() == Kind::Generate {
         named.container = container(gateway, caller, &own).await?;
         if let Some(container) = named.container.clone() {
-            named.runs_here = container.id.starts_with(CONTAINER_ID_PREFIX);
+            named.runs_here = container.id.starts_with(CONTAINER_PREFIX);
             for file in container.files {
                 named.admit(gateway, caller, file.size)?;
                 let bytes = file.stored.read().await;
@@ -101,7 +99,7 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
         return match (found, store) {
             (Some(found), _) => Ok(Some(found)),
             // An answer showed it: a new one takes its place, and the answer says which.
-            (None, _) if !id.starts_with(CONTAINER_ID_PREFIX) => Ok(None),
+            (None, _) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
             (None, Some(store)) => Err(said(
                 &store.with(|table, _| table.missing(&bucket, "Container", id)),
                 "container",
@@ -116,7 +114,7 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
         let text = "file_ids of this gateway need a container, and it keeps none; start it with --files";
         return Err(said(&Refusal::Invalid("file_ids", text.to_owned()), "file_ids"));
     };
-    let id = new_id(CONTAINER_ID_PREFIX);
+    let id = new_id(CONTAINER_PREFIX);
     let new = NewContainer {
         id: id.clone(),
         ..NewContainer::default()
@@ -213,7 +211,7 @@ fn said(refusal: &Refusal, param: &str) -> Fault {
 
 /// Bytes of memory that a container allows its runs.
 pub fn memory_bytes(container: &Container) -> Option<u64> {
-    let limit = container.memory_limit.as_deref().map(Cow::Borrowed)?;
+    let limit = container.memory_limit.as_deref()?;
     limit.strip_suffix('g')?.parse::<u64>().ok()?.checked_mul(1 << 30)
 }
 
@@ -221,7 +219,7 @@ impl UserFiles {
     /// A new container for the runs of an answer, as OpenAI's API shows it. `None`: there is no room for one.
     pub fn open_container(&self, caller: &crate::records::Key) -> Option<Container> {
         let new = NewContainer {
-            id: new_id(CONTAINER_ID_PREFIX),
+            id: new_id(CONTAINER_PREFIX),
             ..NewContainer::default()
         };
         self.with(|table, now| table.add_container(caller, new, now).ok().cloned())

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
+use knack_registry::Paged;
 
 use super::table::Refusal;
 
@@ -20,15 +21,6 @@ pub(super) struct Page {
     pub(super) limit: usize,
     /// The newest first.
     pub(super) newest_first: bool,
-}
-
-/// A part of a list.
-#[derive(Debug, Clone)]
-pub(super) struct Paged<T> {
-    /// Its items.
-    pub(super) items: Vec<T>,
-    /// Whether more follow.
-    pub(super) more: bool,
 }
 
 impl Page {

@@ -1,21 +1,8 @@
 //! Which requests are about files and containers that live here, and in which dialect. Pure.
 
 use http::{HeaderMap, Method};
-
-use super::CONTAINER_ID_PREFIX;
-use crate::files::FILE_ID_PREFIX;
-
-/// The shapes that are spoken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// Anthropic's: with the header `anthropic-version`.
-    Anthropic {
-        /// `files-api-2025-04-14` in `anthropic-beta`.
-        beta: bool,
-    },
-    /// OpenAI's.
-    OpenAi,
-}
+use knack_registry::Dialect;
+use knack_wire::own_files::{is_own_container, is_own_file};
 
 /// What is asked, with the ids of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,13 +28,6 @@ pub enum Call {
 
 /// The word in `anthropic-beta` that asks for the older shapes.
 const BETA: &str = "files-api-2025-04-14";
-/// Ids of containers that answers of Messages show.
-pub(super) const ANSWER_CONTAINER_PREFIX: &str = "container_knack_";
-
-/// Whether an id is that of a container of ours.
-pub(super) fn is_own_container(id: &str) -> bool {
-    id.starts_with(CONTAINER_ID_PREFIX) || id.starts_with(ANSWER_CONTAINER_PREFIX)
-}
 
 /// The call that a request makes; `None`: it is the provider's. Ids of ours are served here always; uploads, lists and new
 /// containers only if they are `kept_here`.
@@ -58,14 +38,14 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) 
         .position(|segment| matches!(*segment, "files" | "containers"))?;
     let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
     let is_own = match (segments.get(at).copied(), rest.first()) {
-        (Some("files"), Some(id)) => id.starts_with(FILE_ID_PREFIX),
+        (Some("files"), Some(id)) => is_own_file(id),
         (_, Some(id)) => kept_here && is_own_container(id),
         (_, None) => kept_here && matches!(before.last(), None | Some(&"v1")),
     };
     if !is_own {
         return None;
     }
-    let dialect = dialect(headers);
+    let dialect = Dialect::of(headers, BETA);
     let text = |text: &&str| (*text).to_owned();
     let call = if segments.get(at).copied() == Some("files") {
         match (method.as_str(), rest) {
@@ -91,17 +71,6 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) 
         }
     };
     Some((dialect, call))
-}
-
-fn dialect(headers: &HeaderMap) -> Dialect {
-    if !headers.contains_key("anthropic-version") {
-        return Dialect::OpenAi;
-    }
-    let betas = headers.get_all("anthropic-beta").iter();
-    let mut betas = betas.filter_map(|value| value.to_str().ok());
-    Dialect::Anthropic {
-        beta: betas.any(|value| value.split(',').any(|word| word.trim() == BETA)),
-    }
 }
 
 #[cfg(test)]

@@ -7,15 +7,16 @@ use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use jiff::{SignedDuration, Timestamp};
+use knack_registry::Dialect;
+use knack_wire::own_files::FILE_PREFIX;
 
 use super::asked::Asked;
 use super::page::{Page, limit, order, parameters};
-use super::route::{Call, Dialect};
+use super::route::Call;
 use super::table::{Refusal, Upload};
 use super::{FileInfo, UserFiles, containers, form, new_id, shapes};
 use crate::caller;
 use crate::fault::fault;
-use crate::files::FILE_ID_PREFIX;
 use crate::model::body_fault;
 use crate::state::Gateway;
 
@@ -118,7 +119,7 @@ impl Asked<'_> {
             let kept = table.bounds().kept;
             let lasts = lasts.map_or(kept, |lasts| lasts.min(kept));
             let file = Upload {
-                id: new_id(FILE_ID_PREFIX),
+                id: new_id(FILE_PREFIX),
                 name: form.file.name,
                 mime: form.file.mime,
                 size,

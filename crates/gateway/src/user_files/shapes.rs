@@ -4,11 +4,10 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
+use knack_registry::{Dialect, Paged};
 use knack_wire::{Fault, Format};
 use serde_json::{Value, json};
 
-use super::page::Paged;
-use super::route::Dialect;
 use super::table::{Container, ContainerFile, Refusal, Source};
 use super::{CONTAINER_FOLDER, FileInfo};
 use crate::fault::fault;

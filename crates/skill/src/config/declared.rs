@@ -58,18 +58,10 @@ pub(crate) fn refusal(params: &[ConfigParam]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
+    use super::super::param::fixture::param;
     use super::*;
-
-    fn param(declared: &Value) -> ConfigParam {
-        let mut whole = json!({"name": "p", "type": "string"});
-        whole
-            .as_object_mut()
-            .unwrap()
-            .extend(declared.as_object().unwrap().clone());
-        serde_json::from_value(whole).unwrap()
-    }
 
     #[test]
     fn what_is_not_honoured_in_a_declaration_is_told() {

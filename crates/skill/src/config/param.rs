@@ -95,3 +95,20 @@ impl ConfigParam {
         TEXTS.contains(&self.kind.as_str()) || KINDS.iter().any(|(word, _)| *word == self.kind)
     }
 }
+
+#[cfg(test)]
+pub(super) mod fixture {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A parameter `p` of texts with these members, or in place of its own.
+    pub(in super::super) fn param(declared: &Value) -> ConfigParam {
+        let mut whole = json!({"name": "p", "type": "string"});
+        whole
+            .as_object_mut()
+            .unwrap()
+            .extend(declared.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+}

@@ -98,16 +98,8 @@ fn count(param: &ConfigParam, items: usize) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::param::fixture::param;
     use super::*;
-
-    fn param(declared: &Value) -> ConfigParam {
-        let mut whole = json!({"name": "p", "type": "string"});
-        whole
-            .as_object_mut()
-            .unwrap()
-            .extend(declared.as_object().unwrap().clone());
-        serde_json::from_value(whole).unwrap()
-    }
 
     #[test]
     fn a_text_becomes_a_value_of_the_type_or_names_the_rule_that_it_breaks() {
