@@ -1,14 +1,18 @@
-"""Programs upload skills to a cluster, shown: the official OpenAI SDK, unchanged, with the address of the gateway.
+"""Programs upload skills to a cluster, shown: the official OpenAI SDK, unchanged, with the address of the gateway; an MCP client runs the
+tool of an uploaded skill, and the history has it.
 
     tests/registry_demo/run.sh           from nothing: brings a cluster up, and down again at the end
 
 Runs with that SDK, inside a shell whose kubectl and helm reach the cluster; nothing of Knack may be on it. Exit code 0 means that every check held.
 """
 
+import json
 import os
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -48,7 +52,8 @@ def install():
     step("helm install with registry.enabled and gateway.registry; a provider in the cluster")
     helm("install", "knack", os.path.join(ROOT, "charts", "knack"), "--namespace", NAMESPACE, "--create-namespace",
          "--values", os.path.join(ROOT, "tests", "cluster_demo", "values.yaml"),
-         "--set", "registry.enabled=true", "--set", "gateway.registry=true", "--wait", "--timeout", "900s")
+         "--set", "registry.enabled=true,registry.history.enabled=true",
+         "--set", "gateway.registry=true,gateway.mcp.enabled=true", "--wait", "--timeout", "900s")
     script = kubectl("create", "configmap", "scripted-model", "-n", "default", "--dry-run=client", "-o", "yaml",
                      "--from-file=script.yaml=" + os.path.join(HERE, "model.yaml"))
     with open(os.path.join(ROOT, "tests", "cluster_demo", "model.yaml"), encoding="utf-8") as file:
@@ -68,8 +73,34 @@ def refused(kind, ask):
 class Application:
     """What knows nothing of a cluster but the address of the gateway."""
 
-    def __init__(self, port):
-        self.client = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % port, api_key="demo-key", max_retries=0)
+    def __init__(self, port, key="demo-key"):
+        self.port, self.key = port, key
+        self.client = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % port, api_key=key, max_retries=0)
+
+    def send(self, path, body):
+        """The JSON that an address answers."""
+        headers = {"Authorization": "Bearer " + self.key, "Content-Type": "application/json",
+                   "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+        request = urllib.request.Request("http://127.0.0.1:%d%s" % (self.port, path), headers=headers,
+                                         data=None if body is None else json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError("%s: %s %s" % (path, error.code, error.read().decode())) from error
+
+    def get(self, path):
+        return self.send(path, None)
+
+    def post(self, path, body):
+        return self.send(path, body)
+
+    def mcp(self, method, params):
+        """The result of one request of MCP."""
+        answer = self.send("/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        if "result" not in answer:
+            raise AssertionError("%s: %s" % (method, answer))
+        return answer["result"]
 
     def ask(self, words, skill):
         """The model's text, of a request that names a skill."""
@@ -156,6 +187,32 @@ def delete(application, skill):
     wait_until("a request that names it is refused", SECONDS, unknown)
 
 
+def tools(application):
+    step("An MCP client runs the tool of an uploaded skill, in a Job, and the history has the run")
+    made = application.post("/api/skills/install", {
+        "name": "reverse-text", "version": "1.0.0", "description": "Reverses a text.",
+        "schema": {"input": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
+        "handlerCode": "def handler(text):\n    return {\"reversed\": text[::-1]}\n"})
+    tool = wait_until("the tool is offered", SECONDS, lambda: [
+        one["name"] for one in application.mcp("tools/list", {})["tools"] if one["name"] == "reverse-text"])[0]
+    result = application.mcp("tools/call", {"name": tool, "arguments": {"text": "abc"}})
+    assert_equal((result["isError"], "cba" in result["content"][0]["text"]), (False, True), "the result %r" % result)
+    print("   %s: %s" % (tool, result["content"][0]["text"].strip()))
+    ran = application.post("/api/skills/executions", {"skillId": made["id"], "input": {"text": "xyz"}})["execution"]
+    assert_equal((ran["status"], ran["output"]), ("success", {"reversed": "zyx"}), "the run for a program")
+
+    def kept():
+        rows = application.get("/api/skills/executions?skillId=reverse-text&status=success")["data"]
+        return rows if len(rows) == 2 else []
+    rows = wait_until("both runs are in the history", SECONDS, kept)
+    assert_equal([row["output"] for row in rows], [{"reversed": "zyx"}, {"reversed": "cba"}], "the history, the newest first")
+    assert_equal(rows[0]["id"], ran["id"], "the id of the run for a program")
+    assert_equal(Application(application.port, "another-key").get("/api/skills/executions")["total"], 0, "runs of another client")
+    listed = application.mcp("tools/call", {"name": "omniroute_skills_executions", "arguments": {"skillId": "reverse-text"}})
+    assert_equal(json.loads(listed["content"][0]["text"])["total"], 2, "the history by MCP")
+    print("   %d runs: %s" % (len(rows), ", ".join("%(tool)s %(durationMs)s ms" % row for row in rows)))
+
+
 def diagnosis():
     for arguments in (["get", "pods,skills,skillruntimes,configmaps", "-A"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
                       *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=30"] for part in ("registry", "gateway", "controller", "hub"))):
@@ -175,6 +232,7 @@ def main():
             update(application, skill)
             agree(application, skill)
             delete(application, skill)
+            tools(application)
     except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
         print("\nDEMO FAILED: %s: %s" % (type(error).__name__, error))
         diagnosis()
