@@ -10,6 +10,7 @@ import secrets
 import yaml
 
 import jobs
+import registry_writes
 import writes
 from bed import wait_until
 from harness import ROOT, assert_equal
@@ -47,6 +48,7 @@ def chart_values(sandboxes, empty):
         "crds": {"enabled": False},
         "injection": {"delivery": "Webhook", "rollStale": True},
         "runtimeNamespaces": [empty],
+        "registry": {"enabled": True},
         "defaultRuntime": {"namespace": sandboxes, "createNamespace": False},
         "sandbox": {"images": {"python": "registry.example/knack/sandbox-python@" + jobs.PYTHON_DIGEST},
                     "runnerImage": "registry.example/knack/runner@" + jobs.RUNNER_DIGEST},
@@ -98,20 +100,20 @@ class Rows:
         for job in writes.standing_jobs(self.priority_class, self.sandboxes):
             uid = self.put("apis/batch/v1", "jobs", self.sandboxes, job)
             self.uids.setdefault(writes.JOB_UID, uid)
-        for group, resource, place, name, obj in writes.STANDING:
+        for group, resource, place, name, obj in writes.STANDING + registry_writes.STANDING:
             obj["metadata"]["name"] = name
             self.put(group, resource, self.places[place], obj)
         self.until_active()
 
     def wide_rights(self):
-        """Every right in these namespaces, for hub and controller: what is refused then, a policy refuses, not RBAC."""
+        """Every right in these namespaces, for the processes of a release: what is refused then, a policy refuses, not RBAC."""
         made = []
         for namespace in self.all_namespaces():
             meta = {"name": "chart-test-everything", "namespace": namespace}
             made.append({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta,
                          "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
                          "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": self.namespace}
-                                      for name in (writes.HUB, writes.CONTROLLER)]})
+                                      for name in (writes.HUB, writes.CONTROLLER, registry_writes.REGISTRY)]})
         return made
 
     def all_namespaces(self):
@@ -247,7 +249,7 @@ def rows(report, server, where, types):
             report.check("%s: the hub and the Job %s" % (where, name), lambda name=name: asked.job_row(name, lambda job: None, None))
         for name, golden, change, word in jobs.CASES:
             report.check("%s: the hub and %s" % (where, name), lambda name=name, golden=golden, change=change, word=word: asked.job_row(golden, change, word, jobs.NEWER_FIELDS.get(name)))
-        for who, name, *rest in writes.CASES:
+        for who, name, *rest in writes.CASES + registry_writes.CASES:
             report.check("%s: %s and %s (%s)" % (where, who, name, rest[0]), lambda who=who, rest=rest: asked.write_row(who, *rest))
         for namespace in (*asked.all_namespaces(), "default"):
             for kind in ("Job", "CronJob"):

@@ -16,6 +16,7 @@ mod chat;
 #[expect(dead_code, reason = "some of it is for tests/otel")]
 mod collector;
 mod drain;
+mod floor;
 mod gateway_auth;
 mod gateway_replicas;
 mod gateway_tenants;
