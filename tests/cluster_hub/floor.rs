@@ -24,7 +24,10 @@ impl Echo {
     pub(super) async fn start() -> Self {
         let mut command = Command::new("python3");
         command.args(["-c", Self::PROGRAM]).stdout(Stdio::piped());
-        let mut process = tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap();
+        let mut process = tokio::process::Command::from(command)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
         let mut port = String::new();
         let output = process.stdout.take().unwrap();
         BufReader::new(output).read_line(&mut port).await.unwrap();

@@ -8,6 +8,11 @@ if [ "${1:-}" = --release ]; then
   flags=()
   shift
 fi
+# Two beds may come up at once; archives are in one folder.
+mkdir -p "${CARGO_TARGET_DIR:-$cluster/../../target}"
+exec 8>"${CARGO_TARGET_DIR:-$cluster/../../target}/images.lock"
+flock 8
 archives=$("$cluster/../../images/build.sh" "${flags[@]}" "$@")
+exec 8>&-
 # shellcheck disable=SC2086
 "$cluster/bed" import $archives
