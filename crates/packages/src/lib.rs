@@ -12,6 +12,7 @@ pub mod declare;
 pub mod environment;
 pub mod finding;
 pub mod findings;
+mod front;
 #[cfg(test)]
 mod fixture;
 pub mod imports;
@@ -19,7 +20,7 @@ pub mod key;
 pub mod lock;
 pub mod marker;
 pub mod name;
-pub mod package_json;
+pub mod node;
 pub mod programs;
 
 pub mod requirement;
@@ -34,6 +35,7 @@ pub use environment::{EnvironmentRecord, Records, Request};
 pub use finding::{Finding, FindingKind};
 pub use findings::findings;
 pub use lock::Lock;
+pub use node::NodeDeclaration;
 pub use requirement::Requirement;
 pub use rules::Rules;
 pub use state::State;
