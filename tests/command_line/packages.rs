@@ -167,7 +167,7 @@ async fn without_uv_it_is_said_how_to_get_it_and_only_what_is_declared_is_not_ru
         (
             &["skill", "lock", "skills/plain"],
             1,
-            &["no Python packages are declared"],
+            &["no packages are declared"],
         ),
         (&["skill", "lock", "skills/inferred"], 1, &["has a lock of its own"]),
         (&["skill", "lock", "none"], 1, &["none: not a folder"]),

@@ -178,6 +178,19 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> 
 
 /// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+    let mut declared = stated_of_python(files, spec);
+    declared.node = node::declared(files, &mut declared.findings);
+    declared
+}
+
+/// What is stated, as far as builders of a cluster install it: packages of Node they do not, and a finding says so.
+pub fn stated_on_cluster(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+    let mut declared = stated_of_python(files, spec);
+    declared.findings.extend(node::not_on_cluster(files));
+    declared
+}
+
+fn stated_of_python(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
     let mut findings = Vec::new();
     let blocks = scripts(files);
     let requires_python = blocks.iter().filter_map(|(file, block)| {
@@ -211,7 +224,6 @@ pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> D
         declared.python.clear();
     }
     add_lock(files, &mut declared);
-    declared.node = node::declared(files, &mut declared.findings);
     tell_other_locks(files, &mut declared.findings);
     declared
 }

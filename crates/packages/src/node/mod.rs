@@ -13,7 +13,7 @@ mod location;
 mod lock;
 mod package_json;
 
-pub(crate) use declared::declared;
+pub(crate) use declared::{declared, not_on_cluster};
 pub use declared::{NodeDeclaration, Wish, wish};
 pub use dependency::Dependency;
 pub use lock::{NODE_LOCK_FILE, NodeLock, NodePackage};

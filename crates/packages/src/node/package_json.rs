@@ -7,7 +7,7 @@ use crate::finding::{Finding, FindingKind};
 use crate::requirements_txt::text_of;
 
 /// The file of Node's dependencies.
-pub const PACKAGE_JSON: &str = "package.json";
+pub(super) const PACKAGE_JSON: &str = "package.json";
 
 /// What it says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
