@@ -200,13 +200,7 @@ impl Builder {
         built.and(cleaned)
     }
 
-    async fn build_in(
-        &self,
-        stage: &Path,
-        key: &Key,
-        lock: &Lock,
-        node: Option<&NodeLock>,
-    ) -> Result<(), BuildError> {
+    async fn build_in(&self, stage: &Path, key: &Key, lock: &Lock, node: Option<&NodeLock>) -> Result<(), BuildError> {
         let prefix = stage.join("prefix");
         std::fs::create_dir(&prefix).map_err(|error| BuildError::of_disk("the store", &error))?;
         if !lock.packages().is_empty() {

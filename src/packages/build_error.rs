@@ -89,8 +89,14 @@ mod tests {
     #[test]
     fn words_of_npm_become_states() {
         for (said, state) in [
-            ("npm error code E404\nnpm error 404 Not Found - GET https://r/x", State::PackageNotFound),
-            ("npm error code ETARGET\nnpm error notarget No matching version", State::PackageNotFound),
+            (
+                "npm error code E404\nnpm error 404 Not Found - GET https://r/x",
+                State::PackageNotFound,
+            ),
+            (
+                "npm error code ETARGET\nnpm error notarget No matching version",
+                State::PackageNotFound,
+            ),
             ("npm error code ERESOLVE", State::Conflict),
             ("npm error code ECONNREFUSED", State::IndexUnreachable),
             ("npm error code EUNKNOWN https://me:secret@r/x", State::Failed),

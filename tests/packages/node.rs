@@ -20,14 +20,17 @@ use super::{World, declared, skill_files};
 
 const NODE: &str = "/usr/bin/node";
 
+/// A world whose index of Node packages is at an address; it has none of Python.
+fn world_at(npm: &str) -> World {
+    let mut world = World::new("http://127.0.0.1:9/simple");
+    npm.clone_into(&mut world.npm);
+    world
+}
+
 /// A world with an index of these files.
 async fn world(files: &[(&str, &[u8])]) -> (World, NpmServer) {
     let server = NpmServer::serve(files).await;
-    let world = World {
-        npm: server.url.clone(),
-        ..World::new("http://127.0.0.1:9/simple")
-    };
-    (world, server)
+    (world_at(&server.url), server)
 }
 
 async fn build(world: &World, lock: &str, limits: BuildLimits) -> Result<Built, BuildError> {
@@ -147,19 +150,60 @@ fn bad() -> Vec<Row> {
     let none = || json!({});
     let bomb = vec![0; 3 << 20];
     let many: Vec<String> = (0..60).map(|number| format!("package/f{number}")).collect();
-    let many: Vec<(&str, tar::EntryType, u32, &[u8])> =
-        many.iter().map(|path| (path.as_str(), Regular, 0o644, &b""[..])).collect();
+    let many: Vec<(&str, tar::EntryType, u32, &[u8])> = many
+        .iter()
+        .map(|path| (path.as_str(), Regular, 0o644, &b""[..]))
+        .collect();
     let foreign = json!({"integrity": format!("sha512-{}==", "A".repeat(86))});
     vec![
-        row("another file", greet(), foreign, State::HashMismatch, "is not the one of package-lock.json"),
-        row("a path that leaves", entry("package/../../../../escaped", Regular, b"x"), none(), State::Refused, "holds . or .."),
-        row("a path from the root", entry("/tmp/knack-node-escaped", Regular, b"x"), none(), State::Refused, "the path is absolute"),
-        row("a link", entry("package/a", Symlink, b"/etc"), none(), State::Refused, "is a link"),
-        row("a hard link", entry("package/a", Link, b"/etc/passwd"), none(), State::Refused, "is a link"),
-        row("a device", entry("package/a", Char, b""), none(), State::Refused, "a special file"),
+        row(
+            "another file",
+            greet(),
+            foreign,
+            State::HashMismatch,
+            "is not the one of package-lock.json",
+        ),
+        row(
+            "a path that leaves",
+            entry("package/../../../../escaped", Regular, b"x"),
+            none(),
+            State::Refused,
+            "holds . or ..",
+        ),
+        row(
+            "a path from the root",
+            entry("/tmp/knack-node-escaped", Regular, b"x"),
+            none(),
+            State::Refused,
+            "the path is absolute",
+        ),
+        row(
+            "a link",
+            entry("package/a", Symlink, b"/etc"),
+            none(),
+            State::Refused,
+            "is a link",
+        ),
+        row(
+            "a hard link",
+            entry("package/a", Link, b"/etc/passwd"),
+            none(),
+            State::Refused,
+            "is a link",
+        ),
+        row(
+            "a device",
+            entry("package/a", Char, b""),
+            none(),
+            State::Refused,
+            "a special file",
+        ),
         row(
             "a link and a file through it",
-            tgz(&[("package/a", Symlink, 0o777, b"/tmp"), ("package/a/knack-node-escaped", Regular, 0o644, b"x")]),
+            tgz(&[
+                ("package/a", Symlink, 0o777, b"/tmp"),
+                ("package/a/knack-node-escaped", Regular, 0o644, b"x"),
+            ]),
             none(),
             State::Refused,
             "is a link",
@@ -173,16 +217,43 @@ fn bad() -> Vec<Row> {
         ),
         row(
             "a file that is a folder",
-            tgz(&[("package/a", Regular, 0o644, b"1"), ("package/a/b", Regular, 0o644, b"2")]),
+            tgz(&[
+                ("package/a", Regular, 0o644, b"1"),
+                ("package/a/b", Regular, 0o644, b"2"),
+            ]),
             none(),
             State::Refused,
             "entry \"package/a/b\": ",
         ),
-        row("many bytes", tgz(&[("package/bomb", Regular, 0o644, &bomb)]), none(), State::TooLarge, "more"),
+        row(
+            "many bytes",
+            tgz(&[("package/bomb", Regular, 0o644, &bomb)]),
+            none(),
+            State::TooLarge,
+            "more",
+        ),
         row("many files", tgz(&many), none(), State::TooLarge, "more files"),
-        row("no archive", b"<!DOCTYPE html>".to_vec(), none(), State::Refused, "broken tar"),
-        row("another machine", greet(), json!({"cpu": ["mips"]}), State::NoWheel, "it is not for"),
-        row("an index that fails", Vec::new(), none(), State::IndexUnreachable, "503"),
+        row(
+            "no archive",
+            b"<!DOCTYPE html>".to_vec(),
+            none(),
+            State::Refused,
+            "broken tar",
+        ),
+        row(
+            "another machine",
+            greet(),
+            json!({"cpu": ["mips"]}),
+            State::NoWheel,
+            "it is not for",
+        ),
+        row(
+            "an index that fails",
+            Vec::new(),
+            none(),
+            State::IndexUnreachable,
+            "503",
+        ),
         row(
             "a file that the index has not",
             greet(),
@@ -190,8 +261,20 @@ fn bad() -> Vec<Row> {
             State::PackageNotFound,
             "has no file a/-/other-1.0.0.tgz",
         ),
-        row("a script", greet(), json!({"hasInstallScript": true}), State::Refused, "needs an install script"),
-        row("version control", greet(), json!({"resolved": "git+ssh://git@x/a.git"}), State::Refused, "comes from"),
+        row(
+            "a script",
+            greet(),
+            json!({"hasInstallScript": true}),
+            State::Refused,
+            "needs an install script",
+        ),
+        row(
+            "version control",
+            greet(),
+            json!({"resolved": "git+ssh://git@x/a.git"}),
+            State::Refused,
+            "comes from",
+        ),
     ]
 }
 
@@ -214,7 +297,10 @@ async fn what_is_not_what_the_lock_says_has_its_own_error_and_leaves_nothing() {
         let text = lock(&[("node_modules/a", "1.0.0", &file, members)]);
         let error = build(&world, &text, limits).await.unwrap_err();
         assert_eq!(error.state, state, "{what}: {error}");
-        assert!(error.text.contains(part) && error.text.contains('a'), "{what}: {part} in {error}");
+        assert!(
+            error.text.contains(part) && error.text.contains('a'),
+            "{what}: {part} in {error}"
+        );
         let left: Vec<_> = std::fs::read_dir(world.store().root())
             .unwrap()
             .map(|entry| entry.unwrap())
@@ -229,10 +315,7 @@ async fn what_is_not_what_the_lock_says_has_its_own_error_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_that_never_answers_ends_with_the_time_of_a_build() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let world = World {
-        npm: format!("http://{}/", silent.local_addr().unwrap()),
-        ..World::new("http://127.0.0.1:9/simple")
-    };
+    let world = world_at(&format!("http://{}/", silent.local_addr().unwrap()));
     let limits = BuildLimits {
         time: Duration::from_secs(1),
         ..BuildLimits::default()
@@ -289,7 +372,6 @@ fn code(source: &str) -> Program {
     Program::Code {
         language: Language::Node,
         source: source.to_owned(),
-        argv: Vec::new(),
     }
 }
 
@@ -372,8 +454,7 @@ async fn runs_require_and_import_packages_without_a_network_and_cannot_change_th
             Program::Code {
                 language: Language::Python,
                 source: "import subprocess\nprint(subprocess.run(['node', '-p', 'require(\"deep\").value'], capture_output=True, text=True).stdout)".to_owned(),
-                argv: Vec::new(),
-            },
+                    },
             "2",
         ),
         ("attacks", code(&write), "EACCES EACCES EACCES EACCES EACCES"),
@@ -390,7 +471,10 @@ async fn runs_require_and_import_packages_without_a_network_and_cannot_change_th
     }
     // A run that names no skill has none.
     let result = executor
-        .execute(request("none", code("require('greet')"), None), CancellationToken::new())
+        .execute(
+            request("none", code("require('greet')"), None),
+            CancellationToken::new(),
+        )
         .await
         .unwrap();
     assert_eq!(result.exit, Exit::Code(1));

@@ -60,7 +60,10 @@ pub(crate) fn lock(entries: &[(&str, &str, &[u8], Value)]) -> String {
     let mut root = Map::new();
     for (location, version, bytes, members) in entries {
         let mut entry = json!({"version": version, "integrity": integrity(bytes)});
-        entry.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        entry
+            .as_object_mut()
+            .unwrap()
+            .extend(members.as_object().unwrap().clone());
         packages.insert((*location).to_owned(), entry);
         let name = location.trim_start_matches("node_modules/");
         if !name.contains("/node_modules/") {

@@ -84,7 +84,10 @@ mod tests {
         assert_eq!((key.as_str().len(), key.short().len()), (64, 12));
         assert_ne!(key, Key::of(&lock("pillow==2"), None, &platform));
         let node = |version: &str| {
-            let entry = format!("\"version\": {version:?}, \"integrity\": \"sha512-{}==\"", "a".repeat(86));
+            let entry = format!(
+                "\"version\": {version:?}, \"integrity\": \"sha512-{}==\"",
+                "a".repeat(86)
+            );
             let text = format!("{{\"lockfileVersion\": 3, \"packages\": {{\"node_modules/a\": {{{entry}}}}}}}");
             NodeLock::read(text.as_bytes()).unwrap()
         };

@@ -12,9 +12,9 @@ pub mod declare;
 pub mod environment;
 pub mod finding;
 pub mod findings;
-mod front;
 #[cfg(test)]
 mod fixture;
+mod front;
 pub mod imports;
 pub mod key;
 pub mod lock;

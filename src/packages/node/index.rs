@@ -196,7 +196,10 @@ mod tests {
         for (variables, address) in [
             (&[][..], DEFAULT),
             (&[("NPM_CONFIG_REGISTRY", "")], DEFAULT),
-            (&[("npm_config_registry", "http://127.0.0.1:1/npm")], "http://127.0.0.1:1/npm/"),
+            (
+                &[("npm_config_registry", "http://127.0.0.1:1/npm")],
+                "http://127.0.0.1:1/npm/",
+            ),
             (
                 &[
                     ("npm_config_registry", "https://two.example"),
@@ -216,7 +219,10 @@ mod tests {
     #[test]
     fn a_credential_of_the_index_is_not_told() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let named = ("NPM_CONFIG_REGISTRY".into(), "https://me:secret@one.example:8443/npm".into());
+        let named = (
+            "NPM_CONFIG_REGISTRY".into(),
+            "https://me:secret@one.example:8443/npm".into(),
+        );
         assert_eq!(NpmIndex::of([named]).unwrap().shown(), "one.example:8443");
     }
 }

@@ -132,7 +132,10 @@ impl Blueprint {
     ///
     /// Errors: [`ExecutionError::Internal`] with what the runner said.
     pub(super) async fn start(&self, kind: &Kind) -> Result<Sandbox, ExecutionError> {
-        let modules = kind.environment.as_ref().and_then(|packages| packages.node_modules.clone());
+        let modules = kind
+            .environment
+            .as_ref()
+            .and_then(|packages| packages.node_modules.clone());
         let directory = self.directory(modules).await?;
         let start = self.start_frame(&directory, kind);
         let mut command = Command::new(&self.runner);

@@ -121,7 +121,10 @@ pub(crate) fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<F
     let (source, mut names) = match wish {
         Some(wish) => (
             wish.source,
-            wish.dependencies.into_iter().map(|dependency| dependency.name).collect(),
+            wish.dependencies
+                .into_iter()
+                .map(|dependency| dependency.name)
+                .collect(),
         ),
         None => (
             NODE_LOCK_FILE.to_owned(),
@@ -180,7 +183,9 @@ fn without_lock(wished: Result<Option<Wish>, Vec<Finding>>) -> Vec<Finding> {
             FindingKind::NotInstalled,
             file_of(&wish.source),
             0,
-            format!("packages of Node are installed by {NODE_LOCK_FILE} alone, which is not there; they have no effect"),
+            format!(
+                "packages of Node are installed by {NODE_LOCK_FILE} alone, which is not there; they have no effect"
+            ),
             "make it with knack skill lock",
         )],
         Err(found) => found
@@ -218,7 +223,11 @@ mod tests {
         let package = lock(&json!({"c": "^1"}), &["c", "deep"]);
         for (list, source, names) in [
             (
-                &[("SKILL.md", FRONT), (PACKAGE_JSON, json), (NODE_LOCK_FILE, front.as_str())][..],
+                &[
+                    ("SKILL.md", FRONT),
+                    (PACKAGE_JSON, json),
+                    (NODE_LOCK_FILE, front.as_str()),
+                ][..],
                 "packages.node in SKILL.md",
                 &["@s/b", "a"][..],
             ),
@@ -228,13 +237,23 @@ mod tests {
                 &["c"],
             ),
             (&[(NODE_LOCK_FILE, &package)], NODE_LOCK_FILE, &["c"]),
-            (&[(PACKAGE_JSON, "{}"), (NODE_LOCK_FILE, &package)], NODE_LOCK_FILE, &["c"]),
+            (
+                &[(PACKAGE_JSON, "{}"), (NODE_LOCK_FILE, &package)],
+                NODE_LOCK_FILE,
+                &["c"],
+            ),
         ] {
             let mut findings = Vec::new();
             let found = declared(&files(list), &mut findings);
             assert_eq!(findings, [], "{list:?}");
             let found = found.unwrap();
-            assert_eq!((found.source.as_str(), found.names.as_slice()), (source, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()[..]));
+            assert_eq!(
+                (found.source.as_str(), found.names.as_slice()),
+                (
+                    source,
+                    &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()[..]
+                )
+            );
         }
     }
 
@@ -268,7 +287,10 @@ mod tests {
             (&[(NODE_LOCK_FILE, "{")], NODE_LOCK_FILE),
         ] {
             let told = not_on_cluster(&files(list)).unwrap();
-            assert!(!told.is_error() && told.text.contains("not installed on a cluster"), "{told}");
+            assert!(
+                !told.is_error() && told.text.contains("not installed on a cluster"),
+                "{told}"
+            );
             assert_eq!(told.file, file);
         }
         assert_eq!(not_on_cluster(&files(&[("SKILL.md", "x"), (PACKAGE_JSON, "{}")])), None);
@@ -278,7 +300,11 @@ mod tests {
     fn a_lock_that_does_not_fit_what_is_declared_is_refused() {
         let json = |range: &str| format!("{{\"dependencies\": {{\"c\": {range:?}}}}}");
         for (package, lock, part) in [
-            (json("^1"), lock(&json!({"d": "1"}), &["d"]), "c is declared and not in the lock"),
+            (
+                json("^1"),
+                lock(&json!({"d": "1"}), &["d"]),
+                "c is declared and not in the lock",
+            ),
             (
                 json("^2"),
                 lock(&json!({"c": "^1"}), &["c"]),
@@ -289,7 +315,11 @@ mod tests {
                 lock(&json!({"d": "1"}), &["c", "d"]),
                 "the lock was not made for it",
             ),
-            (json("git+ssh://x"), lock(&json!({}), &["c"]), "dependencies: c comes from"),
+            (
+                json("git+ssh://x"),
+                lock(&json!({}), &["c"]),
+                "dependencies: c comes from",
+            ),
             ("{".to_owned(), lock(&json!({}), &["c"]), "not valid JSON"),
             (json("^1"), "{".to_owned(), "not valid JSON"),
         ] {
@@ -299,7 +329,10 @@ mod tests {
                 &mut findings,
             );
             assert_eq!(found, None);
-            assert!(findings[0].is_error() && findings[0].text.contains(part), "{part}: {findings:?}");
+            assert!(
+                findings[0].is_error() && findings[0].text.contains(part),
+                "{part}: {findings:?}"
+            );
         }
         // A lock of nothing but tools for development gives nothing.
         let mut findings = Vec::new();

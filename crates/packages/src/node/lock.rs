@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::location::{is_name, name_of};
 use super::MAX_NODE_PACKAGES;
+use super::location::{is_name, name_of};
 use crate::finding::{Finding, FindingKind, shown};
 use crate::requirements_txt::text_of;
 
@@ -287,7 +287,9 @@ fn sha512(integrity: Option<&str>) -> Result<String, String> {
 fn texts(entry: &Map<String, Value>, member: &str) -> Vec<String> {
     let is_word = |text: &str| {
         let letters = text.strip_prefix('!').unwrap_or(text);
-        !letters.is_empty() && letters.len() <= 32 && letters.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        !letters.is_empty()
+            && letters.len() <= 32
+            && letters.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     let listed = match entry.get(member) {
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),

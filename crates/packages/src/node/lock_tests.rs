@@ -47,7 +47,12 @@ fn what_is_installed_is_read_with_its_place_and_its_file() {
     let shown: Vec<String> = lock
         .packages()
         .iter()
-        .map(|package| format!("{} {} {} {}", package.location, package.name, package.version, package.file))
+        .map(|package| {
+            format!(
+                "{} {} {} {}",
+                package.location, package.name, package.version, package.file
+            )
+        })
         .collect();
     assert_eq!(
         shown,
@@ -113,7 +118,10 @@ fn what_is_not_installed_as_it_says_is_refused_by_name() {
     ] {
         let told = read(&json!({"node_modules/good": entry(&json!({})), location: entry(&changes)})).unwrap_err();
         let begin = format!("package-lock.json: packages[{location:?}]: ");
-        assert!(told[0].starts_with(&begin) && told[0].contains(part), "{part} in {told:?}");
+        assert!(
+            told[0].starts_with(&begin) && told[0].contains(part),
+            "{part} in {told:?}"
+        );
     }
 }
 
@@ -165,8 +173,14 @@ fn a_lock_has_a_bounded_number_of_packages_and_of_findings() {
 fn a_text_changes_with_what_is_installed_and_with_nothing_else() {
     let text = |changes: &Value| read(&json!({"node_modules/a": entry(changes)})).unwrap().text();
     let base = text(&json!({}));
-    assert_eq!(base, text(&json!({"license": "MIT", "engines": {"node": "1"}, "peer": true})));
-    assert_eq!(base, text(&json!({"resolved": "https://other.example/a/-/a-1.0.0.tgz"})));
+    assert_eq!(
+        base,
+        text(&json!({"license": "MIT", "engines": {"node": "1"}, "peer": true}))
+    );
+    assert_eq!(
+        base,
+        text(&json!({"resolved": "https://other.example/a/-/a-1.0.0.tgz"}))
+    );
     for changes in [
         json!({"version": "1.0.1"}),
         json!({"integrity": hash("b")}),

@@ -9,15 +9,15 @@
 
 mod declared;
 mod dependency;
+pub(crate) mod imports;
 mod location;
 mod lock;
 mod package_json;
 
-pub(crate) use declared::{declared, not_on_cluster};
 pub use declared::{NodeDeclaration, Wish, wish};
+pub(crate) use declared::{declared, not_on_cluster};
 pub use dependency::Dependency;
 pub use lock::{NODE_LOCK_FILE, NodeLock, NodePackage};
-
 
 /// Packages of one lock. A library for office files brings about twenty, one for web pages a hundred.
 pub const MAX_NODE_PACKAGES: usize = 500;
