@@ -8,7 +8,9 @@ use knack_skill::model::SkillFile;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    for path in ["SKILL.md", "requirements.txt", "requirements.lock", "package.json", "scripts/a.py"] {
+    for path in [
+        "SKILL.md", "requirements.txt", "requirements.lock", "package.json", "package-lock.json", "scripts/a.py", "a.js",
+    ] {
         let file = SkillFile { bytes: data.into(), executable: false };
         let files = BTreeMap::from([(path.to_owned(), file)]);
         let declared = declare(&files, None);

@@ -17,7 +17,7 @@ use super::image::{PYTHON_LABEL, Reference, is_index, of_platform, python_of, wi
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::Registry;
-use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, Store, Uv};
+use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, NpmIndex, Store, Uv};
 
 /// Where the kubelet reads how it ended.
 const TERMINATION_FILE: &str = "/dev/termination-log";
@@ -126,7 +126,8 @@ async fn install(args: &BuildArgs, request: &Request) -> Result<Built, BuildErro
     let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
     let base = Base::of_host(Reach::SameUser).await?;
     let store = Store::open(&args.store, Reach::SameUser)?;
-    let builder = Builder::new(store, base, Uv::find(), BuildLimits::default(), rules);
+    let npm = NpmIndex::of(std::env::vars_os());
+    let builder = Builder::new(store, base, Uv::find(), npm, BuildLimits::default(), rules);
     builder.environment(&declared, &|line| tracing::info!("{line}")).await
 }
 

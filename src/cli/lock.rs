@@ -9,6 +9,7 @@ use clap::Args;
 use knack_execution::interpreter::Reach;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::lock::LOCK_FILE;
+use knack_packages::node::{self, NODE_LOCK_FILE};
 use knack_packages::{Declaration, Finding, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
@@ -16,7 +17,7 @@ use knack_skill::problem::{Problem, Profile};
 use super::discovered::discovered;
 use super::terminal;
 use crate::dev::discover;
-use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms};
+use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
 
 /// Arguments of `knack skill lock`.
 #[derive(Debug, Args)]
@@ -30,7 +31,8 @@ pub struct LockArgs {
 pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
     let source = read(&args).await?;
     let has_functions = lock_functions(&args, &source).await?;
-    if let Some(declared) = packages(&args, &source, has_functions)? {
+    let has_node = lock_node(&args, &source).await?;
+    if let Some(declared) = packages(&args, &source, has_functions || has_node)? {
         lock_packages(&args, &declared).await?;
     }
     Ok(ExitCode::SUCCESS)
@@ -62,6 +64,24 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
         .with_context(|| file.display().to_string())?;
     let count: usize = loaded.functions.values().map(Vec::len).sum();
     terminal::line(&format!("{}: {count} functions", file.display()));
+    Ok(true)
+}
+
+/// Writes what npm chooses for the skill's packages of Node; `false`: it declares none.
+async fn lock_node(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool> {
+    let wish = node::wish(&source.files).map_err(|findings| {
+        let told: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        anyhow::anyhow!("{}", told.join("\n"))
+    })?;
+    let Some(wish) = wish else { return Ok(false) };
+    let names: Vec<&str> = wish.dependencies.iter().map(|one| one.name.as_str()).collect();
+    terminal::note(&format!("choosing versions for {}", names.join(", ")));
+    let (text, count) = lock_of_npm(&wish, &BuildLimits::default()).await?;
+    let file = args.path.join(NODE_LOCK_FILE);
+    tokio::fs::write(&file, text)
+        .await
+        .with_context(|| file.display().to_string())?;
+    terminal::line(&format!("{}: {count} packages", file.display()));
     Ok(true)
 }
 
@@ -101,10 +121,12 @@ async fn read(args: &LockArgs) -> anyhow::Result<SkillSource> {
     Ok(source)
 }
 
-/// What the skill declares of packages without its old lock; `None`: nothing, but its functions were locked.
-fn packages(args: &LockArgs, source: &SkillSource, has_functions: bool) -> anyhow::Result<Option<Declaration>> {
+/// What the skill declares of Python packages without its old lock; `None`: nothing, but something else was locked.
+fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::Result<Option<Declaration>> {
     let mut files = source.files.clone();
     files.remove(LOCK_FILE);
+    // It was written just now, or fits no declaration.
+    files.remove(NODE_LOCK_FILE);
     let declared = declare(&files, source.overrides.packages.as_deref());
     let refused: Vec<String> = declared
         .findings
@@ -116,7 +138,7 @@ fn packages(args: &LockArgs, source: &SkillSource, has_functions: bool) -> anyho
         bail!("{}", refused.join("\n"));
     }
     let nothing = declared.source == Source::Inferred || declared.python.is_empty();
-    if nothing && has_functions {
+    if nothing && has_other {
         return Ok(None);
     }
     match declared.source {
@@ -125,7 +147,7 @@ fn packages(args: &LockArgs, source: &SkillSource, has_functions: bool) -> anyho
              declare packages in requirements.txt or in the frontmatter first",
             args.path.display()
         ),
-        _ if declared.python.is_empty() => bail!("{}: no Python packages are declared", args.path.display()),
+        _ if declared.python.is_empty() => bail!("{}: no packages are declared", args.path.display()),
         _ => Ok(Some(declared)),
     }
 }

@@ -107,7 +107,7 @@ fn print_text(shown: &ListedPackages) {
         State::Resolving => "not built yet; knack dev and knack skill run build it, or --build".to_owned(),
         state => state.to_string(),
     };
-    terminal::line(&format!("{}: {state} ({})", shown.skill, shown.declared.source.shown()));
+    terminal::line(&format!("{}: {state} ({})", shown.skill, shown.declared.shown_source()));
     if let Some(error) = &shown.error {
         terminal::line(&format!("     {}", error.text));
     }
@@ -116,7 +116,7 @@ fn print_text(shown: &ListedPackages) {
     }
     if let Some(built) = &shown.built {
         let about = &built.about;
-        for (name, version) in &about.packages {
+        for (name, version) in about.packages.iter().chain(&about.node) {
             terminal::line(&format!("     {name} {version}"));
         }
         terminal::line(&format!(
@@ -130,6 +130,9 @@ fn print_text(shown: &ListedPackages) {
         for requirement in &shown.declared.python {
             terminal::line(&format!("     {requirement}"));
         }
+        for name in shown.declared.node.iter().flat_map(|node| &node.names) {
+            terminal::line(&format!("     {name}"));
+        }
     }
 }
 
@@ -137,8 +140,9 @@ fn to_json(shown: &ListedPackages) -> Value {
     let about = shown.built.as_ref().map(|built| &built.about);
     json!({
         "skill": shown.skill, "state": if shown.state == State::Resolving { "NotBuilt" } else { shown.state.as_str() },
-        "source": shown.declared.source.shown(), "reason": shown.error.as_ref().map(|error| &error.text),
+        "source": shown.declared.shown_source(), "reason": shown.error.as_ref().map(|error| &error.text),
         "requirements": shown.declared.python.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "node": shown.declared.node.as_ref().map(|node| &node.names),
         "findings": shown.declared.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "environment": about,
     })

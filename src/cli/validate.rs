@@ -72,7 +72,10 @@ fn judge(source: &SkillSource, profile: Profile) -> Judged {
             "title": skill.title, "description": skill.description, "version": skill.version, "dialect": format!("{:?}", skill.dialect),
             "activation": format!("{:?}", skill.activation), "files": skill.files.len(), "digest": skill.digest,
             "tools": skill.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(), "inputs": skill.inputs.iter().map(|input| &input.name).collect::<Vec<_>>(),
-            "packages": {"source": declared.source.shown(), "names": declared.names()},
+            "packages": {
+                "source": declared.shown_source(), "names": declared.names(),
+                "node": declared.node.as_ref().map(|node| &node.names),
+            },
             "tokens": {"listing": (skill.id.name.len() + skill.description.len()).div_ceil(4), "body": skill.body.len().div_ceil(4)},
         })
     });

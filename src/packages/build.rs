@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use knack_execution::environments::Environment;
 use knack_packages::key::Key;
+use knack_packages::node::NodeLock;
 use knack_packages::{Declaration, Finding, Lock, Rules, State};
 use sha2::{Digest as _, Sha256};
 
@@ -15,6 +16,7 @@ use super::child::Bound;
 use super::layout;
 use super::limits::BuildLimits;
 use super::lock::{Wanted, check_size, choose};
+use super::node::{self, NpmIndex};
 use super::python::Base;
 use super::store::{Kept, Store};
 use super::uv::Uv;
@@ -29,6 +31,8 @@ pub struct Builder {
     base: Base,
     /// What is there already needs no `uv`.
     uv: Result<Uv, BuildError>,
+    /// The same of packages of Node.
+    npm: Result<NpmIndex, BuildError>,
     limits: BuildLimits,
     rules: Rules,
 }
@@ -46,11 +50,19 @@ pub struct Built {
 
 impl Builder {
     /// A builder.
-    pub const fn new(store: Store, base: Base, uv: Result<Uv, BuildError>, limits: BuildLimits, rules: Rules) -> Self {
+    pub const fn new(
+        store: Store,
+        base: Base,
+        uv: Result<Uv, BuildError>,
+        npm: Result<NpmIndex, BuildError>,
+        limits: BuildLimits,
+        rules: Rules,
+    ) -> Self {
         Self {
             store,
             base,
             uv,
+            npm,
             limits,
             rules,
         }
@@ -63,7 +75,7 @@ impl Builder {
         self.check(declared)?;
         let lock = self.lock(declared, tell).await?;
         check_size(&lock, &self.limits)?;
-        let key = Key::of(&lock, &self.base.platform());
+        let key = self.key(declared, &lock);
         if let Some(built) = self.take(&key, false).await? {
             return Ok(built);
         }
@@ -75,7 +87,8 @@ impl Builder {
             return Ok(built);
         }
         tell("installing");
-        self.build(&key, &lock).await?;
+        let node = declared.node.as_ref().map(|node| &node.lock);
+        self.build(&key, &lock, node).await?;
         drop(alone);
         let built = self.take(&key, true).await?;
         built.ok_or_else(|| {
@@ -90,9 +103,14 @@ impl Builder {
     pub async fn present(&self, declared: &Declaration) -> Result<Option<Built>, BuildError> {
         self.check(declared)?;
         match self.known_lock(declared) {
-            Some(lock) => self.take(&Key::of(&lock, &self.base.platform()), false).await,
+            Some(lock) => self.take(&self.key(declared, &lock), false).await,
             None => Ok(None),
         }
+    }
+
+    fn key(&self, declared: &Declaration, lock: &Lock) -> Key {
+        let node = declared.node.as_ref().map(|node| &node.lock);
+        Key::of(lock, node, &self.base.platform())
     }
 
     fn check(&self, declared: &Declaration) -> Result<(), BuildError> {
@@ -168,7 +186,7 @@ impl Builder {
     }
 
     /// Makes the environment in a folder of its own and moves it to its place.
-    async fn build(&self, key: &Key, lock: &Lock) -> Result<(), BuildError> {
+    async fn build(&self, key: &Key, lock: &Lock, node: Option<&NodeLock>) -> Result<(), BuildError> {
         let (store, wanted) = (self.store.clone(), key.clone());
         let stage = blocking(move || {
             store
@@ -176,18 +194,22 @@ impl Builder {
                 .map_err(|error| BuildError::of_disk("the store", &error))
         })
         .await?;
-        let built = self.build_in(&stage, key, lock).await;
+        let built = self.build_in(&stage, key, lock, node).await;
         let cleaned =
             blocking(move || layout::remove(&stage).map_err(|error| BuildError::of_disk("the store", &error))).await;
         built.and(cleaned)
     }
 
-    async fn build_in(&self, stage: &Path, key: &Key, lock: &Lock) -> Result<(), BuildError> {
+    async fn build_in(&self, stage: &Path, key: &Key, lock: &Lock, node: Option<&NodeLock>) -> Result<(), BuildError> {
         let prefix = stage.join("prefix");
         std::fs::create_dir(&prefix).map_err(|error| BuildError::of_disk("the store", &error))?;
         if !lock.packages().is_empty() {
             self.install(stage, &prefix, lock).await?;
         }
+        let node = match node {
+            Some(node) => self.install_node(stage, &prefix, node).await?,
+            None => Vec::new(),
+        };
         let (store, key, base, limits) = (self.store.clone(), key.clone(), self.base.clone(), self.limits);
         let text = lock.text().to_owned();
         blocking(move || {
@@ -200,12 +222,25 @@ impl Builder {
                 bytes: size.bytes,
                 files: size.files,
                 packages,
+                node,
             };
             std::fs::write(prefix.join(knack_packages::lock::LOCK_FILE), text)
                 .and_then(|()| store.publish(&key, &prefix, &about))
                 .map_err(|error| BuildError::of_disk("the store", &error))
         })
         .await
+    }
+
+    async fn install_node(
+        &self,
+        stage: &Path,
+        prefix: &Path,
+        lock: &NodeLock,
+    ) -> Result<Vec<(String, String)>, BuildError> {
+        let index = self.npm.as_ref().map_err(Clone::clone)?;
+        let platform = self.base.platform();
+        let machine = node::Machine::of(&platform.architecture, &platform.libc);
+        node::install(index, lock, machine, (&stage.join("node"), prefix), &self.limits).await
     }
 
     async fn install(&self, stage: &Path, prefix: &Path, lock: &Lock) -> Result<(), BuildError> {

@@ -32,6 +32,22 @@ impl BuildError {
         Self::new(State::of_uv(&said), &said[..end])
     }
 
+    /// What npm said, without what may be a credential.
+    pub(super) fn of_npm(said: &str) -> Self {
+        let said = without_credentials(said.trim());
+        let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        let state = if has(&["E404", "ETARGET", "ENOVERSIONS"]) {
+            State::PackageNotFound
+        } else if has(&["ERESOLVE"]) {
+            State::Conflict
+        } else if has(&["ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN"]) {
+            State::IndexUnreachable
+        } else {
+            State::Failed
+        };
+        Self::new(state, &said[..said.floor_char_boundary(MAX_SAID)])
+    }
+
     /// A file or folder of the store that cannot be used.
     pub(super) fn of_disk(what: &str, error: &std::io::Error) -> Self {
         let state = match error.kind() {
@@ -69,6 +85,27 @@ fn without_credentials(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_npm_become_states() {
+        for (said, state) in [
+            (
+                "npm error code E404\nnpm error 404 Not Found - GET https://r/x",
+                State::PackageNotFound,
+            ),
+            (
+                "npm error code ETARGET\nnpm error notarget No matching version",
+                State::PackageNotFound,
+            ),
+            ("npm error code ERESOLVE", State::Conflict),
+            ("npm error code ECONNREFUSED", State::IndexUnreachable),
+            ("npm error code EUNKNOWN https://me:secret@r/x", State::Failed),
+        ] {
+            let error = BuildError::of_npm(said);
+            assert_eq!(error.state, state, "{said}");
+            assert!(!error.text.contains("secret"), "{error}");
+        }
+    }
 
     #[test]
     fn credentials_of_an_index_are_not_shown() {

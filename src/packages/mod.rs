@@ -1,11 +1,12 @@
-//! Environments of Python packages on this machine: locked, built and kept by `uv`, never as a part of a run.
+//! Environments of packages on this machine, never made as a part of a run: those of Python are locked and installed by `uv`,
+//! those of Node by `node`, from their lock.
 //!
 //! ```text
 //! Declaration ─▶ lock (the skill's own, or chosen once) ─▶ key ─▶ in the store? ─ yes ─▶ Environment
-//!                                                                      └─ no ─▶ uv install ─▶ layout ─▶ rename ─▶ Environment
+//!                                                                      └─ no ─▶ uv install, node ─▶ layout ─▶ rename ─▶ Environment
 //! ```
 //!
-//! Only wheels are installed, so nothing of a package runs while its environment is made. An environment is a virtual
+//! Of Python only wheels are installed, and no scripts of Node packages are run, so nothing of a package runs while its environment is made. An environment is a virtual
 //! environment that nobody can write to; see docs/packages.md.
 
 mod build;
@@ -15,6 +16,7 @@ mod child;
 mod layout;
 mod limits;
 mod lock;
+mod node;
 mod python;
 mod service;
 mod store;
@@ -24,6 +26,7 @@ pub use build::{Builder, Built};
 pub use build_error::BuildError;
 pub use limits::BuildLimits;
 pub use lock::lock_for_all_platforms;
+pub use node::{NpmIndex, lock_of_npm};
 pub use python::Base;
 pub(crate) use service::open_builder;
 pub use service::{Packages, Tell};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::interpreter::Reach;
-use knack_packages::{Declaration, Rules, Source, declare};
+use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::Skill;
 use tokio::sync::{OnceCell, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::build::{Builder, Built};
 use super::build_error::BuildError;
 use super::limits::BuildLimits;
+use super::node::NpmIndex;
 use super::python::Base;
 use super::store::{Store, default_store};
 use super::uv::Uv;
@@ -125,7 +126,7 @@ impl Packages {
                 self.environments.set(id, EnvironmentState::Ready(built.environment));
                 Ok(())
             }
-            Err(error) if wanted.declared.source == Source::Inferred => {
+            Err(error) if !wanted.declared.is_declared() => {
                 (self.tell)(&format!(
                     "packages of {name}: its scripts run without the standard environment: {error}"
                 ));
@@ -171,12 +172,17 @@ pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules) -> Result<Bu
     };
     let base = Base::of_host(reach).await?;
     let store = Store::open(&default_store()?, reach)?;
-    Ok(Builder::new(store, base, Uv::find(), limits, rules))
+    let npm = NpmIndex::of(std::env::vars_os());
+    Ok(Builder::new(store, base, Uv::find(), npm, limits, rules))
 }
 
 fn ready(built: &Built, took: std::time::Duration) -> String {
     let about = &built.about;
-    let what = format!("{} packages, {} MB", about.packages.len(), about.bytes / 1_000_000);
+    let what = format!(
+        "{} packages, {} MB",
+        about.packages.len() + about.node.len(),
+        about.bytes / 1_000_000
+    );
     if built.is_new {
         format!("ready ({what}, {:.1} s)", took.as_secs_f64())
     } else {

@@ -37,6 +37,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What an environment says about itself.
 const ABOUT: &str = "environment.json";
 
+/// Where an environment has its packages of Node.
+const NODE_MODULES: &str = "node_modules";
+
 /// The folder of environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
@@ -54,8 +57,11 @@ pub struct Kept {
     pub bytes: u64,
     /// Its files.
     pub files: u64,
-    /// Names and versions.
+    /// Names and versions of its Python packages.
     pub packages: Vec<(String, String)>,
+    /// Names and versions of its packages of Node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node: Vec<(String, String)>,
 }
 
 /// What became of an environment that was looked at by [`Store::prune`].
@@ -149,10 +155,12 @@ impl Store {
         };
         in_use.set_modified(SystemTime::now())?;
         let bin = root.join("bin");
+        let modules = root.join(NODE_MODULES);
         let environment = Environment {
             key: key.as_str().to_owned(),
             python: bin.join("python3"),
             bin,
+            node_modules: (!kept.node.is_empty()).then_some(modules),
             root,
             in_use,
         };

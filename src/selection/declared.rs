@@ -14,7 +14,7 @@ const REFUSED_MAX: usize = 1024;
 
 /// What status says of the packages that a skill declares; `None` if it declares none.
 pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
-    if !declared.is_declared() && !declared.is_refused() {
+    if !declared.declares_python() && !declared.is_refused() {
         return None;
     }
     let lines: Vec<String> = match &declared.lock {

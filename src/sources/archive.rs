@@ -8,6 +8,10 @@ use knack_skill::model::SkillFile;
 
 use super::{Cause, Files, SourceError};
 
+mod walk;
+
+pub(crate) use walk::{TarEntry, walk_tar};
+
 /// Largest archive as fetched.
 pub const ARCHIVE_MAX_BYTES: usize = 32 << 20;
 /// Bytes of all files together: a skill holds 8 MiB, and an archive may hold several.
@@ -16,9 +20,6 @@ const UNPACKED_MAX_BYTES: u64 = 64 << 20;
 const ENTRIES_MAX: usize = 10_000;
 /// Bytes that a tar stream may have in all, headers, padding and skipped entries included: the end of a bomb.
 const STREAM_MAX_BYTES: u64 = 128 << 20;
-/// Bytes of one extension header of a tar, which holds a name that is too long for the entry itself; paths have at most
-/// a few hundred bytes. Libraries read such a header whole, at whatever size it claims.
-const EXTENSION_MAX_BYTES: u64 = 64 << 10;
 /// Owner's execute bit.
 const OWNER_EXECUTE: u32 = 0o100;
 
@@ -113,114 +114,20 @@ impl Collector {
 }
 
 fn unpack_tar(stream: impl Read) -> Result<Files, SourceError> {
-    let mut limited = Limited {
-        stream,
-        left: STREAM_MAX_BYTES,
-    };
     let mut collector = Collector::default();
-    let mut archive = tar::Archive::new(&mut limited);
-    let broken = |error: &std::io::Error| match error.get_ref() {
-        Some(inner) if inner.is::<Endless>() => too_large(format!("more than {} MiB unpacked", STREAM_MAX_BYTES >> 20)),
-        _ => bad(format!("broken tar: {error}")),
-    };
-    let mut name = LongName::default();
-    for entry in archive.entries().map_err(|error| broken(&error))?.raw(true) {
-        let mut entry = entry.map_err(|error| broken(&error))?;
+    walk_tar(stream, STREAM_MAX_BYTES, &mut |entry| {
         collector.entry()?;
-        let kind = entry.header().entry_type();
-        if is_extension(kind) {
-            name.read(kind, &mut entry)?;
-            continue;
+        match entry {
+            TarEntry::Other => Ok(()),
+            TarEntry::File {
+                path,
+                executable,
+                size,
+                content,
+            } => collector.file(path, executable, size, content),
         }
-        let raw = name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
-        let path = String::from_utf8(raw).map_err(|_| bad("an entry's path is not UTF-8"))?;
-        if kind.is_dir() {
-            continue;
-        }
-        if !kind.is_file() {
-            return Err(bad(format!(
-                "entry {path:?} is a link or a special file; only files and folders are taken"
-            )));
-        }
-        let executable = entry.header().mode().unwrap_or(0) & OWNER_EXECUTE != 0;
-        let size = entry.size();
-        collector.file(&path, executable, size, &mut entry)?;
-    }
+    })?;
     Ok(collector.files)
-}
-
-fn is_extension(kind: tar::EntryType) -> bool {
-    kind.is_gnu_longname()
-        || kind.is_gnu_longlink()
-        || kind.is_pax_local_extensions()
-        || kind.is_pax_global_extensions()
-}
-
-/// The name that extension headers give to the entry behind them, by either of the two customs.
-#[derive(Default)]
-struct LongName {
-    gnu: Option<Vec<u8>>,
-    pax: Option<Vec<u8>>,
-}
-
-impl LongName {
-    fn read(&mut self, kind: tar::EntryType, entry: &mut tar::Entry<'_, impl Read>) -> Result<(), SourceError> {
-        let size = entry.size();
-        if size > EXTENSION_MAX_BYTES {
-            return Err(too_large(format!(
-                "an extension header of {size} bytes; at most {} KiB are taken",
-                EXTENSION_MAX_BYTES >> 10
-            )));
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-        entry
-            .read_to_end(&mut bytes)
-            .map_err(|error| bad(format!("broken tar: {error}")))?;
-        if kind.is_gnu_longname() {
-            if bytes.last() == Some(&0) {
-                bytes.pop();
-            }
-            self.gnu = Some(bytes);
-        } else if kind.is_pax_local_extensions() {
-            for extension in tar::PaxExtensions::new(&bytes) {
-                let extension = extension.map_err(|error| bad(format!("broken tar: {error}")))?;
-                match extension.key_bytes() {
-                    b"path" => self.pax = Some(extension.value_bytes().to_vec()),
-                    // It would move where the next header is looked for; only files of 8 GiB need it.
-                    b"size" => return Err(too_large("an entry whose size is in an extension header")),
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Option<Vec<u8>> {
-        let (gnu, pax) = (self.gnu.take(), self.pax.take());
-        gnu.or(pax)
-    }
-}
-
-/// A stream that ends in an error when it gives too much.
-struct Limited<R> {
-    stream: R,
-    left: u64,
-}
-
-/// The stream gave too much.
-#[derive(Debug, thiserror::Error)]
-#[error("too large")]
-struct Endless;
-
-impl<R: Read> Read for Limited<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.stream.read(buffer)?;
-        self.left = self
-            .left
-            .checked_sub(count as u64)
-            .ok_or_else(|| std::io::Error::other(Endless))?;
-        Ok(count)
-    }
 }
 
 fn unpack_zip(bytes: &[u8]) -> Result<Files, SourceError> {

@@ -164,11 +164,7 @@ async fn without_uv_it_is_said_how_to_get_it_and_only_what_is_declared_is_not_ru
         ),
         (&["skill", "lock", "skills/declares"], 1, &["pipx install uv"]),
         (&["skill", "lock", "skills/refused"], 1, &["requirements.txt:2"]),
-        (
-            &["skill", "lock", "skills/plain"],
-            1,
-            &["no Python packages are declared"],
-        ),
+        (&["skill", "lock", "skills/plain"], 1, &["no packages are declared"]),
         (&["skill", "lock", "skills/inferred"], 1, &["has a lock of its own"]),
         (&["skill", "lock", "none"], 1, &["none: not a folder"]),
         (&["skill", "packages", "skills/refused"], 1, &[]),

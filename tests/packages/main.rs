@@ -12,6 +12,8 @@ mod bad_input;
 mod build;
 mod dev;
 mod index;
+mod node;
+mod npm_index;
 #[path = "../support/program.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod program;
@@ -26,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use index::Index;
-use knack::packages::{Base, BuildError, BuildLimits, Builder, Built, Store, Uv};
+use knack::packages::{Base, BuildError, BuildLimits, Builder, Built, NpmIndex, Store, Uv};
 use knack_execution::interpreter::Reach;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::SkillFile;
@@ -58,6 +60,8 @@ fn reach() -> Reach {
 struct World {
     folder: tempfile::TempDir,
     url: String,
+    /// The index of Node packages; nothing listens there unless a test says so.
+    npm: String,
 }
 
 impl World {
@@ -71,6 +75,7 @@ impl World {
         Self {
             folder,
             url: url.to_owned(),
+            npm: "http://127.0.0.1:9/".to_owned(),
         }
     }
 
@@ -100,7 +105,9 @@ impl World {
         let base = Base::of(std::path::Path::new("/usr/bin/python3"), reach())
             .await
             .unwrap();
-        Builder::new(self.store(), base, Ok(uv), limits, rules)
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let npm = NpmIndex::of([(OsString::from("npm_config_registry"), OsString::from(&self.npm))]);
+        Builder::new(self.store(), base, Ok(uv), npm, limits, rules)
     }
 
     async fn build(&self, files: &[(&str, &str)]) -> Result<Built, BuildError> {

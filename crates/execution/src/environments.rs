@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{ExecutionError, ExecutionRequest};
 
-/// A read-only virtual environment.
+/// A read-only virtual environment of Python, with packages of Node beside it.
 #[derive(Debug)]
 pub struct Environment {
     /// What it is known by.
@@ -18,6 +18,8 @@ pub struct Environment {
     pub python: PathBuf,
     /// Console scripts.
     pub bin: PathBuf,
+    /// Packages of Node, below `root`, if it has any: a folder that is a `node_modules`.
+    pub node_modules: Option<PathBuf>,
     /// Held as long as runs may use it: it is not removed meanwhile.
     pub in_use: File,
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! requirements.lock ─ wins over the versions of what is declared
+//! package-lock.json ─ fixes packages of Node, beside those of Python (`node`)
 //! `spec.packages` ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
 //! ```
 //!
@@ -9,19 +10,18 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::frontmatter::{Delimiters, Split, YAML_LINE_OFFSET, split};
 use knack_skill::model::SkillFile;
-use knack_skill::{tree, yaml};
-use serde_json::Value;
 
 use crate::finding::{Finding, FindingKind};
+use crate::front::Front;
 use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::marker::allows;
+use crate::node::{self, NodeDeclaration};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, help_of};
 use crate::rules::Versions;
-use crate::{MAX_PACKAGES, package_json, script, standard};
+use crate::{MAX_PACKAGES, script, standard};
 
 /// Where requirements of pip are looked for.
 const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
@@ -31,9 +31,6 @@ const OTHER_LOCKS: [&str; 3] = ["pylock.toml", "uv.lock", "poetry.lock"];
 
 /// The field of a Skill manifest.
 const SPEC_FIELD: &str = "spec.packages.python";
-
-/// The file of Node's dependencies.
-const PACKAGE_JSON: &str = "package.json";
 
 /// Which declaration counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +75,8 @@ pub struct Declaration {
     pub python: Vec<Requirement>,
     /// The skill's own lock, or that of the standard environment.
     pub lock: Option<Lock>,
+    /// Packages of Node, by their lock.
+    pub node: Option<NodeDeclaration>,
     /// Versions of Python that scripts ask for, by file: operator and version.
     pub requires_python: Vec<(String, Vec<(String, String)>)>,
     /// Imports of the skill's scripts, by file.
@@ -89,11 +88,29 @@ pub struct Declaration {
 impl Declaration {
     /// Whether an environment belongs to the skill.
     pub fn wants_environment(&self) -> bool {
-        self.source != Source::Nothing
+        self.source != Source::Nothing || self.node.is_some()
     }
 
     /// Whether the author wrote it: what is inferred may be missing, what is declared may not.
     pub fn is_declared(&self) -> bool {
+        self.declares_python() || self.node.is_some()
+    }
+
+    /// Where packages are declared, as people read it.
+    pub fn shown_source(&self) -> String {
+        match &self.node {
+            None => self.source.shown(),
+            Some(node) if self.source == Source::Nothing => node.source.clone(),
+            // The frontmatter says it of both.
+            Some(node) if self.source == Source::Frontmatter && node.source.starts_with("packages.node") => {
+                self.source.shown()
+            }
+            Some(node) => format!("{}; {}", self.source.shown(), node.source),
+        }
+    }
+
+    /// The same of Python alone.
+    pub fn declares_python(&self) -> bool {
         !matches!(self.source, Source::Nothing | Source::Inferred)
     }
 
@@ -128,7 +145,7 @@ impl Declaration {
         }
     }
 
-    /// Names for people and models: those that are required, else those of the lock, sorted.
+    /// Names of Python packages for people and models: those that are required, else those of the lock, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = match (&self.source, &self.lock) {
             (Source::Inferred, _) => standard::names().map(str::to_owned).collect(),
@@ -161,6 +178,19 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> 
 
 /// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+    let mut declared = stated_of_python(files, spec);
+    declared.node = node::declared(files, &mut declared.findings);
+    declared
+}
+
+/// What is stated, as far as builders of a cluster install it: packages of Node they do not, and a finding says so.
+pub fn stated_on_cluster(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+    let mut declared = stated_of_python(files, spec);
+    declared.findings.extend(node::not_on_cluster(files));
+    declared
+}
+
+fn stated_of_python(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
     let mut findings = Vec::new();
     let blocks = scripts(files);
     let requires_python = blocks.iter().filter_map(|(file, block)| {
@@ -176,6 +206,7 @@ pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> D
         source,
         python,
         lock: None,
+        node: None,
         requires_python,
         imports: BTreeMap::new(),
         findings,
@@ -193,7 +224,7 @@ pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> D
         declared.python.clear();
     }
     add_lock(files, &mut declared);
-    tell_not_installed(files, &mut declared.findings);
+    tell_other_locks(files, &mut declared.findings);
     declared
 }
 
@@ -231,61 +262,26 @@ fn of_spec(listed: &[String], findings: &mut Vec<Finding>) -> Vec<Requirement> {
     read
 }
 
-/// `packages: {python: [...], node: [...]}`; `None` if there is no such key.
+/// `packages.python` of the frontmatter; `None` if there is no `packages`: who declares packages of Node alone gets none of
+/// Python.
 fn frontmatter(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<Vec<Requirement>> {
-    let name = tree::find_document(files.keys().map(String::as_str))?;
-    let text = std::str::from_utf8(&files[name].bytes).ok()?;
-    let Split::Found { yaml, .. } = split(text, Delimiters::Lenient) else {
-        return None;
-    };
-    let node = yaml::parse(yaml).ok()?;
-    let value = node.get("packages")?.to_json();
-    let line = |field: &str| (node.line_of(field).saturating_add(YAML_LINE_OFFSET)) as usize;
-    let mut wrong = |field: &str, text: &str| {
-        findings.push(Finding::new(
-            FindingKind::Metadata,
-            name,
-            line(field),
-            format!("{field}: {text}"),
-            "write packages: {python: [\"pillow>=10\"]}",
-        ));
-    };
+    let front = Front::of(files)?;
     let mut listed = Vec::new();
-    let members = match &value {
-        Value::Null => return None,
-        Value::Object(members) => members,
-        _ => {
-            wrong("packages", "it is not a mapping");
-            return Some(listed);
-        }
+    let Some(members) = front.packages.as_object() else {
+        findings.push(front.wrong("packages", "it is not a mapping"));
+        return Some(listed);
     };
     for key in members.keys().filter(|key| !["python", "node"].contains(&key.as_str())) {
-        wrong("packages", &format!("unknown key {}", crate::finding::shown(key)));
+        findings.push(front.wrong("packages", &format!("unknown key {}", crate::finding::shown(key))));
     }
-    let texts = match members.get("python") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(items)) => items.clone(),
-        Some(_) => {
-            wrong("packages.python", "it is not a list");
-            Vec::new()
-        }
-    };
-    if members.get("node").is_some_and(|node| !node.is_null()) {
-        findings.push(not_installed(name, line("packages.node"), "packages.node"));
-    }
-    for (index, item) in texts.iter().enumerate() {
-        let field = format!("packages.python[{index}]");
-        let read = item
-            .as_str()
-            .ok_or((FindingKind::Metadata, "it is not text".to_owned()))
-            .and_then(Requirement::parse);
-        match read {
+    for (field, text) in front.list("python", findings).unwrap_or_default() {
+        match Requirement::parse(&text) {
             Ok(requirement) => listed.push(requirement),
-            Err((kind, text)) => findings.push(Finding::new(
+            Err((kind, why)) => findings.push(Finding::new(
                 kind,
-                name,
-                line(&field),
-                format!("{field}: {text}"),
+                front.name,
+                front.line(&field),
+                format!("{field}: {why}"),
                 help_of(kind),
             )),
         }
@@ -395,33 +391,12 @@ fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Impor
     all.filter(|(_, found)| !found.is_empty()).collect()
 }
 
-fn tell_not_installed(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
+fn tell_other_locks(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
     for file in OTHER_LOCKS.into_iter().filter(|file| files.contains_key(*file)) {
         let text = "this lock is not read";
         let help = "write requirements.lock with knack skill lock";
         findings.push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
     }
-    if let Some(file) = files.get(PACKAGE_JSON) {
-        match package_json::read(PACKAGE_JSON, &file.bytes) {
-            Ok(names) if names.is_empty() => {}
-            Ok(_) => findings.push(not_installed(PACKAGE_JSON, 0, "dependencies")),
-            // It declares nothing that would be installed, so the rest is built all the same.
-            Err(finding) => findings.push(Finding {
-                kind: FindingKind::NotInstalled,
-                ..finding
-            }),
-        }
-    }
-}
-
-fn not_installed(file: &str, line: usize, field: &str) -> Finding {
-    Finding::new(
-        FindingKind::NotInstalled,
-        file,
-        line,
-        format!("{field}: packages of Node are not installed yet; they have no effect"),
-        "keep what the scripts need in the skill's folder",
-    )
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ impl Input {
             source: Source::Requirements("requirements".to_owned()),
             python: read.lines.into_iter().map(|line| line.requirement).collect(),
             lock,
+            node: None,
             requires_python: self.python.clone(),
             imports: BTreeMap::new(),
             findings: Vec::new(),

@@ -8,6 +8,7 @@ use knack_skill::tree;
 use crate::declare::{Declaration, Source, is_python};
 use crate::finding::{Finding, FindingKind, shown};
 use crate::imports::Import;
+use crate::node;
 
 /// Most missing imports that are told of one skill.
 const MAX_TOLD: usize = 30;
@@ -32,6 +33,7 @@ const INSTALLERS: [&str; 9] = [
 pub fn findings(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
     let mut all = declared.findings.clone();
     all.extend(missing_imports(files, declared));
+    all.extend(missing_packages(files, declared));
     all.extend(installs_in_prose(files));
     all
 }
@@ -69,6 +71,43 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
                 ));
             }
         }
+    }
+    findings
+}
+
+/// A package that a script of Node loads and that nothing gives.
+fn missing_packages(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
+    if declared.is_refused() {
+        return Vec::new();
+    }
+    let wish = node::wish(files).ok().flatten();
+    // What is declared and has no lock is told already.
+    let is_wished = |name: &str| {
+        wish.iter()
+            .flat_map(|wish| &wish.dependencies)
+            .any(|one| one.name == name)
+    };
+    let is_there = |name: &str| declared.node.as_ref().is_some_and(|node| node.lock.top(name).is_some());
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut findings = Vec::new();
+    for import in node::imports::of_files(files) {
+        let name = import.name;
+        if is_wished(&name) || is_there(&name) || findings.len() >= MAX_TOLD || !told.insert(name.clone()) {
+            continue;
+        }
+        let place = match &wish {
+            Some(wish) => wish.source.as_str(),
+            None => "dependencies of package.json",
+        };
+        let help = format!("add {name} to {place}, then make the lock with knack skill lock");
+        let text = format!("{name} is loaded and no package of Node gives it");
+        findings.push(Finding::new(
+            FindingKind::MissingImport,
+            import.file,
+            import.line,
+            text,
+            help,
+        ));
     }
     findings
 }
@@ -180,6 +219,31 @@ mod tests {
         assert_eq!(
             told(&[("a.py", "import mcp\nimport mcp.x"), ("b.py", "import mcp")]).len(),
             1
+        );
+    }
+
+    #[test]
+    fn a_missing_package_of_node_is_told_with_its_line() {
+        let script = (
+            "a.js",
+            "const fs = require('fs')\nconst a = require('docx')\nrequire('docx')",
+        );
+        assert_eq!(
+            told(&[script]),
+            [
+                "a.js:2: docx is loaded and no package of Node gives it (add docx to dependencies of package.json, then make the lock with knack skill lock)"
+            ]
+        );
+        let lock = format!(
+            "{{\"lockfileVersion\": 3, \"packages\": {{\"node_modules/docx\": {{\"version\": \"9.0.0\", \"integrity\": \"sha512-{}==\"}}}}}}",
+            "a".repeat(86)
+        );
+        assert_eq!(told(&[script, ("package-lock.json", &lock)]), [""; 0]);
+        // Without a lock one finding is enough.
+        let declared = told(&[script, ("package.json", "{\"dependencies\": {\"docx\": \"^9\"}}")]);
+        assert!(
+            declared.len() == 1 && declared[0].starts_with("package.json: "),
+            "{declared:?}"
         );
     }
 

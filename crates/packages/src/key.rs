@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::lock::Lock;
+use crate::node::NodeLock;
 
 /// Version of the layout that builders make; a change makes every environment anew.
 pub const FORMAT: u32 = 1;
@@ -22,23 +23,26 @@ pub struct Platform {
     pub base: String,
 }
 
-/// SHA-256 over lock, platform and format, in hex: two skills with one lock share one environment.
+/// SHA-256 over locks, platform and format, in hex: two skills with equal locks share one environment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
 impl Key {
-    /// The key of a lock on a platform.
-    pub fn of(lock: &Lock, platform: &Platform) -> Self {
+    /// The key of a lock, and of one of Node if there is one, on a platform.
+    pub fn of(lock: &Lock, node: Option<&NodeLock>, platform: &Platform) -> Self {
         let mut hash = Sha256::new();
         let format = FORMAT.to_string();
-        for part in [
+        let node = node.map(NodeLock::text);
+        let parts = [
             &format,
             &platform.abi,
             &platform.libc,
             &platform.architecture,
             &platform.base,
             lock.text(),
-        ] {
+        ];
+        // Environments without packages of Node have the keys that they had before there were any.
+        for part in parts.into_iter().chain(node.as_deref()) {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -75,10 +79,21 @@ mod tests {
             base: "/usr/bin/python3.11".to_owned(),
         };
         let lock = |text: &str| Lock::read("l", format!("{text} --hash=sha256:{}", "a".repeat(64)).as_bytes()).unwrap();
-        let key = Key::of(&lock("pillow==1"), &platform);
-        assert_eq!(key, Key::of(&lock("Pillow == 1"), &platform));
+        let key = Key::of(&lock("pillow==1"), None, &platform);
+        assert_eq!(key, Key::of(&lock("Pillow == 1"), None, &platform));
         assert_eq!((key.as_str().len(), key.short().len()), (64, 12));
-        assert_ne!(key, Key::of(&lock("pillow==2"), &platform));
+        assert_ne!(key, Key::of(&lock("pillow==2"), None, &platform));
+        let node = |version: &str| {
+            let entry = format!(
+                "\"version\": {version:?}, \"integrity\": \"sha512-{}==\"",
+                "a".repeat(86)
+            );
+            let text = format!("{{\"lockfileVersion\": 3, \"packages\": {{\"node_modules/a\": {{{entry}}}}}}}");
+            NodeLock::read(text.as_bytes()).unwrap()
+        };
+        let with = |version: &str| Key::of(&lock("pillow==1"), Some(&node(version)), &platform);
+        assert_ne!(key, with("1.0.0"));
+        assert_ne!(with("1.0.1"), with("1.0.0"));
         for change in [
             |platform: &mut Platform| platform.abi.push('x'),
             |platform: &mut Platform| platform.libc.push('x'),
@@ -87,7 +102,7 @@ mod tests {
         ] {
             let mut other = platform.clone();
             change(&mut other);
-            assert_ne!(key, Key::of(&lock("pillow==1"), &other));
+            assert_ne!(key, Key::of(&lock("pillow==1"), None, &other));
         }
     }
 }

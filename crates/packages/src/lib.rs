@@ -14,12 +14,13 @@ pub mod finding;
 pub mod findings;
 #[cfg(test)]
 mod fixture;
+mod front;
 pub mod imports;
 pub mod key;
 pub mod lock;
 pub mod marker;
 pub mod name;
-pub mod package_json;
+pub mod node;
 pub mod programs;
 
 pub mod requirement;
@@ -29,11 +30,12 @@ pub mod script;
 pub mod standard;
 pub mod state;
 
-pub use declare::{Declaration, Source, declare, stated};
+pub use declare::{Declaration, Source, declare, stated, stated_on_cluster};
 pub use environment::{EnvironmentRecord, Records, Request};
 pub use finding::{Finding, FindingKind};
 pub use findings::findings;
 pub use lock::Lock;
+pub use node::NodeDeclaration;
 pub use requirement::Requirement;
 pub use rules::Rules;
 pub use state::State;

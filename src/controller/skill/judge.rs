@@ -2,7 +2,7 @@
 
 use knack_api::SkillOverrides;
 use knack_api::skill_status::PackagesStatus;
-use knack_packages::stated;
+use knack_packages::stated_on_cluster;
 use knack_skill::LoadInput;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use knack_skill::problem::{Problem, Profile};
@@ -44,7 +44,7 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
         return Err(Verdict::new(State::Stalled, Reason::InvalidSkill, list(errors)));
     };
     // The imports of scripts are not looked at: no Python is parsed here.
-    let declared = stated(&skill.files, skill.requirements.as_deref());
+    let declared = stated_on_cluster(&skill.files, skill.requirements.as_deref());
     let told = declared.findings.iter().map(ToString::to_string);
     let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
     let artifact = artifact::build(id, &skill.files, overrides);
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(refused.warnings, [why]);
         let node = with("packages: {node: [docx]}");
         assert!(
-            node.warnings[0].contains("packages of Node are not installed"),
+            node.warnings[0].contains("packages of Node are not installed on a cluster"),
             "{:?}",
             node.warnings
         );

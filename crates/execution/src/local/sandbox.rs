@@ -132,7 +132,11 @@ impl Blueprint {
     ///
     /// Errors: [`ExecutionError::Internal`] with what the runner said.
     pub(super) async fn start(&self, kind: &Kind) -> Result<Sandbox, ExecutionError> {
-        let directory = self.directory().await?;
+        let modules = kind
+            .environment
+            .as_ref()
+            .and_then(|packages| packages.node_modules.clone());
+        let directory = self.directory(modules).await?;
         let start = self.start_frame(&directory, kind);
         let mut command = Command::new(&self.runner);
         command
@@ -176,9 +180,9 @@ impl Blueprint {
         }
     }
 
-    async fn directory(&self) -> Result<RunDirectory, ExecutionError> {
+    async fn directory(&self, modules: Option<PathBuf>) -> Result<RunDirectory, ExecutionError> {
         let workshop = Arc::clone(&self.workshop);
-        let made = tokio::task::spawn_blocking(move || workshop.run_directory()).await;
+        let made = tokio::task::spawn_blocking(move || workshop.run_directory(modules.as_deref())).await;
         match made {
             Ok(Ok(Some(directory))) => Ok(directory),
             Ok(Ok(None)) => Err(ExecutionError::Internal("every uid of the sandbox is in use".into())),

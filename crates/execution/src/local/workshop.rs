@@ -11,7 +11,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,7 +109,10 @@ impl Workshop {
     }
 
     /// Makes an empty run directory with its own uid. `None`: every uid is in use.
-    pub(super) fn run_directory(self: &Arc<Self>) -> io::Result<Option<RunDirectory>> {
+    ///
+    /// `modules` is linked in it as `node_modules`: above the working directory and above the skills, which is where node
+    /// looks for packages, of `require` and of `import`. The run can read the link and not change it.
+    pub(super) fn run_directory(self: &Arc<Self>, modules: Option<&Path>) -> io::Result<Option<RunDirectory>> {
         let identity = match &self.identities {
             None => None,
             Some(identities) => match identities.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -128,6 +131,9 @@ impl Workshop {
             is_removed: false,
         };
         make_directory(&directory.path)?;
+        if let Some(modules) = modules {
+            symlink(modules, directory.path.join("node_modules"))?;
+        }
         Ok(Some(directory))
     }
 }
@@ -278,7 +284,7 @@ mod tests {
         let first = Workshop::open(&bases, no_runner()).unwrap();
         let second = Workshop::open(&bases, no_runner()).unwrap();
         assert_ne!(first.block, second.block);
-        let left = first.run_directory().unwrap().unwrap();
+        let left = first.run_directory(None).unwrap().unwrap();
         let block = first.block.clone();
         drop(second);
         // As after a crash: the lock is gone, the files are not.
@@ -309,7 +315,7 @@ mod tests {
     fn a_run_directory_is_removed_with_all_that_code_did_to_it() {
         let base = base();
         let workshop = Workshop::open(&[base.path().to_path_buf()], no_runner()).unwrap();
-        let run = workshop.run_directory().unwrap().unwrap();
+        let run = workshop.run_directory(None).unwrap().unwrap();
         let path = run.path.clone();
         fs::create_dir_all(path.join("work/a/b")).unwrap();
         std::os::unix::fs::symlink("/etc", path.join("work/a/link")).unwrap();

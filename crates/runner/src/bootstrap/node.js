@@ -53,7 +53,10 @@
   }
   // In a turn of its own: no frame of this text stands below the program's.
   setImmediate(() => {
-    if (compiled) program._compile(source, file);
-    else import('data:text/javascript;base64,' + Buffer.from(source).toString('base64'));
+    if (compiled) return program._compile(source, file);
+    // A file, since a data: URL finds no packages; below the working directory, where it is not collected.
+    const module = path.join(process.env.TMPDIR, 'code.mjs');
+    fs.writeFileSync(module, source, { flag: 'wx' });
+    import(require('url').pathToFileURL(module));
   });
 })();

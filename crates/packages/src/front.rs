@@ -1,0 +1,71 @@
+//! `packages` in the frontmatter of a skill.
+
+use std::collections::BTreeMap;
+
+use knack_skill::frontmatter::{Delimiters, Split, YAML_LINE_OFFSET, split};
+use knack_skill::model::SkillFile;
+use knack_skill::{tree, yaml};
+use serde_json::Value;
+
+use crate::finding::{Finding, FindingKind};
+
+/// The member, with what finds its lines.
+pub(crate) struct Front<'a> {
+    /// The skill's document.
+    pub(crate) name: &'a str,
+    /// `packages`.
+    pub(crate) packages: Value,
+    node: yaml::Node,
+}
+
+impl<'a> Front<'a> {
+    /// `None`: there is no such member, or nothing can be read.
+    pub(crate) fn of(files: &'a BTreeMap<String, SkillFile>) -> Option<Self> {
+        let name = tree::find_document(files.keys().map(String::as_str))?;
+        let text = std::str::from_utf8(&files[name].bytes).ok()?;
+        let Split::Found { yaml, .. } = split(text, Delimiters::Lenient) else {
+            return None;
+        };
+        let node = yaml::parse(yaml).ok()?;
+        let packages = node.get("packages")?.to_json();
+        (!packages.is_null()).then_some(Self { name, packages, node })
+    }
+
+    /// The line of a field.
+    pub(crate) fn line(&self, field: &str) -> usize {
+        self.node.line_of(field).saturating_add(YAML_LINE_OFFSET) as usize
+    }
+
+    /// A field that cannot be used.
+    pub(crate) fn wrong(&self, field: &str, text: &str) -> Finding {
+        Finding::new(
+            FindingKind::Metadata,
+            self.name,
+            self.line(field),
+            format!("{field}: {text}"),
+            "write packages: {python: [\"pillow>=10\"], node: [\"docx@^9\"]}",
+        )
+    }
+
+    /// The texts of a list below it, each with its field; `None`: it is not there.
+    pub(crate) fn list(&self, key: &str, findings: &mut Vec<Finding>) -> Option<Vec<(String, String)>> {
+        let field = format!("packages.{key}");
+        let items = match self.packages.get(key) {
+            None | Some(Value::Null) => return None,
+            Some(Value::Array(items)) => items,
+            Some(_) => {
+                findings.push(self.wrong(&field, "it is not a list"));
+                return Some(Vec::new());
+            }
+        };
+        let mut texts = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let field = format!("{field}[{index}]");
+            match item.as_str() {
+                Some(text) => texts.push((field, text.to_owned())),
+                None => findings.push(self.wrong(&field, "it is not text")),
+            }
+        }
+        Some(texts)
+    }
+}

@@ -1,0 +1,342 @@
+//! What a skill declares of Node packages, together with its lock.
+
+use std::collections::BTreeMap;
+
+use knack_skill::model::SkillFile;
+use serde_json::Value;
+
+use super::dependency::Dependency;
+use super::lock::{NODE_LOCK_FILE, NodeLock};
+use super::package_json::{self, PACKAGE_JSON, help_of};
+use crate::MAX_PACKAGES;
+use crate::finding::{Finding, FindingKind};
+use crate::front::Front;
+
+/// Packages of Node that a skill has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDeclaration {
+    /// Where they are declared, as people read it.
+    pub source: String,
+    /// The names that are asked for, sorted.
+    pub names: Vec<String>,
+    /// What is installed; it holds a package at least.
+    pub lock: NodeLock,
+}
+
+/// What is asked for, before a lock is made of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    /// Where it is declared, as people read it.
+    pub source: String,
+    /// Names with ranges.
+    pub dependencies: Vec<Dependency>,
+    /// `overrides` of package.json.
+    pub overrides: Option<Value>,
+}
+
+/// What a skill asks for: in the frontmatter, else in package.json. `None`: nothing. Errors: what cannot be used of it.
+pub fn wish(files: &BTreeMap<String, SkillFile>) -> Result<Option<Wish>, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let front = Front::of(files).and_then(|front| {
+        let dependencies = front_dependencies(&front, &mut findings)?;
+        Some(Wish {
+            source: format!("packages.node in {}", front.name),
+            dependencies,
+            overrides: None,
+        })
+    });
+    if !findings.is_empty() {
+        return Err(findings);
+    }
+    let wish = match (front, files.get(PACKAGE_JSON)) {
+        (Some(front), _) => Some(front),
+        (None, Some(file)) => {
+            let read = package_json::read(&file.bytes)?;
+            Some(Wish {
+                source: PACKAGE_JSON.to_owned(),
+                dependencies: read.dependencies,
+                overrides: read.overrides,
+            })
+        }
+        (None, None) => None,
+    };
+    Ok(wish.filter(|wish| !wish.dependencies.is_empty()))
+}
+
+/// `packages.node` of the frontmatter; `None`: it is not there.
+fn front_dependencies(front: &Front<'_>, findings: &mut Vec<Finding>) -> Option<Vec<Dependency>> {
+    let texts = front.list("node", findings)?;
+    if texts.len() > MAX_PACKAGES {
+        let text = format!("{} packages, more than {MAX_PACKAGES}", texts.len());
+        let line = front.line("packages.node");
+        let help = "declare what the scripts import";
+        findings.push(Finding::new(FindingKind::TooMany, front.name, line, text, help));
+        return Some(Vec::new());
+    }
+    let mut dependencies = Vec::new();
+    for (field, text) in texts {
+        match Dependency::parse(&text) {
+            Ok(dependency) => dependencies.push(dependency),
+            Err((kind, why)) => findings.push(Finding::new(
+                kind,
+                front.name,
+                front.line(&field),
+                format!("{field}: {why}"),
+                help_of(kind),
+            )),
+        }
+    }
+    dependencies.sort();
+    dependencies.dedup();
+    Some(dependencies)
+}
+
+/// What is installed for a skill; `None`: nothing. Without a lock nothing is refused, and findings say that it has no effect.
+pub(crate) fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
+    let wished = wish(files);
+    let Some(file) = files.get(NODE_LOCK_FILE) else {
+        findings.extend(without_lock(wished));
+        return None;
+    };
+    let wish = match wished {
+        Ok(wish) => wish,
+        Err(found) => {
+            findings.extend(found);
+            return None;
+        }
+    };
+    let lock = match NodeLock::read(&file.bytes) {
+        Ok(lock) => lock,
+        Err(found) => {
+            findings.extend(found);
+            return None;
+        }
+    };
+    let stale = wish.iter().flat_map(|wish| &wish.dependencies);
+    let stale: Vec<Finding> = stale.filter_map(|dependency| stale_in(&lock, dependency)).collect();
+    if !stale.is_empty() {
+        findings.extend(stale);
+        return None;
+    }
+    let (source, mut names) = match wish {
+        Some(wish) => (
+            wish.source,
+            wish.dependencies
+                .into_iter()
+                .map(|dependency| dependency.name)
+                .collect(),
+        ),
+        None => (
+            NODE_LOCK_FILE.to_owned(),
+            lock.root().keys().cloned().collect::<Vec<_>>(),
+        ),
+    };
+    names.retain(|name| lock.top(name).is_some());
+    names.dedup();
+    (!lock.packages().is_empty()).then_some(NodeDeclaration { source, names, lock })
+}
+
+/// Why a lock does not fit a dependency.
+fn stale_in(lock: &NodeLock, dependency: &Dependency) -> Option<Finding> {
+    let Dependency { name, range } = dependency;
+    let made_for = lock.root().get(name);
+    let text = match made_for {
+        _ if lock.top(name).is_none() => format!("{name} is declared and not in the lock"),
+        // A lock says what it was made for, unless a person has written it.
+        None if lock.root().is_empty() => return None,
+        None => format!("{name} is declared and the lock was not made for it"),
+        Some(made_for) if range != "*" && made_for.trim() != range => {
+            format!("{name} is declared as {range} and the lock was made for {made_for:?}")
+        }
+        Some(_) => return None,
+    };
+    let help = "make the lock again with knack skill lock";
+    Some(Finding::new(FindingKind::Lock, NODE_LOCK_FILE, 0, text, help))
+}
+
+/// What is told of packages of Node where nothing installs them.
+pub(crate) fn not_on_cluster(files: &BTreeMap<String, SkillFile>) -> Option<Finding> {
+    let declares = match wish(files) {
+        Ok(wish) => wish.map(|wish| wish.source),
+        Err(findings) => findings.into_iter().next().map(|finding| finding.file),
+    };
+    let source = declares.or_else(|| files.contains_key(NODE_LOCK_FILE).then(|| NODE_LOCK_FILE.to_owned()))?;
+    Some(Finding::new(
+        FindingKind::NotInstalled,
+        file_of(&source),
+        0,
+        "packages of Node are not installed on a cluster; they have no effect",
+        "name a sandbox image that has them in spec.sandbox.image",
+    ))
+}
+
+/// The file of a source.
+fn file_of(source: &str) -> &str {
+    source.strip_prefix("packages.node in ").unwrap_or(source)
+}
+
+/// What is told where there is no lock: whatever is wrong with the declaration, it would not be installed.
+fn without_lock(wished: Result<Option<Wish>, Vec<Finding>>) -> Vec<Finding> {
+    match wished {
+        Ok(None) => Vec::new(),
+        Ok(Some(wish)) => vec![Finding::new(
+            FindingKind::NotInstalled,
+            file_of(&wish.source),
+            0,
+            format!(
+                "packages of Node are installed by {NODE_LOCK_FILE} alone, which is not there; they have no effect"
+            ),
+            "make it with knack skill lock",
+        )],
+        Err(found) => found
+            .into_iter()
+            .map(|finding| Finding {
+                kind: FindingKind::NotInstalled,
+                ..finding
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::files;
+
+    fn lock(root: &Value, names: &[&str]) -> String {
+        let mut packages = json!({"": {"dependencies": root}});
+        for name in names {
+            packages[format!("node_modules/{name}")] =
+                json!({"version": "1.0.0", "integrity": format!("sha512-{}==", "a".repeat(86))});
+        }
+        json!({"lockfileVersion": 3, "packages": packages}).to_string()
+    }
+
+    const FRONT: &str = "---\nname: x\npackages:\n  node: [\"a@^1\", \"@s/b\"]\n---\n";
+
+    #[test]
+    fn the_first_declaration_counts_and_a_lock_alone_is_one() {
+        let json = "{\"dependencies\": {\"c\": \"^1\"}}";
+        let front = lock(&json!({"a": "^1", "@s/b": "2"}), &["a", "@s/b", "deep"]);
+        let package = lock(&json!({"c": "^1"}), &["c", "deep"]);
+        for (list, source, names) in [
+            (
+                &[
+                    ("SKILL.md", FRONT),
+                    (PACKAGE_JSON, json),
+                    (NODE_LOCK_FILE, front.as_str()),
+                ][..],
+                "packages.node in SKILL.md",
+                &["@s/b", "a"][..],
+            ),
+            (
+                &[("SKILL.md", "x"), (PACKAGE_JSON, json), (NODE_LOCK_FILE, &package)],
+                PACKAGE_JSON,
+                &["c"],
+            ),
+            (&[(NODE_LOCK_FILE, &package)], NODE_LOCK_FILE, &["c"]),
+            (
+                &[(PACKAGE_JSON, "{}"), (NODE_LOCK_FILE, &package)],
+                NODE_LOCK_FILE,
+                &["c"],
+            ),
+        ] {
+            let mut findings = Vec::new();
+            let found = declared(&files(list), &mut findings);
+            assert_eq!(findings, [], "{list:?}");
+            let found = found.unwrap();
+            assert_eq!(
+                (found.source.as_str(), found.names.as_slice()),
+                (
+                    source,
+                    &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()[..]
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_lock_nothing_is_installed_and_nothing_refused() {
+        for list in [
+            &[("SKILL.md", FRONT)][..],
+            &[(PACKAGE_JSON, "{\"dependencies\": {\"c\": \"file:../c\"}}")],
+            &[(PACKAGE_JSON, "{")],
+            &[("SKILL.md", "---\npackages: {node: x}\n---\n")],
+        ] {
+            let mut findings = Vec::new();
+            assert_eq!(declared(&files(list), &mut findings), None);
+            assert_eq!(findings.len(), 1, "{list:?}");
+            assert_eq!(findings[0].kind, FindingKind::NotInstalled);
+        }
+        for list in [&[(PACKAGE_JSON, "{}")][..], &[("SKILL.md", "x")]] {
+            let mut findings = Vec::new();
+            assert_eq!(declared(&files(list), &mut findings), None);
+            assert_eq!(findings, []);
+        }
+    }
+
+    #[test]
+    fn on_a_cluster_one_finding_says_that_nothing_is_installed() {
+        let lock = lock(&json!({"c": "^1"}), &["c"]);
+        for (list, file) in [
+            (&[("SKILL.md", FRONT), (NODE_LOCK_FILE, lock.as_str())][..], "SKILL.md"),
+            (&[(PACKAGE_JSON, "{\"dependencies\": {\"c\": \"^1\"}}")], PACKAGE_JSON),
+            (&[(PACKAGE_JSON, "{")], PACKAGE_JSON),
+            (&[(NODE_LOCK_FILE, "{")], NODE_LOCK_FILE),
+        ] {
+            let told = not_on_cluster(&files(list)).unwrap();
+            assert!(
+                !told.is_error() && told.text.contains("not installed on a cluster"),
+                "{told}"
+            );
+            assert_eq!(told.file, file);
+        }
+        assert_eq!(not_on_cluster(&files(&[("SKILL.md", "x"), (PACKAGE_JSON, "{}")])), None);
+    }
+
+    #[test]
+    fn a_lock_that_does_not_fit_what_is_declared_is_refused() {
+        let json = |range: &str| format!("{{\"dependencies\": {{\"c\": {range:?}}}}}");
+        for (package, lock, part) in [
+            (
+                json("^1"),
+                lock(&json!({"d": "1"}), &["d"]),
+                "c is declared and not in the lock",
+            ),
+            (
+                json("^2"),
+                lock(&json!({"c": "^1"}), &["c"]),
+                "c is declared as ^2 and the lock was made for \"^1\"",
+            ),
+            (
+                json("^1"),
+                lock(&json!({"d": "1"}), &["c", "d"]),
+                "the lock was not made for it",
+            ),
+            (
+                json("git+ssh://x"),
+                lock(&json!({}), &["c"]),
+                "dependencies: c comes from",
+            ),
+            ("{".to_owned(), lock(&json!({}), &["c"]), "not valid JSON"),
+            (json("^1"), "{".to_owned(), "not valid JSON"),
+        ] {
+            let mut findings = Vec::new();
+            let found = declared(
+                &files(&[(PACKAGE_JSON, &package), (NODE_LOCK_FILE, &lock)]),
+                &mut findings,
+            );
+            assert_eq!(found, None);
+            assert!(
+                findings[0].is_error() && findings[0].text.contains(part),
+                "{part}: {findings:?}"
+            );
+        }
+        // A lock of nothing but tools for development gives nothing.
+        let mut findings = Vec::new();
+        let none = declared(&files(&[(NODE_LOCK_FILE, &lock(&json!({}), &[]))]), &mut findings);
+        assert_eq!((none, findings), (None, Vec::new()));
+    }
+}

@@ -1,0 +1,23 @@
+//! Packages of Node: what a skill declares of them, and the lock that fixes each.
+//!
+//! ```text
+//! `packages.node` in SKILL.md ▶ package.json ▶ package-lock.json alone      names and ranges, the first that is there
+//! package-lock.json                                                          what is installed, and where
+//! ```
+//!
+//! Nothing is installed without a lock: choosing versions is npm's, and only `knack skill lock` asks it.
+
+mod declared;
+mod dependency;
+pub(crate) mod imports;
+mod location;
+mod lock;
+mod package_json;
+
+pub use declared::{NodeDeclaration, Wish, wish};
+pub(crate) use declared::{declared, not_on_cluster};
+pub use dependency::Dependency;
+pub use lock::{NODE_LOCK_FILE, NodeLock, NodePackage};
+
+/// Packages of one lock. A library for office files brings about twenty, one for web pages a hundred.
+pub const MAX_NODE_PACKAGES: usize = 500;

@@ -1,0 +1,10 @@
+//! Packages of Node: the files of a lock, fetched from one index, checked and unpacked. No npm, and nothing of a package runs.
+
+mod index;
+mod install;
+mod npm;
+mod unpack;
+
+pub use index::NpmIndex;
+pub(super) use install::{Machine, install};
+pub use npm::lock_of_npm;

@@ -1,0 +1,103 @@
+//! Versions chosen by npm, for `knack skill lock`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use knack_packages::State;
+use knack_packages::node::{NODE_LOCK_FILE, NodeLock, Wish};
+use serde_json::{Map, Value, json};
+use tokio::process::Command;
+
+use crate::packages::child::{self, Bound};
+use crate::packages::{BuildError, BuildLimits};
+
+/// What npm inherits: where it is, the person's own settings of it, and the way to the network.
+const INHERITED: [&str; 16] = [
+    "HOME",
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "NPM_CONFIG_REGISTRY",
+    "npm_config_registry",
+    "NPM_CONFIG_USERCONFIG",
+    "NODE_EXTRA_CA_CERTS",
+];
+
+/// A lock and nothing else: no package is installed, and nothing of one runs.
+const ARGUMENTS: [&str; 7] = [
+    "install",
+    "--package-lock-only",
+    "--ignore-scripts",
+    "--omit=dev",
+    "--no-audit",
+    "--no-fund",
+    "--no-update-notifier",
+];
+
+/// The lock of what a skill asks for, as npm writes it, and the number of its packages.
+///
+/// Errors: there is no npm, it fails, or Knack would not install what it chose.
+pub async fn lock_of_npm(wish: &Wish, limits: &BuildLimits) -> Result<(String, usize), BuildError> {
+    let npm = find()?;
+    let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
+    let disk = |error: std::io::Error| BuildError::of_disk("a temporary folder", &error);
+    std::fs::write(folder.path().join("package.json"), package_json(wish).to_string()).map_err(disk)?;
+    let mut command = Command::new(npm);
+    let inherited = std::env::vars_os().filter(|(name, _)| INHERITED.iter().any(|known| name == *known));
+    command
+        .args(ARGUMENTS)
+        .arg("--cache")
+        .arg(folder.path().join("cache"))
+        .current_dir(folder.path())
+        .env_clear()
+        .envs(inherited);
+    let bound = Bound {
+        folder: folder.path(),
+        bytes: limits.bytes,
+        files: limits.files,
+    };
+    let ended = child::run(command, "npm", State::PackagesOff, limits.time, bound).await?;
+    if !ended.is_success {
+        return Err(BuildError::of_npm(&ended.stderr));
+    }
+    let text = std::fs::read_to_string(folder.path().join(NODE_LOCK_FILE)).map_err(disk)?;
+    let lock = NodeLock::read(text.as_bytes()).map_err(|findings| {
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        BuildError::new(State::Refused, told.join("\n"))
+    })?;
+    let count = lock.packages().len();
+    Ok((text, count))
+}
+
+fn package_json(wish: &Wish) -> Value {
+    let dependencies: Map<String, Value> = wish
+        .dependencies
+        .iter()
+        .map(|dependency| (dependency.name.clone(), json!(dependency.range)))
+        .collect();
+    let mut whole = json!({"name": "skill", "private": true, "dependencies": dependencies});
+    if let Some(overrides) = &wish.overrides {
+        whole["overrides"] = overrides.clone();
+    }
+    whole
+}
+
+fn find() -> Result<PathBuf, BuildError> {
+    let path: OsString = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("npm"));
+    candidates
+        .find(|path| path.is_absolute() && path.is_file())
+        .ok_or_else(|| {
+            let text = "npm is not on PATH; get it with Node (https://nodejs.org), or write package-lock.json elsewhere \
+                        with: npm install --package-lock-only --ignore-scripts --omit=dev";
+            BuildError::new(State::PackagesOff, text)
+        })
+}

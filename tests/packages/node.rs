@@ -1,0 +1,495 @@
+//! Packages of Node: installed from a lock, refused where they are not what it says, and used by runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack::packages::{BuildError, BuildLimits, Built};
+use knack_execution::environments::{EnvironmentState, Environments};
+use knack_execution::local::{LocalExecutor, LocalSettings};
+use knack_execution::{ExecutionRequest, Executor, Exit, Language, Program, SkillMount};
+use knack_packages::State;
+use knack_skill::model::{Skill, SkillRef};
+use knack_skill::problem::Profile;
+use knack_skill::{LoadInput, SpecOverrides};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::npm_index::{NpmServer, lock, package, tgz};
+use super::runner::{python, settings};
+use super::{World, declared, skill_files};
+
+const NODE: &str = "/usr/bin/node";
+
+/// A world whose index of Node packages is at an address; it has none of Python.
+fn world_at(npm: &str) -> World {
+    let mut world = World::new("http://127.0.0.1:9/simple");
+    npm.clone_into(&mut world.npm);
+    world
+}
+
+/// A world with an index of these files.
+async fn world(files: &[(&str, &[u8])]) -> (World, NpmServer) {
+    let server = NpmServer::serve(files).await;
+    (world_at(&server.url), server)
+}
+
+async fn build(world: &World, lock: &str, limits: BuildLimits) -> Result<Built, BuildError> {
+    let builder = world.builder(limits).await;
+    builder
+        .environment(&declared(&[("package-lock.json", lock)]), &|_| {})
+        .await
+}
+
+fn greet() -> Vec<u8> {
+    package(&[
+        (
+            "package.json",
+            "{\"name\": \"greet\", \"exports\": {\"require\": \"./index.cjs\", \"import\": \"./index.mjs\"}, \"scripts\": {\"postinstall\": \"touch /tmp/knack-node-ran\"}}",
+        ),
+        (
+            "index.cjs",
+            "exports.hello = (name) => 'hello ' + name + ' ' + require('deep').value;",
+        ),
+        (
+            "index.mjs",
+            "import deep from 'deep';\nexport const hello = (name) => 'bonjour ' + name + ' ' + deep.value;",
+        ),
+        ("data/text.txt", "data"),
+    ])
+}
+
+fn deep(value: u32) -> Vec<u8> {
+    package(&[
+        ("package.json", "{\"name\": \"deep\", \"main\": \"main.js\"}"),
+        ("main.js", &format!("exports.value = {value};")),
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
+    let (greet, inner, outer, native) = (greet(), deep(1), deep(2), deep(3));
+    let (world, server) = world(&[
+        ("greet/-/greet-1.0.0.tgz", &greet),
+        ("deep/-/deep-1.0.0.tgz", &inner),
+        ("@s/deep/-/deep-2.0.0.tgz", &outer),
+    ])
+    .await;
+    let text = lock(&[
+        (
+            "node_modules/greet",
+            "1.0.0",
+            &greet,
+            json!({"resolved": "https://elsewhere.invalid/greet/-/greet-1.0.0.tgz"}),
+        ),
+        ("node_modules/greet/node_modules/deep", "1.0.0", &inner, json!({})),
+        ("node_modules/deep", "2.0.0", &outer, json!({"name": "@s/deep"})),
+        (
+            "node_modules/native",
+            "1.0.0",
+            &native,
+            json!({"cpu": ["mips"], "optional": true}),
+        ),
+        (
+            "node_modules/native/node_modules/below",
+            "1.0.0",
+            &native,
+            json!({"optional": true}),
+        ),
+        ("node_modules/tool", "1.0.0", &native, json!({"dev": true})),
+    ]);
+    let built = build(&world, &text, BuildLimits::default()).await.unwrap();
+    assert!(built.is_new);
+    let names: Vec<String> = built
+        .about
+        .node
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    assert_eq!(names, ["@s/deep 2.0.0", "deep 1.0.0", "greet 1.0.0"]);
+    let modules = built.environment.node_modules.clone().unwrap();
+    let read = |path: &str| std::fs::read_to_string(modules.join(path)).unwrap();
+    assert_eq!(read("greet/data/text.txt"), "data");
+    assert_eq!(read("greet/node_modules/deep/main.js"), "exports.value = 1;");
+    assert_eq!(read("deep/main.js"), "exports.value = 2;");
+    assert!(!modules.join("native").exists() && !modules.join("tool").exists());
+    assert!(std::fs::write(modules.join("greet/new"), "x").is_err() || rustix::process::geteuid().is_root());
+    // Nothing of a package has run, and no other index was asked.
+    assert!(!std::path::Path::new("/tmp/knack-node-ran").exists());
+    assert_eq!(server.asked.lock().unwrap().len(), 3);
+    drop(server);
+    // Other members of the lock install nothing else.
+    let same = text.replace("\"lockfileVersion\":3", "\"lockfileVersion\":2");
+    assert_ne!(same, text);
+    let again = build(&world, &same, BuildLimits::default()).await.unwrap();
+    assert!(!again.is_new && again.environment.root == built.environment.root);
+}
+
+struct Row {
+    what: &'static str,
+    /// What the index has.
+    file: Vec<u8>,
+    /// Other members of the lock's entry.
+    members: Value,
+    state: State,
+    part: &'static str,
+}
+
+fn row(what: &'static str, file: Vec<u8>, members: Value, state: State, part: &'static str) -> Row {
+    Row {
+        what,
+        file,
+        members,
+        state,
+        part,
+    }
+}
+
+/// Files that hold what no package may.
+fn bad_files() -> Vec<Row> {
+    use tar::EntryType::{Char, Link, Regular, Symlink};
+    let entry = |path: &str, kind, content: &[u8]| tgz(&[(path, kind, 0o644, content)]);
+    let none = || json!({});
+    let bomb = vec![0; 3 << 20];
+    let many: Vec<String> = (0..60).map(|number| format!("package/f{number}")).collect();
+    let many: Vec<(&str, tar::EntryType, u32, &[u8])> = many
+        .iter()
+        .map(|path| (path.as_str(), Regular, 0o644, &b""[..]))
+        .collect();
+    vec![
+        row(
+            "a path that leaves",
+            entry("package/../../../../escaped", Regular, b"x"),
+            none(),
+            State::Refused,
+            "holds . or ..",
+        ),
+        row(
+            "a path from the root",
+            entry("/tmp/knack-node-escaped", Regular, b"x"),
+            none(),
+            State::Refused,
+            "the path is absolute",
+        ),
+        row(
+            "a link",
+            entry("package/a", Symlink, b"/etc"),
+            none(),
+            State::Refused,
+            "is a link",
+        ),
+        row(
+            "a hard link",
+            entry("package/a", Link, b"/etc/passwd"),
+            none(),
+            State::Refused,
+            "is a link",
+        ),
+        row(
+            "a device",
+            entry("package/a", Char, b""),
+            none(),
+            State::Refused,
+            "a special file",
+        ),
+        row(
+            "a link and a file through it",
+            tgz(&[
+                ("package/a", Symlink, 0o777, b"/tmp"),
+                ("package/a/knack-node-escaped", Regular, 0o644, b"x"),
+            ]),
+            none(),
+            State::Refused,
+            "is a link",
+        ),
+        row(
+            "a file twice",
+            tgz(&[("package/a", Regular, 0o644, b"1"), ("package/a", Regular, 0o644, b"2")]),
+            none(),
+            State::Refused,
+            "appears twice",
+        ),
+        row(
+            "a file that is a folder",
+            tgz(&[
+                ("package/a", Regular, 0o644, b"1"),
+                ("package/a/b", Regular, 0o644, b"2"),
+            ]),
+            none(),
+            State::Refused,
+            "entry \"package/a/b\": ",
+        ),
+        row(
+            "many bytes",
+            tgz(&[("package/bomb", Regular, 0o644, &bomb)]),
+            none(),
+            State::TooLarge,
+            "more",
+        ),
+        row("many files", tgz(&many), none(), State::TooLarge, "more files"),
+    ]
+}
+
+/// Answers that are not what the lock says, and locks that are not followed.
+fn bad_answers() -> Vec<Row> {
+    let none = || json!({});
+    let foreign = json!({"integrity": format!("sha512-{}==", "A".repeat(86))});
+    vec![
+        row(
+            "another file",
+            greet(),
+            foreign,
+            State::HashMismatch,
+            "is not the one of package-lock.json",
+        ),
+        row(
+            "no archive",
+            b"<!DOCTYPE html>".to_vec(),
+            none(),
+            State::Refused,
+            "broken tar",
+        ),
+        row(
+            "another machine",
+            greet(),
+            json!({"cpu": ["mips"]}),
+            State::NoWheel,
+            "it is not for",
+        ),
+        row(
+            "an index that fails",
+            Vec::new(),
+            none(),
+            State::IndexUnreachable,
+            "503",
+        ),
+        row(
+            "a file that the index has not",
+            greet(),
+            json!({"resolved": "https://x/a/-/other-1.0.0.tgz"}),
+            State::PackageNotFound,
+            "has no file a/-/other-1.0.0.tgz",
+        ),
+        row(
+            "a script",
+            greet(),
+            json!({"hasInstallScript": true}),
+            State::Refused,
+            "needs an install script",
+        ),
+        row(
+            "version control",
+            greet(),
+            json!({"resolved": "git+ssh://git@x/a.git"}),
+            State::Refused,
+            "comes from",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_what_the_lock_says_has_its_own_error_and_leaves_nothing() {
+    let limits = BuildLimits {
+        bytes: 2 << 20,
+        files: 50,
+        ..BuildLimits::default()
+    };
+    for Row {
+        what,
+        file,
+        members,
+        state,
+        part,
+    } in bad_files().into_iter().chain(bad_answers())
+    {
+        let (world, _server) = world(&[("a/-/a-1.0.0.tgz", &file)]).await;
+        let text = lock(&[("node_modules/a", "1.0.0", &file, members)]);
+        let error = build(&world, &text, limits).await.unwrap_err();
+        assert_eq!(error.state, state, "{what}: {error}");
+        assert!(
+            error.text.contains(part) && error.text.contains('a'),
+            "{what}: {part} in {error}"
+        );
+        let left: Vec<_> = std::fs::read_dir(world.store().root())
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_type().unwrap().is_dir())
+            .collect();
+        assert!(left.is_empty(), "{what}: {left:?}");
+        assert!(!world.folder.path().join("escaped").exists(), "{what}");
+        assert!(!std::path::Path::new("/tmp/knack-node-escaped").exists(), "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_never_answers_ends_with_the_time_of_a_build() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let world = world_at(&format!("http://{}/", silent.local_addr().unwrap()));
+    let limits = BuildLimits {
+        time: Duration::from_secs(1),
+        ..BuildLimits::default()
+    };
+    let text = lock(&[("node_modules/a", "1.0.0", b"x", json!({}))]);
+    let error = build(&world, &text, limits).await.unwrap_err();
+    assert_eq!(error.state, State::TimedOut, "{error}");
+    // One that is not there.
+    let world = World::new("http://127.0.0.1:9/simple");
+    let error = build(&world, &text, BuildLimits::default()).await.unwrap_err();
+    assert_eq!(error.state, State::IndexUnreachable, "{error}");
+}
+
+fn skill(lock: &str) -> Arc<Skill> {
+    let loaded = knack_skill::load(LoadInput {
+        id: SkillRef {
+            namespace: "default".into(),
+            name: "greeter".into(),
+        },
+        files: skill_files(&[
+            ("SKILL.md", "---\nname: greeter\ndescription: d\n---\nBody"),
+            ("package-lock.json", lock),
+            (
+                "scripts/tool.js",
+                "console.log(require('greet').hello('script'), require('deep').value)",
+            ),
+            (
+                "scripts/tool.mjs",
+                "import { hello } from 'greet';\nimport deep from 'deep';\nconsole.log(hello('module'), deep.value)",
+            ),
+        ]),
+        overrides: SpecOverrides::default(),
+        profile: Profile::Load,
+    });
+    Arc::new(loaded.skill.unwrap())
+}
+
+fn request(call: &str, program: Program, skill: Option<&Arc<Skill>>) -> ExecutionRequest {
+    let mut request = ExecutionRequest {
+        program,
+        ..python(call, "")
+    };
+    if let Some(skill) = skill {
+        request.skill = Some("default/greeter".to_owned());
+        request.mounts = vec![SkillMount {
+            name: "greeter".to_owned(),
+            skill: Arc::clone(skill),
+        }];
+    }
+    request
+}
+
+fn code(source: &str) -> Program {
+    Program::Code {
+        language: Language::Node,
+        source: source.to_owned(),
+    }
+}
+
+fn command(argv: &[&str]) -> Program {
+    Program::Command {
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+    }
+}
+
+/// Code that tries to change what it is given, and to see what stands beside it.
+fn attacks(root: &str) -> String {
+    format!(
+        "const fs = require('fs');\nfor (const attack of [\n() => fs.writeFileSync('{root}/node_modules/new', 'x'),\n\
+         () => fs.unlinkSync(require.resolve('deep')),\n() => fs.readdirSync('{root}/..'),\n\
+         () => fs.unlinkSync('../node_modules'),\n() => fs.symlinkSync('/etc', '../node_modules/x'),\n\
+         ]) {{ try {{ attack(); console.log('done'); }} catch (error) {{ console.log(error.code); }} }}"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_require_and_import_packages_without_a_network_and_cannot_change_them() {
+    if !std::path::Path::new(NODE).exists() {
+        eprintln!("skipped: no {NODE}");
+        return;
+    }
+    let (greet, inner, outer) = (greet(), deep(1), deep(2));
+    let (world, server) = world(&[
+        ("greet/-/greet-1.0.0.tgz", &greet),
+        ("deep/-/deep-1.0.0.tgz", &inner),
+        ("deep/-/deep-2.0.0.tgz", &outer),
+    ])
+    .await;
+    let text = lock(&[
+        ("node_modules/greet", "1.0.0", &greet, json!({})),
+        ("node_modules/greet/node_modules/deep", "1.0.0", &inner, json!({})),
+        ("node_modules/deep", "2.0.0", &outer, json!({})),
+    ]);
+    let built = build(&world, &text, BuildLimits::default()).await.unwrap();
+    drop(server);
+    let skill = skill(&text);
+    let environments = Environments::default();
+    let root = built.environment.root.display().to_string();
+    environments.set(&skill.environment_id(), EnvironmentState::Ready(built.environment));
+    let executor = LocalExecutor::open(LocalSettings {
+        warm: 0,
+        environments,
+        ..settings()
+    })
+    .await
+    .unwrap_or_else(|missing| panic!("{missing}"));
+    let write = attacks(&root);
+    for (call, program, expected) in [
+        (
+            "code-require",
+            code("console.log(require('greet').hello('you'), require('deep').value)"),
+            "hello you 1 2",
+        ),
+        (
+            "code-import",
+            code("import { hello } from 'greet';\nimport deep from 'deep';\nimport fs from 'node:fs';\nconsole.log(hello('you'), deep.value, typeof fs.readFileSync)"),
+            "bonjour you 1 2 function",
+        ),
+        (
+            "code-dynamic",
+            code("import('greet').then((greet) => console.log(greet.hello('later')))"),
+            "bonjour later 1",
+        ),
+        (
+            "script-require",
+            command(&["node", "skills/greeter/scripts/tool.js"]),
+            "hello script 1 2",
+        ),
+        (
+            "script-import",
+            command(&["node", "skills/greeter/scripts/tool.mjs"]),
+            "bonjour module 1 2",
+        ),
+        (
+            "child",
+            code("console.log(require('child_process').execFileSync('node', ['-p', 'require(\"greet\").hello(\"child\")'], {encoding: 'utf8'}))"),
+            "hello child 1",
+        ),
+        (
+            "python-child",
+            Program::Code {
+                language: Language::Python,
+                source: "import subprocess\nprint(subprocess.run(['node', '-p', 'require(\"deep\").value'], capture_output=True, text=True).stdout)".to_owned(),
+                    },
+            "2",
+        ),
+        ("attacks", code(&write), "EACCES EACCES EACCES EACCES EACCES"),
+    ] {
+        let result = executor
+            .execute(request(call, program, Some(&skill)), CancellationToken::new())
+            .await
+            .unwrap();
+        assert_eq!(result.exit, Exit::Code(0), "{call}: {}", result.stderr.text());
+        let said = result.stdout.text().split_whitespace().collect::<Vec<_>>().join(" ");
+        // A file system that is read-only says so first.
+        assert_eq!(said.replace("EROFS", "EACCES").replace("EPERM", "EACCES"), expected, "{call}");
+        assert!(result.files.is_empty(), "{call}: {:?}", result.files);
+    }
+    // A run that names no skill has none.
+    let result = executor
+        .execute(
+            request("none", code("require('greet')"), None),
+            CancellationToken::new(),
+        )
+        .await
+        .unwrap();
+    assert_eq!(result.exit, Exit::Code(1));
+    assert!(result.stderr.text().contains("Cannot find module 'greet'"));
+}
