@@ -191,7 +191,7 @@ pub(crate) async fn start(options: Start) -> Running {
         files: FileStore::open(64 << 20).unwrap(),
         user_files: options
             .user_files
-            .map(|(bounds, clock)| UserFiles::open(bounds, clock).unwrap()),
+            .map(|(bounds, clock)| UserFiles::temporary(bounds, clock).unwrap()),
         files_folder: Some(folder.path().join("knack-files")),
         records: RecordStore::new(4 << 20),
         secret: Arc::new(HistorySecret::new([9; 32]).into()),

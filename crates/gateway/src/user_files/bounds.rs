@@ -4,6 +4,11 @@ use jiff::SignedDuration;
 
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 
+/// Uploads of an installation. Each is about half a kilobyte of memory of the process that keeps them.
+const CLUSTER_FILES: usize = 20_000;
+/// Containers of an installation: most answers with runs open one, and it is kept for 20 minutes.
+const CLUSTER_CONTAINERS: usize = 8_192;
+
 /// Bounds of what is kept. All are those of one process.
 #[derive(Debug, Clone)]
 pub struct Bounds {
@@ -15,6 +20,12 @@ pub struct Bounds {
     pub caller_files: usize,
     /// Containers of one caller; the one that was used least recently goes for a new one.
     pub caller_containers: usize,
+    /// Bytes of all callers of one account.
+    pub account_bytes: u64,
+    /// Uploads of all callers of one account.
+    pub account_files: usize,
+    /// Containers of all callers of one account.
+    pub account_containers: usize,
     /// Bytes of all callers, on disk.
     pub bytes: u64,
     /// Uploads of all callers.
@@ -38,6 +49,9 @@ impl Default for Bounds {
             caller_bytes: 128 << 20,
             caller_files: 1000,
             caller_containers: 64,
+            account_bytes: 256 << 20,
+            account_files: 4000,
+            account_containers: 256,
             bytes: 256 << 20,
             files: 4000,
             containers: 256,
@@ -45,6 +59,24 @@ impl Default for Bounds {
             idle: SignedDuration::from_mins(20),
             container_files: MADE_MAX_FILES,
             container_bytes: STAGED_MAX_BYTES as u64,
+        }
+    }
+}
+
+impl Bounds {
+    /// Those of a registry, which keeps so many bytes for all gateways of an installation, each for so long. One account has half
+    /// of everything at most, and one caller a quarter of the bytes.
+    pub fn of_cluster(bytes: u64, kept: SignedDuration) -> Self {
+        Self {
+            caller_bytes: bytes / 4,
+            account_bytes: bytes / 2,
+            account_files: CLUSTER_FILES / 2,
+            account_containers: CLUSTER_CONTAINERS / 2,
+            bytes,
+            files: CLUSTER_FILES,
+            containers: CLUSTER_CONTAINERS,
+            kept,
+            ..Self::default()
         }
     }
 }
