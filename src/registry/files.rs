@@ -72,7 +72,10 @@ impl ClusterFiles {
     pub(super) async fn answer(&self, caller: &Caller, body: &Bytes, metrics: &Metrics) -> (StatusCode, Bytes) {
         let Some(_turn) = self.calls.take(&caller.namespace, tokio::time::Instant::now()) else {
             metrics.files_refused("busy");
-            return (StatusCode::TOO_MANY_REQUESTS, "too many calls of this namespace; try again".into());
+            return (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many calls of this namespace; try again".into(),
+            );
         };
         let Some((client, op, content)) = read_asked(body) else {
             return (StatusCode::BAD_REQUEST, "it is no call about files".into());
@@ -96,7 +99,12 @@ impl ClusterFiles {
         {
             metrics.files_refused(reason);
         }
-        (StatusCode::OK, answered(outcome))
+        // Of all refusals this one is the registry's fault, and counts as such (KnackRegistryFails).
+        let status = match outcome {
+            Err(Refusal::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::OK,
+        };
+        (status, answered(outcome))
     }
 }
 

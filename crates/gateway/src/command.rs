@@ -45,8 +45,8 @@ use crate::run_history::RunHistory;
 use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
-use crate::user_files::{RemoteFiles, UserFiles};
 use crate::upstream::{Base, Upstreams};
+use crate::user_files::{RemoteFiles, UserFiles};
 use crate::{Gateway, HostPolicy};
 
 /// How long the start waits for the secret that all replicas share: the first answer of the runtime's owner has it.
@@ -227,8 +227,13 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     )
     .context("a folder for files of other replicas cannot be made")?;
     let registry = OfRegistry::open(&args, &catalog, &secret)?;
-    let files = client_if(&args, "--files-registry", args.files_registry.as_ref())?
-        .map(|client| UserFiles::of(RemoteFiles::new(client, Some(Arc::clone(&replicas)), requests.process())));
+    let files = client_if(&args, "--files-registry", args.files_registry.as_ref())?.map(|client| {
+        UserFiles::of(RemoteFiles::new(
+            client,
+            Some(Arc::clone(&replicas)),
+            requests.process(),
+        ))
+    });
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),

@@ -54,11 +54,19 @@ impl Temporary {
 /// Folders of ours, of this user, whose lock nobody holds. Those without a lock are left: of a process that begins, or of an
 /// older version, which may live.
 fn stale(parent: &Path, user: u32) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
-    let ours = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    let Ok(entries) = fs::read_dir(parent) else {
+        return Vec::new();
+    };
+    let ours = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     let is_of_user = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
     let free = |path: &PathBuf| File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
-    ours.take(LOOKED_AT_MAX).map(|entry| entry.path()).filter(is_of_user).filter(free).collect()
+    ours.take(LOOKED_AT_MAX)
+        .map(|entry| entry.path())
+        .filter(is_of_user)
+        .filter(free)
+        .collect()
 }
 
 #[cfg(test)]

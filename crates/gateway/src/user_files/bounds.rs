@@ -9,6 +9,9 @@ const CLUSTER_FILES: usize = 20_000;
 /// Containers of an installation: most answers with runs open one, and it is kept for 20 minutes.
 const CLUSTER_CONTAINERS: usize = 8_192;
 
+/// Files in all containers of an installation: each takes a block of the disk, however small it is.
+const CLUSTER_CONTAINED: usize = 50_000;
+
 /// Bounds of what is kept. All are those of one process.
 #[derive(Debug, Clone)]
 pub struct Bounds {
@@ -26,12 +29,16 @@ pub struct Bounds {
     pub account_files: usize,
     /// Containers of all callers of one account.
     pub account_containers: usize,
+    /// Files in all containers of one account.
+    pub account_contained: usize,
     /// Bytes of all callers, on disk.
     pub bytes: u64,
     /// Uploads of all callers.
     pub files: usize,
     /// Containers of all callers.
     pub containers: usize,
+    /// Files in all containers.
+    pub contained: usize,
     /// How long an upload is kept at most.
     pub kept: SignedDuration,
     /// How long a container is kept without use at most: as long as OpenAI keeps one.
@@ -52,9 +59,11 @@ impl Default for Bounds {
             account_bytes: 256 << 20,
             account_files: 4000,
             account_containers: 256,
+            account_contained: 256 * MADE_MAX_FILES,
             bytes: 256 << 20,
             files: 4000,
             containers: 256,
+            contained: 256 * MADE_MAX_FILES,
             kept: SignedDuration::from_hours(24),
             idle: SignedDuration::from_mins(20),
             container_files: MADE_MAX_FILES,
@@ -72,9 +81,11 @@ impl Bounds {
             account_bytes: bytes / 2,
             account_files: CLUSTER_FILES / 2,
             account_containers: CLUSTER_CONTAINERS / 2,
+            account_contained: CLUSTER_CONTAINED / 2,
             bytes,
             files: CLUSTER_FILES,
             containers: CLUSTER_CONTAINERS,
+            contained: CLUSTER_CONTAINED,
             kept,
             ..Self::default()
         }

@@ -45,7 +45,11 @@ impl fmt::Debug for LocalFiles {
 impl LocalFiles {
     /// An empty store with a temporary folder of its own.
     pub fn temporary(bounds: Bounds, clock: Clock) -> io::Result<Self> {
-        Ok(Self::over((Vault::temporary(Box::new(RealDisk))?, Vec::new()), bounds, clock))
+        Ok(Self::over(
+            (Vault::temporary(Box::new(RealDisk))?, Vec::new()),
+            bounds,
+            clock,
+        ))
     }
 
     /// The store in a folder, which is made if it is not there, with what is in it. Errors: the disk fails, or another process has
@@ -172,7 +176,8 @@ impl LocalFiles {
             }
             _ => {}
         }
-        self.with(|table, now| in_table(table, owner, op, now)).map(without_content)
+        self.with(|table, now| in_table(table, owner, op, now))
+            .map(without_content)
     }
 
     fn read(&self, id: &str, what: &'static str) -> Result<Bytes, Refusal> {

@@ -105,7 +105,8 @@ async fn contents(
     }
     let bucket = caller.bucket();
     let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(&bucket, container)).await;
-    read.unwrap_or(Err(Refusal::Away)).map_err(|refusal| said(&refusal, "container"))
+    read.unwrap_or(Err(Refusal::Away))
+        .map_err(|refusal| said(&refusal, "container"))
 }
 
 /// The container that a request names, or the one that is made for the files that its tool names.
@@ -131,7 +132,10 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
         let text = "file_ids of this gateway need a container, and it keeps none; ask its operator to switch files on";
         return Err(said(&Refusal::Invalid("file_ids", text.to_owned()), "file_ids"));
     };
-    let made = store.open_container(&bucket).await.map_err(|refusal| said(&refusal, "tools"))?;
+    let made = store
+        .open_container(&bucket)
+        .await
+        .map_err(|refusal| said(&refusal, "tools"))?;
     for file in &own.container_files {
         let put = async {
             let found = gateway.own_file(caller, file).await?;

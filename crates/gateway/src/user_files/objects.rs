@@ -17,7 +17,10 @@ pub struct FileOwner {
 impl FileOwner {
     /// A client of this process.
     pub const fn here(caller: Key) -> Self {
-        Self { account: [0; 32], caller }
+        Self {
+            account: [0; 32],
+            caller,
+        }
     }
 }
 

@@ -50,7 +50,11 @@ impl Page {
     ) -> Result<Paged<T>, Refusal> {
         let place = |id: &String, name| {
             let there = items.iter().map(&key).find(|(_, item)| item == id);
-            let stood = || gone.iter().find(|(item, _)| item == id).map(|(_, made)| (*made, id.clone()));
+            let stood = || {
+                gone.iter()
+                    .find(|(item, _)| item == id)
+                    .map(|(_, made)| (*made, id.clone()))
+            };
             let found = there.or_else(stood);
             found.ok_or_else(|| Refusal::Invalid(name, format!("{name}: no item of this list has the id {id}")))
         };

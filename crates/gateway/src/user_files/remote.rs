@@ -56,11 +56,16 @@ impl RemoteFiles {
         headers.insert(header::CONTENT_TYPE, octets);
         let sent = self.client.relay(Method::POST, FILES_PATH, headers, body).await;
         let mut response = sent.map_err(|error| error.to_string())?;
-        if response.status() != StatusCode::OK {
+        // A disk that fails is told in the answer, too.
+        if !matches!(response.status(), StatusCode::OK | StatusCode::INTERNAL_SERVER_ERROR) {
             return Err(format!("the registry answers {}", response.status()));
         }
         let mut read = BytesMut::new();
-        while let Some(part) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
+        while let Some(part) = response
+            .chunk()
+            .await
+            .map_err(|error| error.without_url().to_string())?
+        {
             if read.len() + part.len() > most {
                 return Err(format!("an answer of more than {most} bytes"));
             }
@@ -74,7 +79,9 @@ impl RemoteFiles {
 impl UploadStore for RemoteFiles {
     async fn call(&self, caller: &Key, op: Op, content: Bytes) -> Result<Reply, Refusal> {
         if self.replicas.as_ref().is_some_and(|replicas| !replicas.has_secret()) {
-            tracing::warn!("a request about files is refused: the hub has not sent the secret of callers' identities yet");
+            tracing::warn!(
+                "a request about files is refused: the hub has not sent the secret of callers' identities yet"
+            );
             return Err(Refusal::Away);
         }
         let most = match op {

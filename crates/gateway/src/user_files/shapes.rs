@@ -179,6 +179,9 @@ pub(super) fn said(refusal: &Refusal) -> Fault {
             "The registry that keeps files does not answer this gateway at this moment; the gateway's log has the cause. Try \
              again in a few seconds.",
         ),
-        Refusal::Busy => Fault::new(503, "Too many bytes of files are held at this moment; try again in a second."),
+        Refusal::Busy => Fault::new(
+            503,
+            "Too many bytes of files are held at this moment; try again in a second.",
+        ),
     }
 }

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use jiff::Timestamp;
 
 use super::bounds::Bounds;
-use super::objects::{
-    Container, ContainerFile, FileInfo, FileOwner, NewContainer, NewContainerFile, NewFile, Object,
-};
+use super::objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, NewContainerFile, NewFile, Object};
 use super::refusal::Refusal;
 
 /// Ids of files that are gone which are remembered, so that lists go on behind them and a late reader is told that a file
@@ -200,6 +198,23 @@ impl Table {
         Ok(())
     }
 
+    /// Whether there is room for one file more in a container.
+    fn admit_contained(&self, owner: &FileOwner) -> Result<(), Refusal> {
+        let account = of_account(&self.containers, owner).map(|(_, one)| one.files.len());
+        let all = self.containers.values().map(|one| one.files.len());
+        for (whose, there, most) in [
+            ("one account", account.sum::<usize>(), self.bounds.account_contained),
+            ("all callers", all.sum(), self.bounds.contained),
+        ] {
+            if there >= most {
+                return Err(Refusal::Full(format!(
+                    "containers of {whose} have at most {most} files"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps an upload.
     pub(super) fn add_file(
         &mut self,
@@ -227,7 +242,9 @@ impl Table {
         }
         self.admit(owner, size)?;
         let lasts = file.lasts.map_or(bounds.kept, |lasts| lasts.min(bounds.kept));
-        let NewFile { name, mime, purpose, .. } = file;
+        let NewFile {
+            name, mime, purpose, ..
+        } = file;
         let info = FileInfo {
             id: id.clone(),
             name,
@@ -304,12 +321,7 @@ impl Table {
         found.ok_or_else(|| self.missing(owner, "Container", id))
     }
 
-    pub(super) fn use_container(
-        &mut self,
-        owner: &FileOwner,
-        id: &str,
-        now: Timestamp,
-    ) -> Result<Container, Refusal> {
+    pub(super) fn use_container(&mut self, owner: &FileOwner, id: &str, now: Timestamp) -> Result<Container, Refusal> {
         let mut container = self.container(owner, id)?.clone();
         container.active = now;
         self.change((*owner, id.to_owned()), Some(Object::Container(container.clone())));
@@ -346,6 +358,9 @@ impl Table {
         if container.bytes() + size > bounds.container_bytes {
             let text = format!("a container has at most {} bytes", bounds.container_bytes);
             return Err(Refusal::Full(text));
+        }
+        if replaced.is_none() {
+            self.admit_contained(owner)?;
         }
         self.admit(owner, size.saturating_sub(freed))?;
         let NewContainerFile { path, mime, source } = file;

@@ -39,8 +39,12 @@ pub(super) struct Vault {
 #[derive(Debug)]
 enum HeldFolder {
     /// Objects are gone with the process, so that no record is written.
-    Temporary { _folder: Temporary },
-    Kept { _lock: File },
+    Temporary {
+        _folder: Temporary,
+    },
+    Kept {
+        _lock: File,
+    },
 }
 
 /// A record as it is written.
