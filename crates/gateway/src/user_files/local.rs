@@ -19,7 +19,7 @@ use super::bounds::Bounds;
 use super::objects::{ContainerFile, FileOwner, NewContainer, NewContainerFile, NewFile, Object, Source};
 use super::op::{Answer, Gone, Op, Reply};
 use super::refusal::Refusal;
-use super::store::{Clock, UploadStore, new_id};
+use super::store::{Clock, UploadStore, UserFiles, new_id};
 use super::table::{Held, Table};
 use super::vault::Vault;
 use crate::records::Key;
@@ -241,6 +241,25 @@ impl LocalFiles {
     #[cfg(test)]
     pub(super) fn contents(&self) -> usize {
         self.vault.count()
+    }
+}
+
+impl UserFiles {
+    /// An empty store with a temporary folder of its own. Must be called within a tokio runtime: what is expired is removed
+    /// in the background.
+    pub fn temporary(bounds: Bounds, clock: Clock) -> io::Result<Arc<Self>> {
+        Ok(Self::sweeping(LocalFiles::temporary(bounds, clock)?))
+    }
+
+    /// The store in a folder that is kept. Must be called within a tokio runtime.
+    pub fn open(folder: &Path, bounds: Bounds, clock: Clock) -> io::Result<Arc<Self>> {
+        Ok(Self::sweeping(LocalFiles::open(folder, bounds, clock)?))
+    }
+
+    fn sweeping(store: LocalFiles) -> Arc<Self> {
+        let store = Arc::new(store);
+        store.sweep_in_background();
+        Self::of(store)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Uploads and containers of callers, wherever they are kept.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,8 +9,6 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use knack_wire::own_files::CONTAINER_PREFIX;
 
-use super::bounds::Bounds;
-use super::local::LocalFiles;
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, Source};
 use super::op::{Answer, Gone, Op, Reply};
 use super::refusal::Refusal;
@@ -45,23 +42,6 @@ impl UserFiles {
     /// Those of a store.
     pub fn of(store: impl UploadStore + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(store)))
-    }
-
-    /// An empty store with a temporary folder of its own. Must be called within a tokio runtime: what is expired is removed
-    /// in the background.
-    pub fn temporary(bounds: Bounds, clock: Clock) -> std::io::Result<Arc<Self>> {
-        Ok(Self::sweeping(LocalFiles::temporary(bounds, clock)?))
-    }
-
-    /// The store in a folder that is kept. Must be called within a tokio runtime.
-    pub fn open(folder: &Path, bounds: Bounds, clock: Clock) -> std::io::Result<Arc<Self>> {
-        Ok(Self::sweeping(LocalFiles::open(folder, bounds, clock)?))
-    }
-
-    fn sweeping(store: LocalFiles) -> Arc<Self> {
-        let store = Arc::new(store);
-        store.sweep_in_background();
-        Self::of(store)
     }
 
     /// The time.
