@@ -358,7 +358,7 @@ async fn uploads_and_containers_outlive_a_killed_process_where_a_folder_keeps_th
         "--registry",
         registry,
     ];
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = super::gateway::client();
     let get = async |program: &Program, path: &str, key: &str| {
         let sent = client.get(format!("{}{path}", program.url)).bearer_auth(key).send();
         let answer = sent.await.unwrap();
