@@ -14,10 +14,15 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::tls::Certificate;
-use crate::registry::{HistoryOptions, Registry, RegistrySettings, run};
+use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
 
 /// MiB of the history unless somebody says another number: some 20,000 executions of 12 KiB.
 const HISTORY_MIB: u64 = 256;
+
+/// Hours that an upload is kept unless somebody says another number.
+const FILES_HOURS: u32 = 24;
+/// MiB of uploads and containers unless somebody says another number: 32 containers of the largest size.
+const FILES_MIB: u64 = 1024;
 
 /// Arguments of `knack registry`.
 #[derive(Debug, Args)]
@@ -45,6 +50,17 @@ pub struct RegistryArgs {
     #[arg(long, value_name = "MIB", default_value_t = HISTORY_MIB, requires = "history_dir",
         value_parser = clap::value_parser!(u64).range(8..=65_536))]
     history_mib: u64,
+    /// Keep the files that clients of gateways upload, and their containers, in this folder, which no other process may use
+    #[arg(long, value_name = "DIR")]
+    files_dir: Option<PathBuf>,
+    /// Hours that an upload is kept
+    #[arg(long, value_name = "HOURS", default_value_t = FILES_HOURS, requires = "files_dir",
+        value_parser = clap::value_parser!(u32).range(1..=2160))]
+    files_hours: u32,
+    /// MiB of the disk that files take; one ServiceAccount has half of them at most, one client of it a quarter
+    #[arg(long, value_name = "MIB", default_value_t = FILES_MIB, requires = "files_dir",
+        value_parser = clap::value_parser!(u64).range(128..=1_048_576))]
+    files_mib: u64,
     /// Seconds after SIGTERM in which /readyz fails and everything is served on, until load balancers have noticed
     #[arg(
         long,
@@ -82,6 +98,11 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
             folder,
             days: args.history_days,
             most_bytes: args.history_mib << 20,
+        }),
+        files: args.files_dir.map(|folder| FilesOptions {
+            folder,
+            hours: args.files_hours,
+            most_bytes: args.files_mib << 20,
         }),
     };
     tracing::info!(listen = %args.listen, "the registry starts");

@@ -61,10 +61,13 @@ use knack_gateway::recorder::Recorder;
 use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
 use knack_gateway::uploads::Uploads;
 use knack_gateway::upstream::{Base, Upstreams};
-use knack_gateway::user_files::{Bounds, UserFiles};
+use knack_gateway::user_files::{Bounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy, server};
 use knack_memory::MemoryBudget;
 use knack_telemetry::Tracer;
+
+/// Where uploads and containers are below the folder of `--registry`.
+const FILES_FOLDER: &str = "files";
 
 /// Arguments of `knack dev`.
 #[derive(Debug, Args)]
@@ -107,7 +110,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "DIR")]
     files_dir: Option<PathBuf>,
     /// Keep what clients upload by the Files APIs (Anthropic, OpenAI), and OpenAI's containers, in this process instead of at
-    /// the provider; they are inputs of runs
+    /// the provider; they are inputs of runs. With --registry they are kept in its folder over a restart
     #[arg(long, env = "KNACK_FILES")]
     files: bool,
     /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
@@ -131,11 +134,22 @@ pub struct DevArgs {
     print_port_file: Option<PathBuf>,
 }
 
-/// Where uploads and containers are kept, if they are.
+/// Where uploads and containers are kept, if they are: in the folder of `--registry`, which also keeps who is who, else in a
+/// temporary one.
 fn user_files(args: &DevArgs) -> anyhow::Result<Option<Arc<UserFiles>>> {
-    let open = || UserFiles::open(Bounds::default(), Arc::new(jiff::Timestamp::now));
-    let kept = args.files.then(open).transpose();
-    kept.context("a folder for uploaded files cannot be made")
+    if !args.files {
+        return Ok(None);
+    }
+    let clock: Clock = Arc::new(jiff::Timestamp::now);
+    let Some(registry) = &args.registry else {
+        let kept = UserFiles::temporary(Bounds::default(), clock);
+        return kept.map(Some).context("a folder for uploaded files cannot be made");
+    };
+    let folder = registry.join(FILES_FOLDER);
+    let kept = UserFiles::open(&folder, Bounds::default(), clock);
+    let kept = kept.with_context(|| format!("--registry {}: {}", registry.display(), folder.display()))?;
+    terminal::line(&format!("uploaded files are kept in {}", folder.display()));
+    Ok(Some(kept))
 }
 
 /// Serves until Ctrl-C or SIGTERM.

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use knack_gateway::user_files::Held;
 use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -24,6 +25,11 @@ struct Reported {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    reason: &'static str,
+}
+
 /// All metrics.
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -36,10 +42,40 @@ pub(super) struct Metrics {
     pub(super) sweep_failures: Counter,
     reported: Family<Reported, Counter>,
     dropped: Counter,
+    files: FileMetrics,
     /// Connections of the listener.
     pub(super) listener: ConnectionMetrics,
     memory_held: Gauge,
     memory_total: Gauge,
+}
+
+/// Metrics of uploads and containers.
+#[derive(Debug)]
+struct FileMetrics {
+    bytes: Gauge,
+    uploads: Gauge,
+    containers: Gauge,
+    refused: Family<Refused, Counter>,
+}
+
+impl FileMetrics {
+    fn register(registry: &mut Registry) -> Self {
+        let made = Self {
+            bytes: Gauge::default(),
+            uploads: Gauge::default(),
+            containers: Gauge::default(),
+            refused: Family::default(),
+        };
+        let help = "Bytes of uploads and of files in containers that are kept for gateways";
+        registry.register("files_bytes", help, made.bytes.clone());
+        let help = "Uploads that are kept for gateways";
+        registry.register("files_uploads", help, made.uploads.clone());
+        let help = "Containers that are kept for gateways";
+        registry.register("files_containers", help, made.containers.clone());
+        let help = "Calls about files that were refused: no room, the disk, or too many at once";
+        registry.register("files_refused", help, made.refused.clone());
+        made
+    }
 }
 
 impl Default for Metrics {
@@ -63,6 +99,7 @@ impl Default for Metrics {
         let help =
             "Notes of executions that the history lacks: the disk refused them, or they came faster than it takes them";
         registry.register("executions_dropped", help, dropped.clone());
+        let files = FileMetrics::register(&mut registry);
         let listener = ConnectionMetrics::default();
         listener.register(&mut registry, "listener");
         let memory_held = Gauge::default();
@@ -79,6 +116,7 @@ impl Default for Metrics {
             sweep_failures,
             reported,
             dropped,
+            files,
             listener,
             memory_held,
             memory_total,
@@ -105,6 +143,19 @@ impl Metrics {
         self.dropped
             .inner()
             .fetch_max(count, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Sets how much is kept of uploads and containers.
+    pub(super) fn files(&self, held: Held) {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.files.bytes.set(i64::try_from(held.bytes).unwrap_or(i64::MAX));
+        self.files.uploads.set(number(held.files));
+        self.files.containers.set(number(held.containers));
+    }
+
+    /// Counts a call about files that was refused.
+    pub(super) fn files_refused(&self, reason: &'static str) {
+        self.files.refused.get_or_create(&Refused { reason }).inc();
     }
 
     /// Sets what is held of the memory budget.

@@ -12,6 +12,7 @@ mod asked;
 mod cluster;
 mod content;
 mod failure;
+mod files;
 mod history;
 mod index;
 mod known;
@@ -24,5 +25,6 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use files::FilesOptions;
 pub use history::HistoryOptions;
 pub use server::{Registry, RegistrySettings, run};

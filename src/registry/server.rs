@@ -12,12 +12,14 @@ use axum::extract::{Request, State};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode, header};
+use knack_gateway::user_files::FILES_PATH;
 use knack_hub_api::{Problem, ProblemCode, is_label};
 use knack_memory::MemoryBudget;
 use knack_registry::{
     Asked, Call, Denial, Dialect, History as _, OmniRoute, Owner, REPORT_MAX_BYTES, REPORT_PATH, Reader,
     Registry as Apis, Stamp, deny, route,
 };
+use knack_serving::bodies::HeldBody;
 use knack_serving::probes::Probes;
 use knack_serving::{Bounds, Peer, Serving, Stop, Stopping, serve};
 use knack_vocabulary::{HEADER_CLIENT, TOKEN_AUDIENCE};
@@ -31,6 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use super::asked::{Asked as AskedStore, Shared};
 use super::cluster::Cluster;
+use super::files::{ClusterFiles, FilesOptions};
 use super::history::{ClusterHistory, HistoryOptions};
 use super::metrics::Metrics;
 use super::sweep::{self, sweep};
@@ -70,6 +73,8 @@ pub struct RegistrySettings {
     pub watch_namespaces: BTreeSet<String>,
     /// The history of executions, if one is kept.
     pub history: Option<HistoryOptions>,
+    /// The files of gateways' clients, if they are kept.
+    pub files: Option<FilesOptions>,
 }
 
 impl RegistrySettings {
@@ -103,6 +108,7 @@ struct Served {
     memory: MemoryBudget,
     metrics: Metrics,
     history: Option<ClusterHistory>,
+    files: Option<ClusterFiles>,
     settings: RegistrySettings,
     lists: usize,
     draining: AtomicBool,
@@ -124,13 +130,16 @@ impl Probes for Served {
         if let Some(history) = &self.history {
             self.metrics.dropped(history.kept.dropped());
         }
+        if let Some(files) = &self.files {
+            self.metrics.files(files.held());
+        }
         self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
         self.metrics.text()
     }
 }
 
 impl Registry {
-    /// Starts the watches. Must be called inside a tokio runtime. Errors: the history cannot be opened.
+    /// Starts the watches. Must be called inside a tokio runtime. Errors: the history or the files cannot be opened.
     pub fn start(client: &Client, settings: RegistrySettings) -> anyhow::Result<Self> {
         let history = settings.history.as_ref().map(ClusterHistory::open).transpose()?;
         let memory = MemoryBudget::of_process();
@@ -140,6 +149,8 @@ impl Registry {
             rights: Rights::new(client.clone()),
             downloads: memory.part(memory.total_bytes() / DOWNLOADS_DIVISOR),
         });
+        let files = settings.files.as_ref();
+        let files = files.map(|options| ClusterFiles::open(options, shared.downloads.clone()));
         let state = Arc::new(Served {
             reader: Arc::new(Reader::new(unpack_upload)),
             callers: Authenticator::new(client.clone(), TOKEN_AUDIENCE),
@@ -148,6 +159,7 @@ impl Registry {
             memory,
             metrics: Metrics::default(),
             history,
+            files: files.transpose()?,
             lists: scopes.len(),
             draining: AtomicBool::new(false),
             settings,
@@ -240,8 +252,8 @@ pub async fn run(
 async fn answer(State(state): State<Arc<Served>>, request: Request) -> Response<Body> {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    if path == REPORT_PATH {
-        return reported(&state, request, begun).await;
+    if path == REPORT_PATH || path == FILES_PATH {
+        return of_gateway(&state, request, begun).await;
     }
     let (named, bare) = match namespace_of(&path) {
         Ok((named, bare)) => (named, bare.to_owned()),
@@ -263,27 +275,55 @@ async fn answer(State(state): State<Arc<Served>>, request: Request) -> Response<
     response.map(Body::from)
 }
 
-/// Answers a gateway that reports executions. Not logged: each gateway does so all the time.
-async fn reported(state: &Served, request: Request, begun: Instant) -> Response<Body> {
-    let answer = report(state, request).await;
-    let (status, text) = answer.unwrap_or_else(|problem| (status_of(&problem), problem.message));
-    state
-        .metrics
-        .answered("history", status.as_u16(), begun.elapsed().as_secs_f64());
-    let mut response = Response::new(Body::from(text));
+/// Answers a gateway that reports executions or keeps files. Not logged: each gateway does so all the time.
+async fn of_gateway(state: &Served, request: Request, begun: Instant) -> Response<Body> {
+    let api = if request.uri().path() == FILES_PATH {
+        "files"
+    } else {
+        "history"
+    };
+    let answer = match api {
+        "files" => files(state, request).await,
+        _ => report(state, request).await,
+    };
+    let (status, body) = answer.unwrap_or_else(|problem| (status_of(&problem), problem.message.into()));
+    let seconds = begun.elapsed().as_secs_f64();
+    state.metrics.answered(api, status.as_u16(), seconds);
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response
 }
 
-async fn report(state: &Served, request: Request) -> Result<(StatusCode, String), Problem> {
+async fn report(state: &Served, request: Request) -> Result<(StatusCode, Bytes), Problem> {
     let Some(history) = &state.history else {
-        return Ok((
-            StatusCode::NOT_FOUND,
-            "this registry keeps no history of executions".to_owned(),
-        ));
+        let text = "this registry keeps no history of executions";
+        return Ok((StatusCode::NOT_FOUND, text.into()));
     };
+    let (caller, held) = match posted(state, request).await? {
+        Ok(posted) => posted,
+        Err(refused) => return Ok(refused),
+    };
+    if held.bytes.len() > REPORT_MAX_BYTES {
+        return Ok((StatusCode::PAYLOAD_TOO_LARGE, "the report is too large".into()));
+    }
+    let (status, text) = history.take(&caller, &held.bytes, &state.metrics);
+    Ok((status, text.into()))
+}
+
+async fn files(state: &Served, request: Request) -> Result<(StatusCode, Bytes), Problem> {
+    let Some(files) = &state.files else {
+        return Ok((StatusCode::NOT_FOUND, "this registry keeps no files".into()));
+    };
+    match posted(state, request).await? {
+        Ok((caller, held)) => Ok(files.answer(&caller, &held.bytes, &state.metrics).await),
+        Err(refused) => Ok(refused),
+    }
+}
+
+/// What a gateway posts, and the account that it proved to be; or why it is not served.
+async fn posted(state: &Served, request: Request) -> Result<Result<(Caller, HeldBody), (StatusCode, Bytes)>, Problem> {
     if request.method() != Method::POST {
-        return Ok((StatusCode::METHOD_NOT_ALLOWED, "reports are posted".to_owned()));
+        return Ok(Err((StatusCode::METHOD_NOT_ALLOWED, "it is posted".into())));
     }
     let (parts, body) = request.into_parts();
     let caller = authenticated(state, &parts).await?;
@@ -292,14 +332,10 @@ async fn report(state: &Served, request: Request) -> Result<(StatusCode, String)
             "namespace {} is not one of those that this installation serves",
             caller.namespace
         );
-        return Ok((StatusCode::FORBIDDEN, text));
+        return Ok(Err((StatusCode::FORBIDDEN, text.into())));
     }
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await?;
-    if held.bytes.len() > REPORT_MAX_BYTES {
-        return Ok((StatusCode::PAYLOAD_TOO_LARGE, "the report is too large".to_owned()));
-    }
-    let (status, text) = history.take(&caller, &held.bytes, &state.metrics);
-    Ok((status, text.to_owned()))
+    Ok(Ok((caller, held)))
 }
 
 fn status_of(problem: &Problem) -> StatusCode {

@@ -70,7 +70,7 @@ def mcp_is_served_where_it_is_asked_for():
 
 def the_registry_is_reached_where_it_is_enabled():
     """Sidecars relay to the registry once there is one; the gateway that callers share does only where it is said. Both report
-    their runs where a history is kept."""
+    their runs where a history is kept, and keep files where the registry does."""
     address = "https://knack-registry.away.svc:8444"
     for enabled, shared in ((False, False), (True, False), (True, True)):
         values = {"injection": {"delivery": "Policy"}, "registry": {"enabled": enabled}, "gateway": {"registry": shared}}
@@ -90,6 +90,14 @@ def the_registry_is_reached_where_it_is_enabled():
         arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
         reported = (given.get("KNACK_HISTORY"), "--history=" + address in arguments)
         assert_equal(reported, (address, True) if enabled else (None, False), "reports to a history")
+        assert_equal("KNACK_FILES_REGISTRY" in given or any(a.startswith("--files") for a in arguments), False, "files that nobody keeps")
+        if enabled:
+            values = {**values, "registry": {"enabled": True, "files": {"enabled": True}}}
+            given = {e["name"]: e.get("value") for e in parameters(values, namespace="away")["container"]["env"]}
+            gateway = next(d for d in documents(render(values, namespace="away")) if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
+            arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+            kept = (given.get("KNACK_FILES_REGISTRY"), "--files-registry=" + address in arguments)
+            assert_equal(kept, (address, True), "files are kept at the registry")
     render({"gateway": {"registry": True}}, expect=1)
 
 

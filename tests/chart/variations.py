@@ -134,6 +134,10 @@ for _key, _value in _REGISTRY.items():
 for _key, _value in {"enabled": True, "days": 7, "sizeMib": 512, "existingClaim": "history"}.items():
     VARIATIONS["registry.history." + _key] = {"registry": {"enabled": True, "replicas": 1, "history": {"enabled": True, _key: _value}}}
 
+# Neither have files that are off.
+for _key, _value in {"enabled": True, "hours": 48, "sizeMib": 2048, "existingClaim": "files"}.items():
+    VARIATIONS["registry.files." + _key] = {"registry": {"enabled": True, "replicas": 1, "files": {"enabled": True, _key: _value}}}
+
 # Without a repository no value of these has an effect.
 _PACKAGES = {
     "repository": "registry.example.org:5000/team/environments",
@@ -158,11 +162,16 @@ for _key, _value in _PACKAGES.items():
     VARIATIONS["packages." + _path] = {"packages": {"repository": _PACKAGES["repository"], _key: _value}}
 
 # Pairs that a template refuses.
-CONTRADICTIONS = {("registry.strategy", "registry.history.existingClaim")}
+CONTRADICTIONS = {("registry.strategy", "registry.history.existingClaim"), ("registry.strategy", "registry.files.existingClaim")}
 # What the schema or a template refuses, and a word of the message.
 REFUSED = [
     ({"registry": {"enabled": True, "replicas": 2, "history": {"enabled": True}}}, "registry.replicas"),
     ({"registry": {"enabled": True, "strategy": {"type": "Recreate"}, "history": {"enabled": True, "existingClaim": "history"}}}, "registry.strategy"),
+    ({"registry": {"enabled": False, "files": {"enabled": True}}}, "registry.files.enabled"),
+    ({"registry": {"enabled": True, "replicas": 2, "files": {"enabled": True}}}, "registry.replicas"),
+    ({"registry": {"enabled": True, "strategy": {"type": "Recreate"}, "files": {"enabled": True, "existingClaim": "files"}}}, "registry.strategy"),
+    ({"registry": {"enabled": True, "history": {"enabled": True, "existingClaim": "a"}, "files": {"enabled": True, "existingClaim": "a"}}}, "registry.files.existingClaim"),
+    ({"registry": {"enabled": True, "files": {"enabled": True, "hours": 0}}}, "hours"),
     ({"packages": {"repository": "registry.example.org/team/environments:latest"}}, "repository"),
     ({"packages": {"index": "https://user:secret@mirror.example.org/simple"}}, "index"),
     ({"packages": {"repository": "registry.example.org/e", "namespace": "knack-sandboxes"}}, "packages.namespace"),

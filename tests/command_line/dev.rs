@@ -343,3 +343,48 @@ async fn an_uploaded_skill_outlives_a_killed_process() {
         assert_eq!(answer.contains("\"raw_content\""), !is_taken, "{answer}");
     }
 }
+
+/// What an upload confirmed, and what was put into a container, is there after the process is killed, for its key and for no
+/// other.
+#[tokio::test]
+async fn uploads_and_containers_outlive_a_killed_process_where_a_folder_keeps_them() {
+    let registry = tempfile::tempdir().unwrap();
+    let registry = registry.path().to_str().unwrap();
+    let arguments = [
+        "--upstream",
+        "mock",
+        "--no-local-executor",
+        "--files",
+        "--registry",
+        registry,
+    ];
+    let client = super::gateway::client();
+    let get = async |program: &Program, path: &str, key: &str| {
+        let sent = client.get(format!("{}{path}", program.url)).bearer_auth(key).send();
+        let answer = sent.await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let mut program = Program::start(folder(FILES), &arguments, &[]).await;
+    let form = "--B\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nuser_data\r\n--B\r\nContent-Disposition: form-data; \
+                name=\"file\"; filename=\"a.csv\"\r\n\r\na,b\r\n--B--\r\n";
+    let sent = client
+        .post(format!("{}/v1/files", program.url))
+        .bearer_auth("one")
+        .header("content-type", "multipart/form-data; boundary=B")
+        .body(form);
+    let file: Value = serde_json::from_str(&sent.send().await.unwrap().text().await.unwrap()).unwrap();
+    let key = [("authorization", "Bearer one")];
+    let made = program
+        .post("/v1/containers", &json!({"name": "n", "file_ids": [file["id"]]}), &key)
+        .await;
+    let made: Value = serde_json::from_str(&made).unwrap();
+    program.kill().await;
+    let program = Program::start(folder(FILES), &arguments, &[]).await;
+    let content = format!("/v1/files/{}/content", file["id"].as_str().unwrap());
+    assert_eq!(get(&program, &content, "one").await, (200, "a,b".to_owned()));
+    assert_eq!(get(&program, &content, "two").await.0, 404);
+    let files = format!("/v1/containers/{}/files", made["id"].as_str().unwrap());
+    let (status, listed) = get(&program, &files, "one").await;
+    assert_eq!((status, listed.contains("/mnt/data/a.csv")), (200, true), "{listed}");
+    assert_eq!(get(&program, &files, "two").await.0, 404);
+}

@@ -9,7 +9,7 @@ use super::support::{Running, Start, start};
 use super::talk::{Format, Talk};
 use super::user_files::{BEGIN, Caller, Dialect, Hand, form, ids, keeping};
 
-const SCRIPT: &str = r#"
+pub(crate) const RUNS: &str = r#"
 provider: {code_tools: false}
 turns:
   - user: read it
@@ -27,7 +27,7 @@ turns:
 /// A gateway that keeps uploads, with a sandbox and a provider without tools that run programs.
 async fn running() -> Running {
     start(Start {
-        script: SCRIPT.to_owned(),
+        script: RUNS.to_owned(),
         executor: Arc::new(super::runner::executor(1).await),
         user_files: Some((Bounds::default(), Hand::new().clock())),
         ..Start::default()
@@ -36,7 +36,7 @@ async fn running() -> Running {
 }
 
 /// A conversation that names an upload in the format's own part.
-fn naming(row: (Format, bool), text: &str, id: &str) -> Talk {
+pub(crate) fn naming(row: (Format, bool), text: &str, id: &str) -> Talk {
     let mut talk = Talk::plain(row, text);
     talk.history[0] = match row.0 {
         Format::Messages => json!({"role": "user", "content": [{"type": "text", "text": text},

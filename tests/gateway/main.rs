@@ -24,6 +24,7 @@ mod functions;
 mod garbled;
 mod gemini_code;
 mod injection;
+mod kept_files;
 mod litellm;
 mod loops;
 mod mcp;

@@ -89,6 +89,8 @@ pub(crate) struct Start {
     pub sandbox_code_tools: Vec<CodeTools>,
     /// Keeps uploads and containers, by this clock and within these bounds.
     pub user_files: Option<(FileBounds, Clock)>,
+    /// Where uploads and containers are kept instead.
+    pub kept_files: Option<Arc<UserFiles>>,
     /// As on a cluster: any Host is its own, and its public URL is not known.
     pub on_cluster: bool,
     /// A check of who the client is.
@@ -117,6 +119,7 @@ impl Default for Start {
             operator_key: None,
             sandbox_code_tools: Vec::new(),
             user_files: None,
+            kept_files: None,
             on_cluster: false,
             auth: None,
         }
@@ -191,7 +194,8 @@ pub(crate) async fn start(options: Start) -> Running {
         files: FileStore::open(64 << 20).unwrap(),
         user_files: options
             .user_files
-            .map(|(bounds, clock)| UserFiles::open(bounds, clock).unwrap()),
+            .map(|(bounds, clock)| UserFiles::temporary(bounds, clock).unwrap())
+            .or(options.kept_files),
         files_folder: Some(folder.path().join("knack-files")),
         records: RecordStore::new(4 << 20),
         secret: Arc::new(HistorySecret::new([9; 32]).into()),

@@ -229,6 +229,11 @@ largest block that was ever freed, and then keeps as much in every thread's heap
 {{- if and .Values.registry.enabled .Values.registry.history.enabled }}true{{ end -}}
 {{- end }}
 
+{{- /* Whether the registry keeps files of gateways' clients: true or nothing. */}}
+{{- define "knack.files" -}}
+{{- if and .Values.registry.enabled .Values.registry.files.enabled }}true{{ end -}}
+{{- end }}
+
 {{- /* Where gateways reach the registry. */}}
 {{- define "knack.registryUrl" -}}
 https://knack-registry.{{ .Release.Namespace }}.svc:8444

@@ -44,7 +44,7 @@ pub struct Asked<'a> {
 }
 
 /// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names.
-pub fn of(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> Option<AnswerContainer> {
+pub async fn of(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> Option<AnswerContainer> {
     let (format, kind) = asked.route;
     let injects = !asked.plan.tools.is_empty();
     if kind != Kind::Generate || asked.plan.litellm {
@@ -54,7 +54,10 @@ pub fn of(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> Opt
     match format {
         Format::Responses if stands_in => {
             let store = gateway.user_files.as_ref()?;
-            let container = named.or_else(|| store.open_container(asked.caller))?;
+            let container = match named {
+                Some(named) => named,
+                None => store.open_container(asked.caller).await.ok()?,
+            };
             Some(AnswerContainer {
                 shown: json!({"id": container.id}).to_string(),
                 id: Some(container.id),

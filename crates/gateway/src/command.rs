@@ -46,6 +46,7 @@ use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
 use crate::upstream::{Base, Upstreams};
+use crate::user_files::{RemoteFiles, UserFiles};
 use crate::{Gateway, HostPolicy};
 
 /// How long the start waits for the secret that all replicas share: the first answer of the runtime's owner has it.
@@ -87,6 +88,10 @@ struct ServeArgs {
     /// ServiceAccount
     #[arg(long, value_name = "URL", env = "KNACK_HISTORY")]
     history: Option<String>,
+    /// The registry that keeps uploads and containers, as https://host:port: clients' requests to the Files APIs of Anthropic and
+    /// OpenAI and about containers go there instead of to the provider, as this gateway's own ServiceAccount
+    #[arg(long, value_name = "URL", env = "KNACK_FILES_REGISTRY")]
+    files_registry: Option<String>,
     /// File with a ServiceAccount token for the audience "knack"
     #[arg(
         long,
@@ -222,6 +227,13 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     )
     .context("a folder for files of other replicas cannot be made")?;
     let registry = OfRegistry::open(&args, &catalog, &secret)?;
+    let files = client_if(&args, "--files-registry", args.files_registry.as_ref())?.map(|client| {
+        UserFiles::of(RemoteFiles::new(
+            client,
+            Some(Arc::clone(&replicas)),
+            requests.process(),
+        ))
+    });
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),
@@ -233,8 +245,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
-        // Replicas would not know each other's.
-        user_files: None,
+        user_files: files,
         files_folder: None,
         records: RecordStore::new(args.record_store_mib << 20),
         secret,

@@ -26,7 +26,7 @@ pub async fn keep(
     if let (Some(store), Some(id)) = (&gateway.user_files, container) {
         let refused = store.add_made(caller.bucket(), id, &files).await;
         if refused > 0 {
-            let text = format!("{refused} files did not fit into the container {id}");
+            let text = format!("{refused} files could not be kept in the container {id}");
             log.notes.push(text);
         }
     }

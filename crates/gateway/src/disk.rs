@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use super::temporary::Temporary;
+
 /// A fresh temporary folder, removed with it.
 #[derive(Debug)]
 pub struct Disk {
-    root: tempfile::TempDir,
+    root: Temporary,
     next: AtomicU64,
 }
 
@@ -32,7 +34,7 @@ impl Disk {
     /// Makes the folder.
     pub fn open() -> std::io::Result<Self> {
         Ok(Self {
-            root: tempfile::Builder::new().prefix("knack-files-").tempdir()?,
+            root: Temporary::make()?,
             next: AtomicU64::new(0),
         })
     }
@@ -47,10 +49,10 @@ impl Disk {
         Ok(Stored(Arc::new(OnDisk(path))))
     }
 
-    /// How many contents there are.
+    /// How many contents there are, beside the lock.
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        std::fs::read_dir(self.root.path()).map_or(0, Iterator::count)
+        std::fs::read_dir(self.root.path()).map_or(0, |all| all.count() - 1)
     }
 }
 

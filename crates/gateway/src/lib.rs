@@ -57,6 +57,7 @@ pub mod server;
 pub mod skill_metrics;
 pub mod state;
 pub mod stored;
+mod temporary;
 pub mod tenants;
 pub mod timeline;
 pub mod tools;

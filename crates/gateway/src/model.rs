@@ -90,7 +90,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let mut settings = settings(&view, (&plan, &injection), &snapshot, kind);
     let allowed = named.container.as_ref().and_then(named::memory_bytes);
     let asked = (&view, &*plan, &injection);
-    let container = container(&gateway, asked, (format, kind), (&hidden, &log), named.container);
+    let container = container(&gateway, asked, (format, kind), (&hidden, &log), named.container).await;
     settings.container = container.as_ref().map(|container| container.shown.clone());
     settings.array = array;
     settings.run_tool.clone_from(&hidden.run_tool);
@@ -339,7 +339,7 @@ fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snap
     }
 }
 
-fn container(
+async fn container(
     gateway: &Gateway,
     (view, plan, injection): (&View, &Plan, &Injection),
     route: (Format, Kind),
@@ -354,7 +354,7 @@ fn container(
         caller: &hidden.bucket(),
         request_id: &log.request_id,
     };
-    answer_container::of(gateway, &asked, named)
+    answer_container::of(gateway, &asked, named).await
 }
 
 fn tool_runner(

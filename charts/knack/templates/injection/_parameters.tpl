@@ -70,6 +70,9 @@ container:
     {{- if include "knack.history" . }}
     - {name: KNACK_HISTORY, value: {{ include "knack.registryUrl" . | quote }}}
     {{- end }}
+    {{- if include "knack.files" . }}
+    - {name: KNACK_FILES_REGISTRY, value: {{ include "knack.registryUrl" . | quote }}}
+    {{- end }}
     {{- if .Values.injection.mcp.enabled }}
     - {name: KNACK_MCP, value: "true"}
     {{- end }}

@@ -133,6 +133,12 @@ impl Replicas {
         self.is_linked() && self.index().knows_opening(&KeptKey(*client), &KeptKey(*opening))
     }
 
+    /// Whether the hub has sent the secret of callers' identities: until then this gateway knows each client by another name than
+    /// all other replicas do.
+    pub fn has_secret(&self) -> bool {
+        *self.state() != LinkState::Never
+    }
+
     fn is_linked(&self) -> bool {
         match *self.state() {
             LinkState::Never => false,

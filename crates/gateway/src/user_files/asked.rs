@@ -5,9 +5,8 @@ use http::request::Parts;
 use knack_registry::Dialect;
 use knack_wire::history::Caller;
 
-use super::Found;
-use super::table::Refusal;
-use crate::records::Key;
+use super::info::{Content, Found};
+use super::refusal::Refusal;
 use crate::state::Gateway;
 
 /// One call, with its parts.
@@ -19,36 +18,36 @@ pub(super) struct Asked<'a> {
     pub(super) body: Bytes,
 }
 
-impl Asked<'_> {
-    /// A file: uploaded, made by a run here, or made at another replica of this gateway.
-    pub(super) async fn file(&self, id: &str) -> Result<Found, Refusal> {
-        self.gateway.own_file(&self.caller, id).await
-    }
-}
-
 impl Gateway {
-    /// A file of a caller by an id of ours.
+    /// A file of a caller by an id of ours: made by a run here, uploaded, or made at another replica of this gateway.
     pub(super) async fn own_file(&self, caller: &Caller, id: &str) -> Result<Found, Refusal> {
         let bucket = caller.bucket();
-        let store = self.user_files.as_ref();
-        let uploaded = store.and_then(|store| store.with(|table, _| table.file(&bucket, id).map(Found::of_upload)));
-        if let Some(here) = uploaded.or_else(|| self.files.find(&bucket, id).map(Found::of_run)) {
-            return Ok(here);
+        if let Some(made) = self.files.find(&bucket, id) {
+            return Ok(Found::of_run(made));
         }
+        let uploaded = match &self.user_files {
+            Some(store) => store.file(&bucket, id).await,
+            None => Err(Refusal::Missing("File", id.to_owned())),
+        };
+        let refusal = match uploaded {
+            Ok(info) => return Ok(Found::uploaded(info)),
+            Err(refusal) => refusal,
+        };
         let elsewhere = match &self.replicas {
             Some(replicas) => replicas.file(caller, id).await,
             None => None,
         };
         let found = elsewhere.map(|(entry, made_at, bytes)| Found::of_replica(id, entry, made_at, bytes));
-        found.ok_or_else(|| self.missing_file(&bucket, id))
+        found.ok_or(refusal)
     }
 
-    /// Why an id of a file leads to nothing.
-    pub(super) fn missing_file(&self, bucket: &Key, id: &str) -> Refusal {
-        let store = self.user_files.as_ref();
-        store.map_or_else(
-            || Refusal::Missing("File", id.to_owned()),
-            |store| store.with(|table, _| table.missing(bucket, "File", id)),
-        )
+    /// The content of a file that was found.
+    pub(super) async fn content_of(&self, caller: &Caller, found: &Found) -> Result<Bytes, Refusal> {
+        match (&found.content, &self.user_files) {
+            (Content::Here(stored), _) => stored.read().await.ok_or(Refusal::Failed),
+            (Content::Read(bytes), _) => Ok(bytes.clone()),
+            (Content::Uploaded, Some(store)) => store.file_content(&caller.bucket(), &found.info.id).await,
+            (Content::Uploaded, None) => Err(Refusal::Missing("File", found.info.id.clone())),
+        }
     }
 }

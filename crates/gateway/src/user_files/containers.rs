@@ -1,21 +1,23 @@
 //! Calls about containers.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
-use knack_registry::Paged;
+use knack_wire::history::Caller;
 use knack_wire::own_files::{CONTAINER_PREFIX, is_own_file};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::asked::Asked;
 use super::form::{self, FormFile};
+use super::info::{Content, Found};
+use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, Source};
 use super::page::container_page;
+use super::refusal::Refusal;
 use super::route::Call;
-use super::table::{Container, ContainerFile, Made, NewContainer, Refusal, Source};
-use super::{CONTAINER_FILE_PREFIX, FileInfo, UserFiles, new_id, shapes};
+use super::store::new_id;
+use super::{UserFiles, shapes};
+use crate::state::Gateway;
 
 /// Longest name of a container, bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -48,7 +50,7 @@ struct ByFileId {
 }
 
 /// Answers one call.
-pub(super) async fn answer(asked: &Asked<'_>, store: &Arc<UserFiles>, call: Call) -> Result<Response, Refusal> {
+pub(super) async fn answer(asked: &Asked<'_>, store: &UserFiles, call: Call) -> Result<Response, Refusal> {
     let caller = asked.caller.bucket();
     let query = asked.parts.uri.query();
     let json = |value: Value| Json(value).into_response();
@@ -56,22 +58,17 @@ pub(super) async fn answer(asked: &Asked<'_>, store: &Arc<UserFiles>, call: Call
         Call::CreateContainer => create(asked, store).await.map(|one| json(shapes::container(&one))),
         Call::Containers => {
             let (page, name) = container_page(query)?;
-            let listed: Result<Paged<Container>, Refusal> = store.with(|table, _| {
-                let is_asked = |one: &&Container| name.as_ref().is_none_or(|name| *name == one.name);
-                let all = table.containers_of(&caller).filter(is_asked).cloned().collect();
-                page.of(all, |one| (one.created, one.id.clone()), |id| table.gone(&caller, id))
-            });
-            listed.map(|page| json(shapes::containers(&page)))
+            let (mut all, gone) = store.containers(&caller, page.places()).await?;
+            all.retain(|one| name.as_ref().is_none_or(|name| *name == one.name));
+            let listed = page.of(all, |one| (one.created, one.id.clone()), &gone)?;
+            Ok(json(shapes::containers(&listed)))
         }
         Call::Container(id) => {
-            let found = store.with(|table, _| table.container(&caller, &id).cloned());
-            found.map(|one| json(shapes::container(&one)))
+            let (found, _) = store.container(&caller, &id, Vec::new()).await?;
+            Ok(json(shapes::container(&found)))
         }
         Call::DeleteContainer(id) => {
-            let gone = store.with(|table, _| table.delete_container(&caller, &id));
-            if !gone {
-                return Err(store.with(|table, _| table.missing(&caller, "Container", &id)));
-            }
+            store.delete_container(&caller, &id).await?;
             Ok(json(shapes::deleted("container.deleted", &id)))
         }
         Call::AddContainerFile(id) => {
@@ -80,47 +77,49 @@ pub(super) async fn answer(asked: &Asked<'_>, store: &Arc<UserFiles>, call: Call
         }
         Call::ContainerFiles(id) => {
             let (page, _) = container_page(query)?;
-            let listed: Result<Paged<ContainerFile>, Refusal> = store.with(|table, _| {
-                let all = table.container(&caller, &id)?.files.clone();
-                page.of(all, |one| (one.created, one.id.clone()), |id| table.gone(&caller, id))
-            });
-            listed.map(|page| json(shapes::container_files(&id, &page)))
+            let (container, gone) = store.container(&caller, &id, page.places()).await?;
+            let listed = page.of(container.files, |one| (one.created, one.id.clone()), &gone)?;
+            Ok(json(shapes::container_files(&id, &listed)))
         }
         Call::ContainerFile(id, file) => {
-            let found = store.with(|table, _| table.container_file(&caller, &id, &file).cloned())?;
+            let (container, _) = store.container(&caller, &id, Vec::new()).await?;
+            let found = container.files.into_iter().find(|one| one.id == file);
+            let found = found.ok_or(Refusal::Missing("Container file", file))?;
             Ok(json(shapes::container_file(&id, &found)))
         }
         Call::ContainerFileContent(id, file) => {
-            let found = store.with(|table, _| table.container_file(&caller, &id, &file).cloned())?;
-            let bytes = found.stored.read().await.ok_or(Refusal::Failed)?;
+            let (container, _) = store.container(&caller, &id, Vec::new()).await?;
+            let size = container.files.iter().find(|one| one.id == file).map(|one| one.size);
+            let _held = asked.hold(size.unwrap_or(0))?;
+            let (found, bytes) = store.container_file_content(&caller, &id, &file).await?;
             Ok(shapes::content(&found.mime, bytes))
         }
         Call::DeleteContainerFile(id, file) => {
-            store.with(|table, _| table.delete_container_file(&caller, &id, &file))?;
+            store.delete_container_file(&caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }
         _ => Err(Refusal::NotAllowed("The API has no such method here.")),
     }
 }
 
-async fn create(asked: &Asked<'_>, store: &Arc<UserFiles>) -> Result<Container, Refusal> {
+async fn create(asked: &Asked<'_>, store: &UserFiles) -> Result<Container, Refusal> {
     let body: Create = serde_json::from_slice(&asked.body)
         .map_err(|error| Refusal::Invalid("body", format!("the container cannot be read: {error}")))?;
     let new = new_container(&body)?;
+    let (caller, id) = (asked.caller.bucket(), new.id.clone());
     let mut files = Vec::new();
-    for id in body.file_ids.iter().flatten() {
-        files.push(uploaded(asked, id, "file_ids").await?);
+    for file in body.file_ids.iter().flatten() {
+        files.push(own_file(asked, file, "file_ids").await?);
     }
-    let caller = asked.caller.bucket();
-    let id = new.id.clone();
-    store.with(|table, now| table.add_container(&caller, new, now).map(|_| ()))?;
+    store.add_container(&caller, new).await?;
     for file in files {
-        if let Err(refusal) = put(asked, store, &id, file).await {
-            store.with(|table, _| table.delete_container(&caller, &id));
+        if let Err(refusal) = asked.gateway.put(&asked.caller, store, &id, &file).await {
+            // It goes by itself if this fails.
+            let _ = store.delete_container(&caller, &id).await;
             return Err(refusal);
         }
     }
-    store.with(|table, _| table.container(&caller, &id).cloned())
+    store.container(&caller, &id, Vec::new()).await.map(|(one, _)| one)
 }
 
 fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
@@ -163,47 +162,57 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
     })
 }
 
-/// The upload that an id names, as a file of a form.
-async fn uploaded(asked: &Asked<'_>, id: &str, field: &'static str) -> Result<FormFile, Refusal> {
+/// The file that an id names.
+async fn own_file(asked: &Asked<'_>, id: &str, field: &'static str) -> Result<Found, Refusal> {
     if !is_own_file(id) {
         let text = format!(
             "{field}: {id} is a file of the provider; a container of this gateway takes files that were uploaded here"
         );
         return Err(Refusal::Invalid(field, text));
     }
-    let found = asked.file(id).await?;
-    let bytes = found.content().await.ok_or(Refusal::Failed)?;
-    let FileInfo { name, mime, .. } = found.info;
-    // A file that a run made has a path.
-    let name = name.rsplit('/').next().unwrap_or_default().to_owned();
-    Ok(FormFile { name, mime, bytes })
+    asked.gateway.own_file(&asked.caller, id).await
 }
 
-async fn add(asked: &Asked<'_>, store: &Arc<UserFiles>, id: &str) -> Result<ContainerFile, Refusal> {
+async fn add(asked: &Asked<'_>, store: &UserFiles, id: &str) -> Result<ContainerFile, Refusal> {
     let caller = asked.caller.bucket();
-    store.with(|table, _| table.container(&caller, id).map(|_| ()))?;
-    let file = if form::is_form(&asked.parts.headers) {
-        form::read(&asked.parts.headers, asked.body.clone()).await?.file
-    } else {
-        let named: ByFileId = serde_json::from_slice(&asked.body).map_err(|_| {
-            let text = "send a file as multipart/form-data in a part named file, or {\"file_id\": \"…\"} as JSON";
-            Refusal::Invalid("file", text.to_owned())
-        })?;
-        uploaded(asked, &named.file_id, "file_id").await?
-    };
-    put(asked, store, id, file).await
+    store.container(&caller, id, Vec::new()).await?;
+    if form::is_form(&asked.parts.headers) {
+        let FormFile { name, mime, bytes } = form::read(&asked.parts.headers, asked.body.clone()).await?.file;
+        return store.add_to_container(&caller, id, of_user(name, mime), bytes).await;
+    }
+    let named: ByFileId = serde_json::from_slice(&asked.body).map_err(|_| {
+        let text = "send a file as multipart/form-data in a part named file, or {\"file_id\": \"…\"} as JSON";
+        Refusal::Invalid("file", text.to_owned())
+    })?;
+    let found = own_file(asked, &named.file_id, "file_id").await?;
+    asked.gateway.put(&asked.caller, store, id, &found).await
 }
 
-async fn put(asked: &Asked<'_>, store: &Arc<UserFiles>, id: &str, file: FormFile) -> Result<ContainerFile, Refusal> {
-    let size = file.bytes.len() as u64;
-    let [stored] = <[_; 1]>::try_from(store.write(vec![file.bytes]).await?).map_err(|_| Refusal::Failed)?;
-    let made = Made {
-        id: new_id(CONTAINER_FILE_PREFIX),
-        path: file.name,
-        mime: file.mime,
-        size,
-        stored,
-    };
-    let caller = asked.caller.bucket();
-    store.with(|table, now| table.add_to_container(&caller, id, (made, Source::User), now))
+const fn of_user(path: String, mime: String) -> NewContainerFile {
+    NewContainerFile {
+        path,
+        mime,
+        source: Source::User,
+    }
+}
+
+impl Gateway {
+    /// Puts a file of a caller into one of its containers. An upload is copied where it is kept.
+    pub(super) async fn put(
+        &self,
+        caller: &Caller,
+        store: &UserFiles,
+        container: &str,
+        found: &Found,
+    ) -> Result<ContainerFile, Refusal> {
+        let bucket = caller.bucket();
+        if matches!(found.content, Content::Uploaded) {
+            return store.copy_to_container(&bucket, container, &found.info.id).await;
+        }
+        let bytes = self.content_of(caller, found).await?;
+        // A file that a run made has a path.
+        let name = found.info.name.rsplit('/').next().unwrap_or_default();
+        let file = of_user(name.to_owned(), found.info.mime.clone());
+        store.add_to_container(&bucket, container, file, bytes).await
+    }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use multer::Multipart;
 
-use super::table::Refusal;
+use super::refusal::Refusal;
 
 /// Fields of a form beside its file: the APIs know four.
 const FIELDS_MAX: usize = 16;

@@ -1,70 +1,39 @@
-//! What the Files APIs show of a file, whoever made it.
+//! A file of a caller, whoever made it, and where its content is.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 
-use super::table::Upload;
+use super::objects::FileInfo;
 use crate::disk::Stored;
 use crate::files::{FILES_KEPT, FileEntry, MadeFile};
 
 /// OpenAI's word for what a file that a run made is for.
 const MADE_BY_RUNS: &str = "assistants_output";
 
-/// One file.
-#[derive(Debug, Clone)]
-pub struct FileInfo {
-    /// Its id.
-    pub id: String,
-    /// Its name; of a file that a run made, its path.
-    pub name: String,
-    /// Its media type.
-    pub mime: String,
-    /// Its length, bytes.
-    pub size: u64,
-    /// What it is for, in OpenAI's words.
-    pub purpose: String,
-    /// When it came.
-    pub created: Timestamp,
-    /// When it goes.
-    pub expires: Timestamp,
-}
-
 /// A file, and where its content is.
 #[derive(Debug)]
 pub struct Found {
     /// What is shown of it.
     pub info: FileInfo,
-    content: Content,
+    pub(super) content: Content,
 }
 
+/// Where a content is.
 #[derive(Debug)]
-enum Content {
+pub(super) enum Content {
+    /// In the store of uploads.
+    Uploaded,
+    /// On the disk of this process.
     Here(Stored),
     /// It came from another replica of this gateway.
     Read(Bytes),
 }
 
 impl Found {
-    /// The content; `None` if the disk does not give it.
-    pub async fn content(&self) -> Option<Bytes> {
-        match &self.content {
-            Content::Here(stored) => stored.read().await,
-            Content::Read(bytes) => Some(bytes.clone()),
-        }
-    }
-
-    /// Where the content is, if that is here.
-    pub(super) fn stored(&self) -> Option<Stored> {
-        match &self.content {
-            Content::Here(stored) => Some(stored.clone()),
-            Content::Read(_) => None,
-        }
-    }
-
-    pub(super) fn of_upload(file: &Upload) -> Self {
+    pub(super) const fn uploaded(info: FileInfo) -> Self {
         Self {
-            info: FileInfo::from(file),
-            content: Content::Here(file.stored.clone()),
+            info,
+            content: Content::Uploaded,
         }
     }
 
@@ -94,20 +63,6 @@ impl FileInfo {
             purpose: MADE_BY_RUNS.to_owned(),
             created: made_at,
             expires: kept_until(made_at),
-        }
-    }
-}
-
-impl From<&Upload> for FileInfo {
-    fn from(file: &Upload) -> Self {
-        Self {
-            id: file.id.clone(),
-            name: file.name.clone(),
-            mime: file.mime.clone(),
-            size: file.size,
-            purpose: file.purpose.clone(),
-            created: file.created,
-            expires: file.expires,
         }
     }
 }

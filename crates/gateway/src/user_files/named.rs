@@ -1,5 +1,7 @@
 //! Model requests that name files and containers of ours: what they get of them, and what the provider sees in their place.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use knack_serving::aside;
 use knack_wire::history::Caller;
@@ -8,8 +10,9 @@ use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
 use knack_wire::request::Attachment;
 use knack_wire::{Fault, Format, Kind, ModelRoute, Request};
 
-use super::table::{Container, Made, NewContainer, Refusal, Source};
-use super::{CONTAINER_FILE_PREFIX, UserFiles, new_id, shapes};
+use super::objects::Container;
+use super::refusal::Refusal;
+use super::shapes;
 use crate::budget::Holding;
 use crate::hidden::StagedFile;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
@@ -30,10 +33,10 @@ pub struct Named {
 }
 
 impl Named {
-    /// Takes room for one file more, before it is read.
-    fn admit(&mut self, gateway: &Gateway, caller: &Caller, size: u64) -> Result<(), Fault> {
+    /// Takes room for one file more than so many, before it is read.
+    fn admit(&mut self, gateway: &Gateway, caller: &Caller, (files, size): (usize, u64)) -> Result<(), Fault> {
         let bytes = self.bytes + usize::try_from(size).unwrap_or(STAGED_MAX_BYTES);
-        if self.files.len() >= MADE_MAX_FILES || bytes > STAGED_MAX_BYTES {
+        if files >= MADE_MAX_FILES || bytes > STAGED_MAX_BYTES {
             let text = format!(
                 "a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all"
             );
@@ -51,6 +54,8 @@ impl Named {
     }
 }
 
+/// Time for all files of a container.
+const CONTENTS_TIMEOUT: Duration = Duration::from_mins(1);
 /// Said while the files of a request find no room.
 const NO_MEMORY: &str = "The gateway is short of memory for the files of this request; try again in a second.";
 
@@ -75,12 +80,7 @@ pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, bod
         named.container = container(gateway, caller, &own).await?;
         if let Some(container) = named.container.clone() {
             named.runs_here = container.id.starts_with(CONTAINER_PREFIX);
-            for file in container.files {
-                named.admit(gateway, caller, file.size)?;
-                let bytes = file.stored.read().await;
-                let bytes = bytes.ok_or_else(|| said(&Refusal::Failed, "container"))?;
-                named.files.push((file.path, bytes));
-            }
+            named.files = contents(gateway, caller, &container, &mut named).await?;
         }
     }
     if !own.parts.is_empty() {
@@ -90,60 +90,65 @@ pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, bod
     Ok(named)
 }
 
+/// The contents of a container, each of which has taken room before.
+async fn contents(
+    gateway: &Gateway,
+    caller: &Caller,
+    container: &Container,
+    named: &mut Named,
+) -> Result<Vec<StagedFile>, Fault> {
+    let Some(store) = &gateway.user_files else {
+        return Ok(Vec::new());
+    };
+    for (count, file) in container.files.iter().enumerate() {
+        named.admit(gateway, caller, (count, file.size))?;
+    }
+    let bucket = caller.bucket();
+    let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(&bucket, container)).await;
+    read.unwrap_or(Err(Refusal::Away))
+        .map_err(|refusal| said(&refusal, "container"))
+}
+
 /// The container that a request names, or the one that is made for the files that its tool names.
 async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result<Option<Container>, Fault> {
     let bucket = caller.bucket();
+    let store = gateway.user_files.as_ref();
     if let Some(id) = &own.container {
-        let store = gateway.user_files.as_ref();
-        let found = store.and_then(|store| store.use_container(&bucket, id));
-        return match (found, store) {
-            (Some(found), _) => Ok(Some(found)),
+        let found = match store {
+            Some(store) => store.use_container(&bucket, id).await,
+            None => Err(Refusal::Missing("Container", id.clone())),
+        };
+        return match found {
+            Ok(found) => Ok(Some(found)),
             // An answer showed it: a new one takes its place, and the answer says which.
-            (None, _) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
-            (None, Some(store)) => Err(said(
-                &store.with(|table, _| table.missing(&bucket, "Container", id)),
-                "container",
-            )),
-            (None, None) => Err(said(&Refusal::Missing("Container", id.clone()), "container")),
+            Err(Refusal::Missing(..) | Refusal::Expired(_)) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
+            Err(refusal) => Err(said(&refusal, "container")),
         };
     }
     if own.container_files.is_empty() {
         return Ok(None);
     }
-    let Some(store) = &gateway.user_files else {
-        let text = "file_ids of this gateway need a container, and it keeps none; start it with --files";
+    let Some(store) = store else {
+        let text = "file_ids of this gateway need a container, and it keeps none; ask its operator to switch files on";
         return Err(said(&Refusal::Invalid("file_ids", text.to_owned()), "file_ids"));
     };
-    let id = new_id(CONTAINER_PREFIX);
-    let new = NewContainer {
-        id: id.clone(),
-        ..NewContainer::default()
-    };
-    let added = store.with(|table, now| table.add_container(&bucket, new, now).map(|_| ()));
-    added.map_err(|refusal| said(&refusal, "tools"))?;
+    let made = store
+        .open_container(&bucket)
+        .await
+        .map_err(|refusal| said(&refusal, "tools"))?;
     for file in &own.container_files {
-        put(gateway, caller, store, (&id, file)).await.map_err(|refusal| {
-            store.with(|table, _| table.delete_container(&bucket, &id));
-            said(&refusal, "file_ids")
-        })?;
+        let put = async {
+            let found = gateway.own_file(caller, file).await?;
+            gateway.put(caller, store, &made.id, &found).await
+        };
+        if let Err(refusal) = put.await {
+            // It goes by itself if this fails.
+            let _ = store.delete_container(&bucket, &made.id).await;
+            return Err(said(&refusal, "file_ids"));
+        }
     }
-    Ok(store.use_container(&bucket, &id))
-}
-
-async fn put(gateway: &Gateway, caller: &Caller, store: &UserFiles, (id, file): (&str, &str)) -> Result<(), Refusal> {
-    let found = gateway.own_file(caller, file).await?;
-    let stored = found
-        .stored()
-        .ok_or_else(|| Refusal::Missing("File", file.to_owned()))?;
-    let made = Made {
-        id: new_id(CONTAINER_FILE_PREFIX),
-        path: found.info.name.rsplit('/').next().unwrap_or_default().to_owned(),
-        mime: found.info.mime,
-        size: found.info.size,
-        stored,
-    };
-    store.with(|table, now| table.add_to_container(&caller.bucket(), id, (made, Source::User), now))?;
-    Ok(())
+    let used = store.use_container(&bucket, &made.id).await;
+    used.map(Some).map_err(|refusal| said(&refusal, "file_ids"))
 }
 
 /// The body with words in the place of files of ours, which become inputs of the runs.
@@ -166,8 +171,9 @@ async fn parts(
         } else {
             let found = gateway.own_file(caller, &part.id).await;
             let found = found.map_err(|refusal| said(&refusal, "file_id"))?;
-            named.admit(gateway, caller, found.info.size)?;
-            let bytes = found.content().await.ok_or_else(|| said(&Refusal::Failed, "file_id"))?;
+            named.admit(gateway, caller, (named.files.len(), found.info.size))?;
+            let bytes = gateway.content_of(caller, &found).await;
+            let bytes = bytes.map_err(|refusal| said(&refusal, "file_id"))?;
             let given = Attachment {
                 name: Some(found.info.name.clone()),
                 media_type: Some(found.info.mime.clone()),
@@ -213,15 +219,4 @@ fn said(refusal: &Refusal, param: &str) -> Fault {
 pub fn memory_bytes(container: &Container) -> Option<u64> {
     let limit = container.memory_limit.as_deref()?;
     limit.strip_suffix('g')?.parse::<u64>().ok()?.checked_mul(1 << 30)
-}
-
-impl UserFiles {
-    /// A new container for the runs of an answer, as OpenAI's API shows it. `None`: there is no room for one.
-    pub fn open_container(&self, caller: &crate::records::Key) -> Option<Container> {
-        let new = NewContainer {
-            id: new_id(CONTAINER_PREFIX),
-            ..NewContainer::default()
-        };
-        self.with(|table, now| table.add_container(caller, new, now).ok().cloned())
-    }
 }

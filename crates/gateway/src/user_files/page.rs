@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use knack_registry::Paged;
 
-use super::table::Refusal;
+use super::op::Gone;
+use super::refusal::Refusal;
 
 /// Containers and files of a container on a page that does not say, and at most.
 const CONTAINER_LIMITS: (usize, usize) = (20, 100);
@@ -34,17 +35,27 @@ impl Page {
         }
     }
 
-    /// What the page has of `items`. `key`: when an item was made, and its id. `gone`: when one was made that is not there any
-    /// more, so that a client may delete what it lists.
+    /// The ids at which it begins and ends.
+    pub(super) fn places(&self) -> Vec<String> {
+        self.after.iter().chain(&self.before).cloned().collect()
+    }
+
+    /// What the page has of `items`. `key`: when an item was made, and its id. `gone`: where those stood of
+    /// [`Page::places`] that are not there any more, so that a client may delete what it lists.
     pub(super) fn of<T>(
         &self,
         mut items: Vec<T>,
         key: impl Fn(&T) -> (Timestamp, String),
-        gone: impl Fn(&str) -> Option<Timestamp>,
+        gone: &Gone,
     ) -> Result<Paged<T>, Refusal> {
         let place = |id: &String, name| {
             let there = items.iter().map(&key).find(|(_, item)| item == id);
-            let found = there.or_else(|| gone(id).map(|made| (made, id.clone())));
+            let stood = || {
+                gone.iter()
+                    .find(|(item, _)| item == id)
+                    .map(|(_, made)| (*made, id.clone()))
+            };
+            let found = there.or_else(stood);
             found.ok_or_else(|| Refusal::Invalid(name, format!("{name}: no item of this list has the id {id}")))
         };
         let after = self.after.as_ref().map(|id| place(id, "after")).transpose()?;
@@ -127,8 +138,8 @@ mod tests {
         let at = |n: i64| Timestamp::from_second(n).unwrap();
         let items: Vec<(i64, &str)> = vec![(3, "c"), (1, "z"), (2, "b"), (5, "e")];
         // "d" was deleted.
-        let gone = |id: &str| (id == "d").then(|| at(4));
-        let paged = page.of(items, |(n, id)| (at(*n), (*id).to_owned()), gone)?;
+        let gone = vec![("d".to_owned(), at(4))];
+        let paged = page.of(items, |(n, id)| (at(*n), (*id).to_owned()), &gone)?;
         Ok((paged.items.iter().map(|(_, id)| (*id).to_owned()).collect(), paged.more))
     }
 

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use knack_registry::Dialect;
-use knack_wire::own_files::FILE_PREFIX;
 
 use super::asked::Asked;
+use super::objects::{FileInfo, NewFile};
 use super::page::{Page, limit, order, parameters};
+use super::refusal::Refusal;
 use super::route::Call;
-use super::table::{Refusal, Upload};
-use super::{FileInfo, UserFiles, containers, form, new_id, shapes};
+use super::{UserFiles, containers, form, shapes};
+use crate::budget::Holding;
 use crate::caller;
 use crate::fault::fault;
 use crate::model::body_fault;
@@ -62,20 +63,21 @@ impl Asked<'_> {
     async fn answer(&self, call: Call) -> Result<Response, Refusal> {
         match call {
             Call::File(id) => {
-                let file = self.file(&id).await?;
+                let file = self.gateway.own_file(&self.caller, &id).await?;
                 Ok(Json(shapes::file(self.dialect, &file.info)).into_response())
             }
             Call::Content(id) => {
-                let file = self.file(&id).await?;
-                let bytes = file.content().await.ok_or(Refusal::Failed)?;
+                let file = self.gateway.own_file(&self.caller, &id).await?;
+                let _held = self.hold(file.info.size)?;
+                let bytes = self.gateway.content_of(&self.caller, &file).await?;
                 Ok(shapes::content(&file.info.mime, bytes))
             }
-            Call::DeleteFile(id) => self.delete(&id),
+            Call::DeleteFile(id) => self.delete(&id).await,
             Call::NotAllowed => Err(Refusal::NotAllowed("The API has no such method here.")),
             call => match &self.gateway.user_files {
                 Some(store) => match call {
                     Call::Upload => self.upload(store).await,
-                    Call::Files => self.list(store),
+                    Call::Files => self.list(store).await,
                     call => containers::answer(self, store, call).await,
                 },
                 None => Err(Refusal::Failed),
@@ -83,27 +85,40 @@ impl Asked<'_> {
         }
     }
 
-    fn delete(&self, id: &str) -> Result<Response, Refusal> {
-        let bucket = self.caller.bucket();
-        let gateway = self.gateway;
-        let uploaded = gateway.user_files.as_ref();
-        if uploaded.is_some_and(|store| store.with(|table, _| table.delete_file(&bucket, id))) {
-            return Ok(Json(shapes::deleted_file(self.dialect, id)).into_response());
-        }
-        if gateway.replicas.is_some() {
-            return Err(Refusal::NotAllowed(NO_DELETE));
-        }
-        let Some(made) = gateway.files.find(&bucket, id) else {
-            return Err(gateway.missing_file(&bucket, id));
-        };
-        gateway.files.delete(&bucket, id);
-        if let Some(store) = uploaded {
-            store.with(|table, _| table.note_gone(&bucket, id, made.made_at, false));
-        }
-        Ok(Json(shapes::deleted_file(self.dialect, id)).into_response())
+    /// A content's share of the memory, while it is read.
+    pub(super) fn hold(&self, bytes: u64) -> Result<Holding, Refusal> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let held = self.gateway.requests.hold(&self.caller.bucket(), bytes);
+        held.map_err(|_| Refusal::Busy)
     }
 
-    async fn upload(&self, store: &Arc<UserFiles>) -> Result<Response, Refusal> {
+    async fn delete(&self, id: &str) -> Result<Response, Refusal> {
+        let bucket = self.caller.bucket();
+        let gateway = self.gateway;
+        let deleted = || Ok(Json(shapes::deleted_file(self.dialect, id)).into_response());
+        let made = gateway.files.find(&bucket, id);
+        if made.is_none()
+            && let Some(store) = &gateway.user_files
+        {
+            match store.delete_file(&bucket, id).await {
+                Ok(()) => return deleted(),
+                Err(Refusal::Missing(..)) if gateway.replicas.is_some() => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        if gateway.replicas.is_some() {
+            gateway.own_file(&self.caller, id).await?;
+            return Err(Refusal::NotAllowed(NO_DELETE));
+        }
+        let made = made.ok_or_else(|| Refusal::Missing("File", id.to_owned()))?;
+        gateway.files.delete(&bucket, id);
+        if let Some(store) = &gateway.user_files {
+            store.note_gone(&bucket, id, made.made_at).await?;
+        }
+        deleted()
+    }
+
+    async fn upload(&self, store: &UserFiles) -> Result<Response, Refusal> {
         let form = form::read(&self.parts.headers, self.body.clone()).await?;
         let (purpose, lasts) = match self.dialect {
             Dialect::OpenAi => (purpose(&form.fields)?, openai_expiry(&form.fields)?),
@@ -113,45 +128,34 @@ impl Asked<'_> {
                 (PURPOSES[0].to_owned(), lasts)
             }
         };
-        let size = form.file.bytes.len() as u64;
-        let [stored] = <[_; 1]>::try_from(store.write(vec![form.file.bytes]).await?).map_err(|_| Refusal::Failed)?;
-        let info = store.with(|table, now| {
-            let kept = table.bounds().kept;
-            let lasts = lasts.map_or(kept, |lasts| lasts.min(kept));
-            let file = Upload {
-                id: new_id(FILE_PREFIX),
-                name: form.file.name,
-                mime: form.file.mime,
-                size,
-                purpose,
-                created: now,
-                expires: now.saturating_add(lasts).unwrap_or(Timestamp::MAX),
-                stored,
-            };
-            let info = FileInfo::from(&file);
-            table.add_file(&self.caller.bucket(), file).map(|()| info)
-        })?;
+        let file = NewFile {
+            name: form.file.name,
+            mime: form.file.mime,
+            purpose,
+            lasts,
+        };
+        let info = store.add_file(&self.caller.bucket(), file, form.file.bytes).await?;
         Ok(Json(shapes::file(self.dialect, &info)).into_response())
     }
 
-    /// The caller's uploads, and the files that its runs made.
-    fn list(&self, store: &UserFiles) -> Result<Response, Refusal> {
+    /// The caller's uploads, and the files that its runs made, unless other replicas have made some too: a list that depends on
+    /// which one is asked has no pages.
+    async fn list(&self, store: &UserFiles) -> Result<Response, Refusal> {
         let asked = match self.dialect {
             Dialect::OpenAi => openai_list(self.parts.uri.query())?,
             Dialect::Anthropic { beta } => anthropic_list(self.parts.uri.query(), beta)?,
         };
         let bucket = self.caller.bucket();
-        let made = self.gateway.files.all(&bucket).into_iter().map(FileInfo::from);
-        let page = store.with(|table, _| {
-            let uploads = table.files_of(&bucket).map(FileInfo::from);
-            let is_asked = |file: &FileInfo| {
-                asked.ids.as_ref().is_none_or(|ids| ids.contains(&file.id))
-                    && asked.purpose.as_ref().is_none_or(|purpose| *purpose == file.purpose)
-            };
-            let all: Vec<FileInfo> = uploads.chain(made).filter(is_asked).collect();
-            let key = |file: &FileInfo| (file.created, file.id.clone());
-            asked.page.of(all, key, |id| table.gone(&bucket, id))
-        })?;
+        let (mut all, gone) = store.files(&bucket, asked.page.places()).await?;
+        if self.gateway.replicas.is_none() {
+            all.extend(self.gateway.files.all(&bucket).into_iter().map(FileInfo::from));
+        }
+        all.retain(|file| {
+            asked.ids.as_ref().is_none_or(|ids| ids.contains(&file.id))
+                && asked.purpose.as_ref().is_none_or(|purpose| *purpose == file.purpose)
+        });
+        let key = |file: &FileInfo| (file.created, file.id.clone());
+        let page = asked.page.of(all, key, &gone)?;
         Ok(Json(shapes::files(self.dialect, &page)).into_response())
     }
 }

@@ -8,8 +8,9 @@ use knack_registry::{Dialect, Paged};
 use knack_wire::{Fault, Format};
 use serde_json::{Value, json};
 
-use super::table::{Container, ContainerFile, Refusal, Source};
-use super::{CONTAINER_FOLDER, FileInfo};
+use super::CONTAINER_FOLDER;
+use super::objects::{Container, ContainerFile, FileInfo, Source};
+use super::refusal::Refusal;
 use crate::fault::fault;
 
 /// A time as Anthropic writes it.
@@ -171,7 +172,16 @@ pub(super) fn said(refusal: &Refusal) -> Fault {
         Refusal::NotAllowed(message) => fixed(405, (*message).to_owned()),
         Refusal::Failed => Fault::new(
             500,
-            "The file could not be kept on disk; the gateway's log has the cause.",
+            "The file could not be kept on disk, or read from it; the log has the cause.",
+        ),
+        Refusal::Away => Fault::new(
+            503,
+            "The registry that keeps files does not answer this gateway at this moment; the gateway's log has the cause. Try \
+             again in a few seconds.",
+        ),
+        Refusal::Busy => Fault::new(
+            503,
+            "Too many bytes of files are held at this moment; try again in a second.",
         ),
     }
 }

@@ -1,144 +1,20 @@
-//! Who has which uploads and containers, within bounds. Pure: the time and the contents on disk are passed in.
+//! Who has which files and containers, within bounds. No I/O: the time comes with each change, contents are on a disk that
+//! others write, and what changed is told, so that it can be kept or undone.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::bounds::Bounds;
-use crate::disk::Stored;
-use crate::records::Key;
+use super::objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, NewContainerFile, NewFile, Object};
+use super::refusal::Refusal;
 
 /// Ids of files that are gone which are remembered, so that lists go on behind them and a late reader is told that a file
 /// has expired. About 150 bytes each.
 const GONE_MAX: usize = 4096;
 
-/// An uploaded file.
-#[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "the names are those of the APIs")]
-pub struct Upload {
-    pub id: String,
-    pub name: String,
-    pub mime: String,
-    pub size: u64,
-    pub purpose: String,
-    pub created: Timestamp,
-    pub expires: Timestamp,
-    pub stored: Stored,
-}
-
-/// What puts files into a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// Its caller.
-    User,
-    /// A run.
-    Assistant,
-}
-
-/// One file of a container.
-#[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "the names are those of the APIs")]
-pub struct ContainerFile {
-    pub id: String,
-    /// Relative to the working directory of runs.
-    pub path: String,
-    pub mime: String,
-    pub size: u64,
-    pub source: Source,
-    pub created: Timestamp,
-    pub stored: Stored,
-}
-
-/// A file on its way into a container.
-#[derive(Debug)]
-pub(super) struct Made {
-    pub(super) id: String,
-    pub(super) path: String,
-    pub(super) mime: String,
-    pub(super) size: u64,
-    pub(super) stored: Stored,
-}
-
-impl Made {
-    fn into_file(self, source: Source, created: Timestamp) -> ContainerFile {
-        let Self {
-            id,
-            path,
-            mime,
-            size,
-            stored,
-        } = self;
-        ContainerFile {
-            id,
-            path,
-            mime,
-            size,
-            source,
-            created,
-            stored,
-        }
-    }
-}
-
-/// A container: files that requests which name it have in common.
-#[derive(Debug, Clone)]
-pub struct Container {
-    /// Its id.
-    pub id: String,
-    /// Its name; empty for one that an answer opened.
-    pub name: String,
-    /// When it was made.
-    pub created: Timestamp,
-    /// When it was used last.
-    pub active: Timestamp,
-    /// How long it lives without use.
-    pub idle: SignedDuration,
-    /// Memory of its runs at most, as the API spells it.
-    pub memory_limit: Option<String>,
-    /// Its files, one of each path.
-    pub files: Vec<ContainerFile>,
-}
-
-impl Container {
-    /// When it goes, if it is not used again.
-    pub fn expires(&self) -> Timestamp {
-        self.active.saturating_add(self.idle).unwrap_or(Timestamp::MAX)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.size).sum()
-    }
-}
-
-/// What a new container is to be.
-#[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "the names are those of the APIs")]
-pub struct NewContainer {
-    pub id: String,
-    pub name: String,
-    /// `None`: as long as the bound allows.
-    pub idle: Option<SignedDuration>,
-    pub memory_limit: Option<String>,
-}
-
-/// Why a call about files is not served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// There is no such object of this caller: what it is called in the API, and its id.
-    Missing(&'static str, String),
-    /// The file was here.
-    Expired(String),
-    /// A parameter or field is wrong.
-    Invalid(&'static str, String),
-    /// It is larger than a bound.
-    TooLarge(String),
-    /// There is no room.
-    Full(String),
-    /// The API has no such method.
-    NotAllowed(&'static str),
-    /// The disk did not take it.
-    Failed,
-}
+/// Whose an object is, and its id.
+pub(super) type ObjectKey = (FileOwner, String);
 
 /// What is remembered of a file that is gone.
 #[derive(Debug, Clone, Copy)]
@@ -147,18 +23,37 @@ struct Gone {
     expired: bool,
 }
 
+/// An object that is another one than it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) key: ObjectKey,
+    /// As it was; `None`: it was not there.
+    pub(super) before: Option<Object>,
+}
+
 /// The table.
 #[derive(Debug)]
 pub(super) struct Table {
     bounds: Bounds,
-    files: BTreeMap<(Key, String), Upload>,
-    containers: BTreeMap<(Key, String), Container>,
+    files: BTreeMap<ObjectKey, FileInfo>,
+    containers: BTreeMap<ObjectKey, Container>,
     /// Of both.
     bytes: u64,
-    gone: HashMap<(Key, String), Gone>,
-    gone_order: VecDeque<(Key, String)>,
-    /// What has left since the last [`Table::take_dropped`].
-    dropped: Vec<Stored>,
+    gone: HashMap<ObjectKey, Gone>,
+    gone_order: VecDeque<ObjectKey>,
+    /// Since the last [`Table::take_changes`], each object once.
+    changes: Vec<Change>,
+}
+
+/// How much a table has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of all contents.
+    pub bytes: u64,
+    /// Uploads.
+    pub files: usize,
+    /// Containers.
+    pub containers: usize,
 }
 
 impl Table {
@@ -170,7 +65,7 @@ impl Table {
             bytes: 0,
             gone: HashMap::new(),
             gone_order: VecDeque::new(),
-            dropped: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -178,262 +73,350 @@ impl Table {
         &self.bounds
     }
 
-    /// Contents that nobody may read any more.
-    pub(super) fn take_dropped(&mut self) -> Vec<Stored> {
-        std::mem::take(&mut self.dropped)
+    pub(super) fn held(&self) -> Held {
+        Held {
+            bytes: self.bytes,
+            files: self.files.len(),
+            containers: self.containers.len(),
+        }
+    }
+
+    /// What changed since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Makes everything as it was before these changes.
+    pub(super) fn undo(&mut self, changes: Vec<Change>) {
+        for Change { key, before } in changes {
+            self.put(key, before);
+        }
+    }
+
+    /// An object as it is.
+    pub(super) fn object(&self, key: &ObjectKey) -> Option<Object> {
+        let file = self.files.get(key).cloned().map(Object::File);
+        file.or_else(|| self.containers.get(key).cloned().map(Object::Container))
+    }
+
+    /// Sets an object, or removes it. Not a change that is told.
+    pub(super) fn put(&mut self, key: ObjectKey, object: Option<Object>) {
+        self.bytes -= self.object(&key).map_or(0, |old| old.bytes());
+        self.bytes += object.as_ref().map_or(0, Object::bytes);
+        match object {
+            Some(Object::File(file)) => {
+                self.files.insert(key, file);
+            }
+            Some(Object::Container(one)) => {
+                self.containers.insert(key, one);
+            }
+            None => {
+                self.files.remove(&key);
+                self.containers.remove(&key);
+            }
+        }
+    }
+
+    /// Sets an object or removes it, and tells so.
+    fn change(&mut self, key: ObjectKey, object: Option<Object>) {
+        if !self.changes.iter().any(|change| change.key == key) {
+            let before = self.object(&key);
+            self.changes.push(Change {
+                key: key.clone(),
+                before,
+            });
+        }
+        self.put(key, object);
     }
 
     /// Removes what is expired.
     pub(super) fn prune(&mut self, now: Timestamp) {
-        let over = |file: &Upload| file.expires <= now;
-        let expired = self.files.iter().filter(|(_, file)| over(file));
-        for key in expired.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.remove_file(&key, true);
-        }
+        let files = self.files.iter().filter(|(_, file)| file.expires <= now);
         let idle = self.containers.iter().filter(|(_, one)| one.expires() <= now);
-        for key in idle.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.remove_container(&key, true);
+        let over: Vec<ObjectKey> = files
+            .map(|(key, _)| key.clone())
+            .chain(idle.map(|(key, _)| key.clone()))
+            .collect();
+        for key in over {
+            self.remove(&key, true);
         }
     }
 
-    fn remove_file(&mut self, key: &(Key, String), expired: bool) -> bool {
-        let Some(file) = self.files.remove(key) else {
-            return false;
+    /// False: it is not there.
+    fn remove(&mut self, key: &ObjectKey, expired: bool) -> bool {
+        let created = match self.object(key) {
+            Some(Object::File(file)) => file.created,
+            Some(Object::Container(one)) => one.created,
+            None => return false,
         };
-        self.bytes -= file.size;
-        self.dropped.push(file.stored);
-        self.note_gone(&key.0, &key.1, file.created, expired);
-        true
-    }
-
-    fn remove_container(&mut self, key: &(Key, String), expired: bool) -> bool {
-        let Some(container) = self.containers.remove(key) else {
-            return false;
-        };
-        self.bytes -= container.bytes();
-        self.note_gone(&key.0, &key.1, container.created, expired);
-        self.dropped.extend(container.files.into_iter().map(|file| file.stored));
+        self.change(key.clone(), None);
+        self.note_gone(&key.0, &key.1, created, expired);
         true
     }
 
     /// Remembers where an object stood in lists.
-    pub(super) fn note_gone(&mut self, caller: &Key, id: &str, created: Timestamp, expired: bool) {
+    pub(super) fn note_gone(&mut self, owner: &FileOwner, id: &str, created: Timestamp, expired: bool) {
         while self.gone_order.len() >= GONE_MAX {
             if let Some(oldest) = self.gone_order.pop_front() {
                 self.gone.remove(&oldest);
             }
         }
-        let key = (*caller, id.to_owned());
+        let key = (*owner, id.to_owned());
         if self.gone.insert(key.clone(), Gone { created, expired }).is_none() {
             self.gone_order.push_back(key);
         }
     }
 
     /// When an object that is gone was made.
-    pub(super) fn gone(&self, caller: &Key, id: &str) -> Option<Timestamp> {
-        self.gone.get(&(*caller, id.to_owned())).map(|gone| gone.created)
+    pub(super) fn gone(&self, owner: &FileOwner, id: &str) -> Option<Timestamp> {
+        self.gone.get(&(*owner, id.to_owned())).map(|gone| gone.created)
     }
 
     /// Why an id leads to nothing.
-    pub(super) fn missing(&self, caller: &Key, what: &'static str, id: &str) -> Refusal {
-        match self.gone.get(&(*caller, id.to_owned())) {
+    pub(super) fn missing(&self, owner: &FileOwner, what: &'static str, id: &str) -> Refusal {
+        match self.gone.get(&(*owner, id.to_owned())) {
             Some(gone) if gone.expired => Refusal::Expired(id.to_owned()),
             _ => Refusal::Missing(what, id.to_owned()),
         }
     }
 
     /// Whether there is room for so many bytes more of a caller.
-    fn admit(&self, caller: &Key, bytes: u64) -> Result<(), Refusal> {
+    fn admit(&self, owner: &FileOwner, bytes: u64) -> Result<(), Refusal> {
         let bounds = &self.bounds;
-        if self.used(caller) + bytes > bounds.caller_bytes {
-            let text = format!("files of one caller take at most {} bytes", bounds.caller_bytes);
-            return Err(Refusal::Full(text));
-        }
-        if self.bytes + bytes > bounds.bytes {
-            return Err(Refusal::Full(format!(
-                "files of all callers take at most {} bytes",
-                bounds.bytes
-            )));
+        let of_caller = used(self.files_of(owner), self.containers_of(owner));
+        let account = of_account(&self.files, owner).map(|(_, file)| file);
+        let of_account = used(account, of_account(&self.containers, owner).map(|(_, one)| one));
+        for (whose, used, most) in [
+            ("one caller", of_caller, bounds.caller_bytes),
+            ("one account", of_account, bounds.account_bytes),
+            ("all callers", self.bytes, bounds.bytes),
+        ] {
+            if used + bytes > most {
+                return Err(Refusal::Full(format!("files of {whose} take at most {most} bytes")));
+            }
         }
         Ok(())
     }
 
-    fn used(&self, caller: &Key) -> u64 {
-        let files: u64 = self.files_of(caller).map(|file| file.size).sum();
-        let containers: u64 = self.containers_of(caller).map(Container::bytes).sum();
-        files + containers
+    /// Whether there is room for one file more in a container.
+    fn admit_contained(&self, owner: &FileOwner) -> Result<(), Refusal> {
+        let account = of_account(&self.containers, owner).map(|(_, one)| one.files.len());
+        let all = self.containers.values().map(|one| one.files.len());
+        for (whose, there, most) in [
+            ("one account", account.sum::<usize>(), self.bounds.account_contained),
+            ("all callers", all.sum(), self.bounds.contained),
+        ] {
+            if there >= most {
+                return Err(Refusal::Full(format!(
+                    "containers of {whose} have at most {most} files"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Keeps an upload.
-    pub(super) fn add_file(&mut self, caller: &Key, file: Upload) -> Result<(), Refusal> {
+    pub(super) fn add_file(
+        &mut self,
+        owner: &FileOwner,
+        (id, file, size): (String, NewFile, u64),
+        now: Timestamp,
+    ) -> Result<FileInfo, Refusal> {
         let bounds = &self.bounds;
-        if file.size > bounds.file_bytes {
+        if size > bounds.file_bytes {
             let text = format!("a file has at most {} bytes", bounds.file_bytes);
             return Err(Refusal::TooLarge(text));
         }
-        if self.files_of(caller).count() >= bounds.caller_files {
-            let text = format!("one caller has at most {} files", bounds.caller_files);
-            return Err(Refusal::Full(text));
+        for (whose, there, most) in [
+            ("one caller has", self.files_of(owner).count(), bounds.caller_files),
+            (
+                "one account has",
+                of_account(&self.files, owner).count(),
+                bounds.account_files,
+            ),
+            ("all callers have", self.files.len(), bounds.files),
+        ] {
+            if there >= most {
+                return Err(Refusal::Full(format!("{whose} at most {most} files")));
+            }
         }
-        if self.files.len() >= bounds.files {
-            return Err(Refusal::Full(format!(
-                "all callers have at most {} files",
-                bounds.files
-            )));
-        }
-        self.admit(caller, file.size)?;
-        self.bytes += file.size;
-        self.files.insert((*caller, file.id.clone()), file);
+        self.admit(owner, size)?;
+        let lasts = file.lasts.map_or(bounds.kept, |lasts| lasts.min(bounds.kept));
+        let NewFile {
+            name, mime, purpose, ..
+        } = file;
+        let info = FileInfo {
+            id: id.clone(),
+            name,
+            mime,
+            size,
+            purpose,
+            created: now,
+            expires: now.saturating_add(lasts).unwrap_or(Timestamp::MAX),
+        };
+        self.change((*owner, id), Some(Object::File(info.clone())));
+        Ok(info)
+    }
+
+    pub(super) fn file(&self, owner: &FileOwner, id: &str) -> Result<&FileInfo, Refusal> {
+        let found = self.files.get(&(*owner, id.to_owned()));
+        found.ok_or_else(|| self.missing(owner, "File", id))
+    }
+
+    pub(super) fn delete_file(&mut self, owner: &FileOwner, id: &str) -> Result<(), Refusal> {
+        self.file(owner, id)?;
+        self.remove(&(*owner, id.to_owned()), false);
         Ok(())
     }
 
-    pub(super) fn file(&self, caller: &Key, id: &str) -> Option<&Upload> {
-        self.files.get(&(*caller, id.to_owned()))
+    pub(super) fn files_of<'t>(&'t self, owner: &'t FileOwner) -> impl Iterator<Item = &'t FileInfo> {
+        of(&self.files, owner)
     }
 
-    /// False: it is not there.
-    pub(super) fn delete_file(&mut self, caller: &Key, id: &str) -> bool {
-        self.remove_file(&(*caller, id.to_owned()), false)
-    }
-
-    pub(super) fn files_of<'t>(&'t self, caller: &'t Key) -> impl Iterator<Item = &'t Upload> {
-        of(&self.files, caller)
-    }
-
-    pub(super) fn containers_of<'t>(&'t self, caller: &'t Key) -> impl Iterator<Item = &'t Container> {
-        of(&self.containers, caller)
+    pub(super) fn containers_of<'t>(&'t self, owner: &'t FileOwner) -> impl Iterator<Item = &'t Container> {
+        of(&self.containers, owner)
     }
 
     /// Makes a container. The caller's that was used least recently goes for it where there are too many.
     pub(super) fn add_container(
         &mut self,
-        caller: &Key,
+        owner: &FileOwner,
         new: NewContainer,
         now: Timestamp,
-    ) -> Result<&mut Container, Refusal> {
-        if self.containers_of(caller).count() >= self.bounds.caller_containers {
-            let oldest = self.containers_of(caller).min_by_key(|one| one.active);
+    ) -> Result<Container, Refusal> {
+        let key = (*owner, new.id.clone());
+        if let Some(there) = self.containers.get(&key) {
+            return Ok(there.clone());
+        }
+        if self.containers_of(owner).count() >= self.bounds.caller_containers {
+            let oldest = self.containers_of(owner).min_by_key(|one| one.active);
             if let Some(id) = oldest.map(|one| one.id.clone()) {
-                self.remove_container(&(*caller, id), true);
+                self.remove(&(*owner, id), true);
             }
         }
-        if self.containers.len() >= self.bounds.containers {
-            let text = format!("all callers have at most {} containers", self.bounds.containers);
-            return Err(Refusal::Full(text));
+        let account = of_account(&self.containers, owner).count();
+        for (whose, there, most) in [
+            ("one account has", account, self.bounds.account_containers),
+            ("all callers have", self.containers.len(), self.bounds.containers),
+        ] {
+            if there >= most {
+                return Err(Refusal::Full(format!("{whose} at most {most} containers")));
+            }
         }
-        let idle = new.idle.map_or(self.bounds.idle, |idle| idle.min(self.bounds.idle));
         let container = Container {
-            id: new.id.clone(),
+            id: new.id,
             name: new.name,
             created: now,
             active: now,
-            idle,
+            idle: new.idle.map_or(self.bounds.idle, |idle| idle.min(self.bounds.idle)),
             memory_limit: new.memory_limit,
             files: Vec::new(),
         };
-        Ok(self.containers.entry((*caller, new.id)).or_insert(container))
+        self.change(key, Some(Object::Container(container.clone())));
+        Ok(container)
     }
 
-    pub(super) fn container(&self, caller: &Key, id: &str) -> Result<&Container, Refusal> {
-        let found = self.containers.get(&(*caller, id.to_owned()));
-        found.ok_or_else(|| self.missing(caller, "Container", id))
+    pub(super) fn container(&self, owner: &FileOwner, id: &str) -> Result<&Container, Refusal> {
+        let found = self.containers.get(&(*owner, id.to_owned()));
+        found.ok_or_else(|| self.missing(owner, "Container", id))
     }
 
-    pub(super) fn use_container(&mut self, caller: &Key, id: &str, now: Timestamp) -> Option<Container> {
-        let container = self.containers.get_mut(&(*caller, id.to_owned()))?;
+    pub(super) fn use_container(&mut self, owner: &FileOwner, id: &str, now: Timestamp) -> Result<Container, Refusal> {
+        let mut container = self.container(owner, id)?.clone();
         container.active = now;
-        Some(container.clone())
+        self.change((*owner, id.to_owned()), Some(Object::Container(container.clone())));
+        Ok(container)
     }
 
-    /// False: it is not there.
-    pub(super) fn delete_container(&mut self, caller: &Key, id: &str) -> bool {
-        self.remove_container(&(*caller, id.to_owned()), false)
+    pub(super) fn delete_container(&mut self, owner: &FileOwner, id: &str) -> Result<(), Refusal> {
+        self.container(owner, id)?;
+        self.remove(&(*owner, id.to_owned()), false);
+        Ok(())
     }
 
     /// Puts a file into a container; one of the same path goes.
     pub(super) fn add_to_container(
         &mut self,
-        caller: &Key,
-        id: &str,
-        (file, source): (Made, Source),
+        owner: &FileOwner,
+        container: &str,
+        (id, file, size): (String, NewContainerFile, u64),
         now: Timestamp,
     ) -> Result<ContainerFile, Refusal> {
-        let container = self.container(caller, id)?;
-        let (size, path) = (file.size, file.path.clone());
-        // One that is replaced makes room; it stays where the new one does not fit all the same.
-        let replaced = container.files.iter().find(|old| old.path == path).map(|old| old.size);
-        let (files, bytes) = (container.files.len(), container.bytes());
-        if size > self.bounds.file_bytes {
-            let text = format!("a file has at most {} bytes", self.bounds.file_bytes);
+        let mut container = self.container(owner, container)?.clone();
+        let bounds = &self.bounds;
+        if size > bounds.file_bytes {
+            let text = format!("a file has at most {} bytes", bounds.file_bytes);
             return Err(Refusal::TooLarge(text));
         }
-        if replaced.is_none() && files >= self.bounds.container_files {
-            let text = format!("a container has at most {} files", self.bounds.container_files);
+        // One that is replaced makes room; it stays where the new one does not fit all the same.
+        let replaced = container.files.iter().position(|old| old.path == file.path);
+        let freed = replaced.map_or(0, |at| container.files.remove(at).size);
+        if container.files.len() >= bounds.container_files {
+            let text = format!("a container has at most {} files", bounds.container_files);
             return Err(Refusal::Full(text));
         }
-        let freed = replaced.unwrap_or(0);
-        if bytes - freed + size > self.bounds.container_bytes {
-            let text = format!("a container has at most {} bytes", self.bounds.container_bytes);
+        if container.bytes() + size > bounds.container_bytes {
+            let text = format!("a container has at most {} bytes", bounds.container_bytes);
             return Err(Refusal::Full(text));
         }
-        self.admit(caller, size.saturating_sub(freed))?;
-        let file = file.into_file(source, now);
-        let Some(container) = self.containers.get_mut(&(*caller, id.to_owned())) else {
-            return Err(Refusal::Missing("Container", id.to_owned()));
+        if replaced.is_none() {
+            self.admit_contained(owner)?;
+        }
+        self.admit(owner, size.saturating_sub(freed))?;
+        let NewContainerFile { path, mime, source } = file;
+        let file = ContainerFile {
+            id,
+            path,
+            mime,
+            size,
+            source,
+            created: now,
         };
         container.active = now;
-        if let Some(at) = container.files.iter().position(|old| old.path == path) {
-            self.dropped.push(container.files.remove(at).stored);
-        }
         container.files.push(file.clone());
-        self.bytes = self.bytes - freed + size;
+        self.change((*owner, container.id.clone()), Some(Object::Container(container)));
         Ok(file)
     }
 
-    /// Files of runs. Returns how many had no room.
-    pub(super) fn add_made(&mut self, caller: &Key, id: &str, files: Vec<Made>, now: Timestamp) -> usize {
-        if self.container(caller, id).is_err() {
-            let new = NewContainer {
-                id: id.to_owned(),
-                ..NewContainer::default()
-            };
-            if self.add_container(caller, new, now).is_err() {
-                return files.len();
-            }
-        }
-        let mut refused = 0;
-        for file in files {
-            let added = self.add_to_container(caller, id, (file, Source::Assistant), now);
-            refused += usize::from(added.is_err());
-        }
-        refused
-    }
-
     /// A file of a container.
-    pub(super) fn container_file(&self, caller: &Key, id: &str, file: &str) -> Result<&ContainerFile, Refusal> {
-        let container = self.container(caller, id)?;
+    pub(super) fn container_file(&self, owner: &FileOwner, id: &str, file: &str) -> Result<&ContainerFile, Refusal> {
+        let container = self.container(owner, id)?;
         let found = container.files.iter().find(|one| one.id == file);
         found.ok_or_else(|| Refusal::Missing("Container file", file.to_owned()))
     }
 
-    pub(super) fn delete_container_file(&mut self, caller: &Key, id: &str, file: &str) -> Result<(), Refusal> {
-        let created = self.container_file(caller, id, file)?.created;
-        let key = (*caller, id.to_owned());
-        if let Some(container) = self.containers.get_mut(&key)
-            && let Some(at) = container.files.iter().position(|one| one.id == file)
-        {
-            let gone = container.files.remove(at);
-            self.bytes -= gone.size;
-            self.dropped.push(gone.stored);
-        }
-        self.note_gone(caller, file, created, false);
+    pub(super) fn delete_container_file(&mut self, owner: &FileOwner, id: &str, file: &str) -> Result<(), Refusal> {
+        let created = self.container_file(owner, id, file)?.created;
+        let mut container = self.container(owner, id)?.clone();
+        container.files.retain(|one| one.id != file);
+        self.change((*owner, id.to_owned()), Some(Object::Container(container)));
+        self.note_gone(owner, file, created, false);
         Ok(())
     }
 }
 
+/// Bytes of files and containers.
+fn used<'t>(files: impl Iterator<Item = &'t FileInfo>, containers: impl Iterator<Item = &'t Container>) -> u64 {
+    let files: u64 = files.map(|file| file.size).sum();
+    files + containers.map(Container::bytes).sum::<u64>()
+}
+
 /// The entries of one caller.
-fn of<'t, T>(all: &'t BTreeMap<(Key, String), T>, caller: &'t Key) -> impl Iterator<Item = &'t T> {
-    all.range((*caller, String::new())..)
-        .take_while(move |((owner, _), _)| owner == caller)
+fn of<'t, T>(all: &'t BTreeMap<ObjectKey, T>, owner: &'t FileOwner) -> impl Iterator<Item = &'t T> {
+    all.range((*owner, String::new())..)
+        .take_while(move |((whose, _), _)| whose == owner)
         .map(|(_, value)| value)
+}
+
+/// The entries of all callers of the account of one.
+fn of_account<'t, T>(
+    all: &'t BTreeMap<ObjectKey, T>,
+    owner: &'t FileOwner,
+) -> impl Iterator<Item = (&'t ObjectKey, &'t T)> {
+    let first = FileOwner {
+        account: owner.account,
+        caller: [0; 32],
+    };
+    all.range((first, String::new())..)
+        .take_while(move |((whose, _), _)| whose.account == owner.account)
 }

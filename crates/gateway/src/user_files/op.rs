@@ -1,0 +1,257 @@
+//! What a store of uploads and containers is asked for, and what it answers, as values and as bytes between gateway and registry.
+//!
+//! ```text
+//! POST /knack/v1/files   {"caller": "…", "op": {…}}⏎ content        200   {"done": {…}}⏎ content   or   {"refused": {…}}⏎
+//! ```
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile};
+use super::refusal::Refusal;
+use crate::records::Key;
+
+/// Where the registry of a cluster keeps files for gateways.
+pub const FILES_PATH: &str = "/knack/v1/files";
+/// Longest line of a request: names, a path and ids.
+const ASKED_MAX_BYTES: usize = 8 << 10;
+/// Longest id that a gateway may choose or name.
+const ID_MAX_BYTES: usize = 128;
+
+/// What a store is asked for. A content comes with those that add a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Keep an upload.
+    AddFile(NewFile),
+    /// One upload.
+    File(String),
+    /// One upload with its content.
+    FileContent(String),
+    /// All uploads of the caller, and where ids that are gone stood among them.
+    Files(Vec<String>),
+    /// Remove an upload.
+    DeleteFile(String),
+    /// Remember where a file stood that is kept elsewhere and is gone now.
+    NoteGone(String, Timestamp),
+    /// Make a container.
+    AddContainer(NewContainer),
+    /// One container, and where ids that are gone stood among its files.
+    Container(String, Vec<String>),
+    /// The same, for a request that names it: it counts as a use.
+    UseContainer(String),
+    /// All containers of the caller without their files, and where ids that are gone stood among them.
+    Containers(Vec<String>),
+    /// Remove a container.
+    DeleteContainer(String),
+    /// Put a file into a container; one of its path goes. The container is made if a run puts it there.
+    AddToContainer(String, NewContainerFile),
+    /// Put an upload, the second id, into a container, under its own name.
+    CopyToContainer(String, String),
+    /// A file of a container with its content.
+    ContainerFileContent(String, String),
+    /// Remove a file of a container.
+    DeleteContainerFile(String, String),
+}
+
+/// Where ids that are gone stood in a list.
+pub(super) type Gone = Vec<(String, Timestamp)>;
+
+/// What a store answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Nothing is said.
+    Done,
+    /// An upload.
+    File(FileInfo),
+    /// Uploads.
+    Files(Vec<FileInfo>, Gone),
+    /// A container.
+    Container(Container, Gone),
+    /// Containers.
+    Containers(Vec<Container>, Gone),
+    /// A file of a container.
+    ContainerFile(ContainerFile),
+}
+
+/// An answer with the content that belongs to it, which is empty for most.
+pub type Reply = (Answer, Bytes);
+
+/// A refusal of the registry, as it is sent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told {
+    File(String),
+    Container(String),
+    ContainerFile(String),
+    Expired(String),
+    Invalid(String),
+    TooLarge(String),
+    Full(String),
+    Failed,
+    Busy,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Asked {
+    caller: String,
+    op: Op,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answered {
+    Done(Answer),
+    Refused(Told),
+}
+
+impl Op {
+    /// Whether the ids in it may be ids of ours.
+    fn is_sound(&self) -> bool {
+        let id = |id: &String| !id.is_empty() && id.len() <= ID_MAX_BYTES;
+        match self {
+            Self::AddFile(_) => true,
+            Self::AddContainer(new) => id(&new.id),
+            Self::Files(ids) | Self::Containers(ids) => ids.len() <= 2,
+            Self::Container(one, ids) => id(one) && ids.len() <= 2,
+            Self::File(one)
+            | Self::FileContent(one)
+            | Self::DeleteFile(one)
+            | Self::NoteGone(one, _)
+            | Self::UseContainer(one)
+            | Self::DeleteContainer(one)
+            | Self::AddToContainer(one, _) => id(one),
+            Self::CopyToContainer(one, other)
+            | Self::ContainerFileContent(one, other)
+            | Self::DeleteContainerFile(one, other) => id(one) && id(other),
+        }
+    }
+}
+
+/// The body of a request to the registry.
+pub(super) fn asked(caller: &Key, op: Op, content: &Bytes) -> Option<Bytes> {
+    let caller = knack_skill::digest::hex(caller);
+    framed(&Asked { caller, op }, content)
+}
+
+/// A request to the registry: the client of its gateway, what is asked, and the content. `None`: it is none.
+pub fn read_asked(body: &Bytes) -> Option<(Key, Op, Bytes)> {
+    let (Asked { caller, op }, content) = unframed(body, ASKED_MAX_BYTES)?;
+    Some((key_of(&caller)?, op, content)).filter(|(_, op, _)| op.is_sound())
+}
+
+/// The body of the registry's answer.
+pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
+    let (line, content) = match outcome {
+        Ok((answer, content)) => (Answered::Done(answer), content),
+        Err(refusal) => (Answered::Refused(told(refusal)), Bytes::new()),
+    };
+    // Values of ours are always written.
+    framed(&line, &content).unwrap_or_default()
+}
+
+/// The registry's answer; `None`: it is none.
+pub(super) fn read_answered(body: &Bytes) -> Option<Result<Reply, Refusal>> {
+    let (line, content) = unframed(body, body.len())?;
+    Some(match line {
+        Answered::Done(answer) => Ok((answer, content)),
+        Answered::Refused(told) => Err(heard(told)),
+    })
+}
+
+fn framed(line: &impl Serialize, content: &Bytes) -> Option<Bytes> {
+    let mut out = serde_json::to_vec(line).ok()?;
+    out.reserve_exact(content.len() + 1);
+    out.push(b'\n');
+    out.extend_from_slice(content);
+    Some(out.into())
+}
+
+fn unframed<T: DeserializeOwned>(body: &Bytes, line_max: usize) -> Option<(T, Bytes)> {
+    let end = memchr::memchr(b'\n', body).filter(|end| *end <= line_max)?;
+    let line = serde_json::from_slice(body.get(..end)?).ok()?;
+    Some((line, body.slice(end + 1..)))
+}
+
+fn key_of(hex: &str) -> Option<Key> {
+    let mut key = [0; 32];
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (index, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
+fn told(refusal: Refusal) -> Told {
+    match refusal {
+        Refusal::Missing("File", id) => Told::File(id),
+        Refusal::Missing("Container", id) => Told::Container(id),
+        Refusal::Missing(_, id) => Told::ContainerFile(id),
+        Refusal::Expired(id) => Told::Expired(id),
+        Refusal::Invalid(_, text) => Told::Invalid(text),
+        Refusal::NotAllowed(text) => Told::Invalid(text.to_owned()),
+        Refusal::TooLarge(text) => Told::TooLarge(text),
+        Refusal::Full(text) => Told::Full(text),
+        Refusal::Busy => Told::Busy,
+        Refusal::Failed | Refusal::Away => Told::Failed,
+    }
+}
+
+fn heard(told: Told) -> Refusal {
+    match told {
+        Told::File(id) => Refusal::Missing("File", id),
+        Told::Container(id) => Refusal::Missing("Container", id),
+        Told::ContainerFile(id) => Refusal::Missing("Container file", id),
+        Told::Expired(id) => Refusal::Expired(id),
+        Told::Invalid(text) => Refusal::Invalid("file", text),
+        Told::TooLarge(text) => Refusal::TooLarge(text),
+        Told::Full(text) => Refusal::Full(text),
+        Told::Failed => Refusal::Failed,
+        Told::Busy => Refusal::Busy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_answers_arrive_as_they_were_sent_and_others_are_none() {
+        let op = Op::DeleteContainerFile("cntr_knack_a".to_owned(), "line\nbreak".to_owned());
+        let content = Bytes::from_static(b"a\nb\n");
+        let sent = asked(&[0xab; 32], op.clone(), &content).unwrap();
+        assert_eq!(read_asked(&sent), Some(([0xab; 32], op, content.clone())));
+        for body in [
+            &b""[..],
+            b"{}\n",
+            b"{\"caller\":\"00\",\"op\":{\"file\":\"a\"}}\n",
+            b"{\"caller\":\"0000000000000000000000000000000000000000000000000000000000000000\",\"op\":{\"file\":\"\"}}\n",
+            b"{\"caller\":\"0000000000000000000000000000000000000000000000000000000000000000\",\"op\":{\"file\":\"a\"}}",
+            b"{\"caller\":\"0000000000000000000000000000000000000000000000000000000000000000\",\"op\":{\"nothing\":\"a\"}}\n",
+        ] {
+            let text = String::from_utf8_lossy(body);
+            assert_eq!(read_asked(&Bytes::copy_from_slice(body)), None, "{text}");
+        }
+        let long = Op::File("x".repeat(ID_MAX_BYTES + 1));
+        assert_eq!(read_asked(&asked(&[1; 32], long, &Bytes::new()).unwrap()), None);
+        for outcome in [
+            Ok((Answer::Done, content)),
+            Err(Refusal::Missing("File", "a".to_owned())),
+            Err(Refusal::Missing("Container", "a".to_owned())),
+            Err(Refusal::Missing("Container file", "a".to_owned())),
+            Err(Refusal::Expired("a".to_owned())),
+            Err(Refusal::TooLarge("a".to_owned())),
+            Err(Refusal::Full("a".to_owned())),
+            Err(Refusal::Failed),
+            Err(Refusal::Busy),
+        ] {
+            assert_eq!(read_answered(&answered(outcome.clone())), Some(outcome));
+        }
+        assert_eq!(read_answered(&Bytes::from_static(b"<html>")), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! The store in the registry of the cluster, asked as this gateway's ServiceAccount.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
+use knack_hub_api::client::HubClient;
+use knack_memory::MemoryBudget;
+
+use super::bounds::Bounds;
+use super::op::{self, FILES_PATH, Op, Reply};
+use super::refusal::Refusal;
+use super::store::UploadStore;
+use crate::records::Key;
+use crate::replicas::Replicas;
+
+/// Time for one answer with its content, of 30 MiB at most.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time until files of a run are kept: the answer that has them waits.
+const MADE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of contents that are sent at once: one of the largest size. Of a sidecar's memory limit of 128 MiB.
+const SENDING_MAX_BYTES: usize = 32 << 20;
+/// How long a content waits for others to be sent.
+const SENDING_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest line of an answer: a caller's 1,000 uploads.
+const LINE_MAX_BYTES: usize = 4 << 20;
+/// Longest content of an answer.
+const CONTENT_MAX_BYTES: usize = 30 << 20;
+
+/// Uploads and containers that the registry keeps.
+#[derive(Debug)]
+pub struct RemoteFiles {
+    client: HubClient,
+    replicas: Option<Arc<Replicas>>,
+    /// Of what is sent: a request is a copy of the content that its client has sent.
+    sending: MemoryBudget,
+}
+
+impl RemoteFiles {
+    /// `client`: of the registry. `replicas`: where the secret of callers' identities comes from; nothing is asked before it is
+    /// there, since other replicas, and this one later, would not find what it kept. `memory`: of the process.
+    pub fn new(client: HubClient, replicas: Option<Arc<Replicas>>, memory: &MemoryBudget) -> Self {
+        Self {
+            client,
+            replicas,
+            sending: memory.part(SENDING_MAX_BYTES),
+        }
+    }
+
+    async fn answer(&self, body: Bytes, most: usize) -> Result<Bytes, String> {
+        let mut headers = HeaderMap::new();
+        let octets = HeaderValue::from_static("application/octet-stream");
+        headers.insert(header::CONTENT_TYPE, octets);
+        let sent = self.client.relay(Method::POST, FILES_PATH, headers, body).await;
+        let mut response = sent.map_err(|error| error.to_string())?;
+        // A disk that fails is told in the answer, too.
+        if !matches!(response.status(), StatusCode::OK | StatusCode::INTERNAL_SERVER_ERROR) {
+            return Err(format!("the registry answers {}", response.status()));
+        }
+        let mut read = BytesMut::new();
+        while let Some(part) = response
+            .chunk()
+            .await
+            .map_err(|error| error.without_url().to_string())?
+        {
+            if read.len() + part.len() > most {
+                return Err(format!("an answer of more than {most} bytes"));
+            }
+            read.extend_from_slice(&part);
+        }
+        Ok(read.freeze())
+    }
+}
+
+#[async_trait]
+impl UploadStore for RemoteFiles {
+    async fn call(&self, caller: &Key, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+        if self.replicas.as_ref().is_some_and(|replicas| !replicas.has_secret()) {
+            tracing::warn!(
+                "a request about files is refused: the hub has not sent the secret of callers' identities yet"
+            );
+            return Err(Refusal::Away);
+        }
+        let most = match op {
+            Op::FileContent(_) | Op::ContainerFileContent(..) => LINE_MAX_BYTES + CONTENT_MAX_BYTES,
+            _ => LINE_MAX_BYTES,
+        };
+        let is_made = matches!(&op, Op::AddToContainer(_, file) if file.source == super::Source::Assistant);
+        let within = if is_made { MADE_TIMEOUT } else { CALL_TIMEOUT };
+        let copied = self.sending.take(content.len(), SENDING_PATIENCE).await;
+        let _copied = copied.map_err(|_| Refusal::Busy)?;
+        let body = op::asked(caller, op, &content).ok_or(Refusal::Failed)?;
+        let cause = match tokio::time::timeout(within, self.answer(body, most)).await {
+            Ok(Ok(answer)) => match op::read_answered(&answer) {
+                Some(outcome) => return outcome,
+                None => "its answer cannot be read; is it of another version?".to_owned(),
+            },
+            Ok(Err(cause)) => cause,
+            Err(_) => format!("no answer within {} s", within.as_secs()),
+        };
+        // The log has the cause; a client is not told addresses of the cluster.
+        tracing::warn!(cause, "a request about files is refused: the registry gave no answer");
+        Err(Refusal::Away)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// No setting of a registry changes it.
+    fn idle(&self) -> SignedDuration {
+        Bounds::default().idle
+    }
+}

@@ -1,0 +1,228 @@
+//! Uploads and containers of callers, wherever they are kept.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::{SignedDuration, Timestamp};
+use knack_wire::own_files::CONTAINER_PREFIX;
+
+use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, Source};
+use super::op::{Answer, Gone, Op, Reply};
+use super::refusal::Refusal;
+use crate::files::FileEntry;
+use crate::records::Key;
+
+/// Contents of one container that are read at once.
+const READ_AT_ONCE: usize = 4;
+
+/// Tells the time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What keeps uploads and containers: a folder of this machine, or the registry of a cluster.
+#[async_trait]
+pub trait UploadStore: fmt::Debug + Send + Sync {
+    /// Does what is asked for a caller. What it changes is kept when this returns.
+    async fn call(&self, caller: &Key, op: Op, content: Bytes) -> Result<Reply, Refusal>;
+
+    /// The time.
+    fn now(&self) -> Timestamp;
+
+    /// How long a container that asks for nothing else lives without use.
+    fn idle(&self) -> SignedDuration;
+}
+
+/// Uploads and containers of all callers.
+#[derive(Debug)]
+pub struct UserFiles(Box<dyn UploadStore>);
+
+impl UserFiles {
+    /// Those of a store.
+    pub fn of(store: impl UploadStore + 'static) -> Arc<Self> {
+        Arc::new(Self(Box::new(store)))
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    /// How long a container that asks for nothing else lives without use.
+    pub fn idle(&self) -> SignedDuration {
+        self.0.idle()
+    }
+
+    async fn ask(&self, caller: &Key, op: Op) -> Result<Answer, Refusal> {
+        self.0.call(caller, op, Bytes::new()).await.map(|(answer, _)| answer)
+    }
+
+    pub(super) async fn add_file(&self, caller: &Key, file: NewFile, content: Bytes) -> Result<FileInfo, Refusal> {
+        match self.0.call(caller, Op::AddFile(file), content).await? {
+            (Answer::File(info), _) => Ok(info),
+            _ => Err(Refusal::Failed),
+        }
+    }
+
+    pub(super) async fn file(&self, caller: &Key, id: &str) -> Result<FileInfo, Refusal> {
+        match self.ask(caller, Op::File(id.to_owned())).await? {
+            Answer::File(info) => Ok(info),
+            _ => Err(Refusal::Failed),
+        }
+    }
+
+    pub(super) async fn file_content(&self, caller: &Key, id: &str) -> Result<Bytes, Refusal> {
+        let reply = self.0.call(caller, Op::FileContent(id.to_owned()), Bytes::new()).await;
+        reply.map(|(_, content)| content)
+    }
+
+    pub(super) async fn files(&self, caller: &Key, places: Vec<String>) -> Result<(Vec<FileInfo>, Gone), Refusal> {
+        match self.ask(caller, Op::Files(places)).await? {
+            Answer::Files(files, gone) => Ok((files, gone)),
+            _ => Err(Refusal::Failed),
+        }
+    }
+
+    pub(super) async fn delete_file(&self, caller: &Key, id: &str) -> Result<(), Refusal> {
+        self.ask(caller, Op::DeleteFile(id.to_owned())).await.map(drop)
+    }
+
+    pub(super) async fn note_gone(&self, caller: &Key, id: &str, created: Timestamp) -> Result<(), Refusal> {
+        self.ask(caller, Op::NoteGone(id.to_owned(), created)).await.map(drop)
+    }
+
+    pub(super) async fn add_container(&self, caller: &Key, new: NewContainer) -> Result<Container, Refusal> {
+        let answer = self.ask(caller, Op::AddContainer(new)).await?;
+        container_of(answer).map(|(one, _)| one)
+    }
+
+    /// A new container for the runs of an answer, as OpenAI's API shows it.
+    pub async fn open_container(&self, caller: &Key) -> Result<Container, Refusal> {
+        let new = NewContainer {
+            id: new_id(CONTAINER_PREFIX),
+            ..NewContainer::default()
+        };
+        self.add_container(caller, new).await
+    }
+
+    pub(super) async fn container(
+        &self,
+        caller: &Key,
+        id: &str,
+        places: Vec<String>,
+    ) -> Result<(Container, Gone), Refusal> {
+        let answer = self.ask(caller, Op::Container(id.to_owned(), places)).await?;
+        container_of(answer)
+    }
+
+    /// A container for a request that names it; counts as a use.
+    pub(super) async fn use_container(&self, caller: &Key, id: &str) -> Result<Container, Refusal> {
+        let answer = self.ask(caller, Op::UseContainer(id.to_owned())).await?;
+        container_of(answer).map(|(one, _)| one)
+    }
+
+    pub(super) async fn containers(
+        &self,
+        caller: &Key,
+        places: Vec<String>,
+    ) -> Result<(Vec<Container>, Gone), Refusal> {
+        match self.ask(caller, Op::Containers(places)).await? {
+            Answer::Containers(all, gone) => Ok((all, gone)),
+            _ => Err(Refusal::Failed),
+        }
+    }
+
+    pub(super) async fn delete_container(&self, caller: &Key, id: &str) -> Result<(), Refusal> {
+        self.ask(caller, Op::DeleteContainer(id.to_owned())).await.map(drop)
+    }
+
+    pub(super) async fn add_to_container(
+        &self,
+        caller: &Key,
+        container: &str,
+        file: NewContainerFile,
+        content: Bytes,
+    ) -> Result<ContainerFile, Refusal> {
+        let op = Op::AddToContainer(container.to_owned(), file);
+        container_file_of(self.0.call(caller, op, content).await?.0)
+    }
+
+    pub(super) async fn copy_to_container(
+        &self,
+        caller: &Key,
+        container: &str,
+        upload: &str,
+    ) -> Result<ContainerFile, Refusal> {
+        let op = Op::CopyToContainer(container.to_owned(), upload.to_owned());
+        container_file_of(self.ask(caller, op).await?)
+    }
+
+    pub(super) async fn container_file_content(
+        &self,
+        caller: &Key,
+        container: &str,
+        file: &str,
+    ) -> Result<(ContainerFile, Bytes), Refusal> {
+        let op = Op::ContainerFileContent(container.to_owned(), file.to_owned());
+        let (answer, content) = self.0.call(caller, op, Bytes::new()).await?;
+        Ok((container_file_of(answer)?, content))
+    }
+
+    /// The contents of a container by path.
+    pub(super) async fn contents(&self, caller: &Key, container: &Container) -> Result<Vec<(String, Bytes)>, Refusal> {
+        let files: Vec<(String, String)> = container
+            .files
+            .iter()
+            .map(|file| (file.path.clone(), file.id.clone()))
+            .collect();
+        let reads = files.into_iter().map(|(path, id)| async move {
+            let read = self.container_file_content(caller, &container.id, &id).await;
+            read.map(|(_, content)| (path, content))
+        });
+        futures::stream::iter(reads).buffered(READ_AT_ONCE).try_collect().await
+    }
+
+    pub(super) async fn delete_container_file(&self, caller: &Key, container: &str, file: &str) -> Result<(), Refusal> {
+        let op = Op::DeleteContainerFile(container.to_owned(), file.to_owned());
+        self.ask(caller, op).await.map(drop)
+    }
+
+    /// Files that runs of a request made, into its container. One that is not there is made. Returns how many could not be kept.
+    pub async fn add_made(&self, caller: Key, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
+        let mut refused = 0;
+        for (index, (entry, content)) in files.iter().enumerate() {
+            let file = NewContainerFile {
+                path: entry.name.clone(),
+                mime: entry.mime_type.clone(),
+                source: Source::Assistant,
+            };
+            match self.add_to_container(&caller, id, file, content.clone()).await {
+                Ok(_) => {}
+                // The answer does not wait for each of them in vain.
+                Err(Refusal::Away | Refusal::Busy) => return refused + files.len() - index,
+                Err(_) => refused += 1,
+            }
+        }
+        refused
+    }
+}
+
+fn container_of(answer: Answer) -> Result<(Container, Gone), Refusal> {
+    match answer {
+        Answer::Container(one, gone) => Ok((one, gone)),
+        _ => Err(Refusal::Failed),
+    }
+}
+
+fn container_file_of(answer: Answer) -> Result<ContainerFile, Refusal> {
+    match answer {
+        Answer::ContainerFile(file) => Ok(file),
+        _ => Err(Refusal::Failed),
+    }
+}
+
+/// A UUIDv7 behind a prefix: sorts by time.
+pub(super) fn new_id(prefix: &str) -> String {
+    format!("{prefix}{}", uuid::Uuid::now_v7().simple())
+}

@@ -1,0 +1,361 @@
+//! The store in a folder: over a restart, on a disk that ends at any step, for several accounts and writers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use knack_registry::{Disk, RealDisk};
+
+use super::objects::{NewContainerFile, NewFile};
+use super::store::Clock;
+use super::{Answer, Bounds, Container, FileOwner, LocalFiles, NewContainer, Op, Refusal, Reply, Source};
+
+const A: FileOwner = FileOwner {
+    account: [1; 32],
+    caller: [1; 32],
+};
+const B: FileOwner = FileOwner {
+    account: [1; 32],
+    caller: [2; 32],
+};
+const ELSEWHERE: FileOwner = FileOwner {
+    account: [2; 32],
+    caller: [1; 32],
+};
+
+fn clock() -> Clock {
+    Arc::new(|| Timestamp::from_second(1_795_600_000).unwrap())
+}
+
+/// A disk that does so many steps and then none; what it writes last is there in half, or whole.
+#[derive(Debug)]
+struct Ends {
+    steps: Arc<AtomicUsize>,
+    has_ended: AtomicBool,
+    leaves_half: bool,
+}
+
+impl Ends {
+    fn step(&self) -> bool {
+        let left = self
+            .steps
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.is_ok()
+    }
+
+    fn one(&self, done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if self.step() {
+            return done();
+        }
+        self.has_ended.store(true, Ordering::Relaxed);
+        Err(io::Error::other("it ended"))
+    }
+}
+
+impl Disk for Ends {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_folder(path)
+    }
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if self.step() {
+            return RealDisk.write(path, bytes);
+        }
+        if !self.has_ended.swap(true, Ordering::Relaxed) && self.leaves_half {
+            RealDisk.write(path, &bytes[..bytes.len() / 2])?;
+        }
+        Err(io::Error::other("it ended"))
+    }
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.one(|| RealDisk.append(path, bytes))
+    }
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        self.one(|| RealDisk.cut(path, length))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.one(|| RealDisk.rename(from, to))
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.one(|| RealDisk.remove(path))
+    }
+}
+
+fn new_file(name: &str) -> Op {
+    Op::AddFile(NewFile {
+        name: name.to_owned(),
+        mime: "text/plain".to_owned(),
+        purpose: "user_data".to_owned(),
+        lasts: None,
+    })
+}
+
+fn made(container: &str, path: &str) -> Op {
+    let file = NewContainerFile {
+        path: path.to_owned(),
+        mime: "text/plain".to_owned(),
+        source: Source::Assistant,
+    };
+    Op::AddToContainer(container.to_owned(), file)
+}
+
+fn new_container(id: &str) -> Op {
+    Op::AddContainer(NewContainer {
+        id: id.to_owned(),
+        ..NewContainer::default()
+    })
+}
+
+fn ask(store: &LocalFiles, owner: &FileOwner, op: Op, content: &'static str) -> Result<Reply, Refusal> {
+    store.execute(owner, op, &Bytes::from_static(content.as_bytes()))
+}
+
+fn id_of(reply: Result<Reply, Refusal>) -> Option<String> {
+    match reply.ok()?.0 {
+        Answer::File(info) => Some(info.id),
+        Answer::ContainerFile(file) => Some(file.id),
+        _ => None,
+    }
+}
+
+fn container(store: &LocalFiles, owner: &FileOwner, id: &str) -> Option<Container> {
+    match ask(store, owner, Op::Container(id.to_owned(), Vec::new()), "") {
+        Ok((Answer::Container(one, _), _)) => Some(one),
+        _ => None,
+    }
+}
+
+/// Names and contents of everything of an owner; every content must be the one that its name says.
+fn contents(store: &LocalFiles, owner: &FileOwner) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let Ok((Answer::Files(files, _), _)) = ask(store, owner, Op::Files(Vec::new()), "") else {
+        panic!("uploads are listed")
+    };
+    for file in files {
+        let (_, content) = ask(store, owner, Op::FileContent(file.id), "").unwrap();
+        assert_eq!(content.len() as u64, file.size);
+        found.insert(file.name, String::from_utf8(content.to_vec()).unwrap());
+    }
+    let Ok((Answer::Containers(all, _), _)) = ask(store, owner, Op::Containers(Vec::new()), "") else {
+        panic!("containers are listed")
+    };
+    for one in all {
+        let one = container(store, owner, &one.id).unwrap();
+        for file in one.files {
+            let op = Op::ContainerFileContent(one.id.clone(), file.id);
+            let (_, content) = ask(store, owner, op, "").unwrap();
+            assert_eq!(content.len() as u64, file.size);
+            found.insert(
+                format!("{}/{}", one.id, file.path),
+                String::from_utf8(content.to_vec()).unwrap(),
+            );
+        }
+    }
+    found
+}
+
+/// What the steps of a client remove: ended while it does so, it may be gone though nobody was told.
+const REMOVED: [&str; 3] = ["gone", "c/made", "c/kept"];
+
+/// Steps of a client, and what there is for it behind each that was done.
+fn work(store: &LocalFiles, mut done: impl FnMut(&[(&str, Option<&str>)])) {
+    let kept = id_of(ask(store, &A, new_file("kept"), "kept content"));
+    if kept.is_some() {
+        done(&[("kept", Some("kept content"))]);
+    }
+    let gone = id_of(ask(store, &A, new_file("gone"), "gone content"));
+    if gone.is_some() {
+        done(&[("gone", Some("gone content"))]);
+    }
+    let _ = ask(store, &A, new_container("c"), "");
+    if ask(store, &A, made("c", "made"), "first").is_ok() {
+        done(&[("c/made", Some("first"))]);
+    }
+    if ask(store, &A, made("c", "made"), "second").is_ok() {
+        done(&[("c/made", Some("second"))]);
+    }
+    if let Some(kept) = kept
+        && ask(store, &A, Op::CopyToContainer("c".to_owned(), kept), "").is_ok()
+    {
+        done(&[("c/kept", Some("kept content"))]);
+    }
+    if let Some(gone) = gone
+        && ask(store, &A, Op::DeleteFile(gone), "").is_ok()
+    {
+        done(&[("gone", None)]);
+    }
+    if ask(store, &A, Op::DeleteContainer("c".to_owned()), "").is_ok() {
+        done(&[("c/made", None), ("c/kept", None)]);
+    }
+}
+
+#[test]
+fn whatever_step_is_the_last_each_object_is_whole_or_absent_and_what_was_said_to_be_kept_is() {
+    let steps = |folder: &Path, ends: usize, leaves_half: bool| {
+        let left = Arc::new(AtomicUsize::new(ends));
+        let disk = Ends {
+            steps: Arc::clone(&left),
+            has_ended: AtomicBool::new(false),
+            leaves_half,
+        };
+        let store = LocalFiles::open_on(Box::new(disk), folder, Bounds::default(), clock()).unwrap();
+        let mut expected: BTreeMap<String, String> = BTreeMap::new();
+        work(&store, |changes| {
+            for (name, content) in changes {
+                match content {
+                    Some(content) => expected.insert((*name).to_owned(), (*content).to_owned()),
+                    None => expected.remove(*name),
+                };
+            }
+        });
+        // What the living process says is what it told its client.
+        assert_eq!(contents(&store, &A), expected, "before a restart, {ends} steps");
+        (expected, left.load(Ordering::Relaxed))
+    };
+    let all = 1_000;
+    let used = all - steps(&tempfile::tempdir().unwrap().path().join("files"), all, false).1;
+    assert!(used > 20, "{used}");
+    for ends in 0..=used {
+        for leaves_half in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = folder.path().join("files");
+            let (expected, _) = steps(&folder, ends, leaves_half);
+            let again = LocalFiles::open(&folder, Bounds::default(), clock()).unwrap();
+            let found = contents(&again, &A);
+            for (name, content) in &expected {
+                let is_removed = REMOVED.contains(&name.as_str()) && !found.contains_key(name);
+                assert!(
+                    found.get(name) == Some(content) || is_removed,
+                    "{name} after {ends} steps: {found:?}"
+                );
+            }
+            let unsaid = found.keys().filter(|name| !expected.contains_key(*name));
+            assert_eq!(
+                unsaid.count(),
+                0,
+                "what was refused is not there after {ends} steps: {found:?}"
+            );
+            assert_eq!(
+                again.contents(),
+                found.len(),
+                "nothing else is on the disk after {ends} steps"
+            );
+        }
+    }
+}
+
+#[test]
+fn uploads_and_containers_are_there_after_a_restart_for_their_owner_and_for_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("files");
+    let open = || LocalFiles::open(&root, Bounds::default(), clock());
+    let store = open().unwrap();
+    let upload = id_of(ask(&store, &A, new_file("a"), "of a")).unwrap();
+    ask(&store, &A, made("container_knack_1", "out.txt"), "of a run").unwrap();
+    // Another account chooses the same id: it has another container.
+    ask(&store, &ELSEWHERE, made("container_knack_1", "out.txt"), "of another").unwrap();
+    let before = (contents(&store, &A), store.held());
+    assert!(open().is_err(), "one process has the folder");
+    drop(store);
+    let store = open().unwrap();
+    assert_eq!((contents(&store, &A), store.held()), before);
+    assert_eq!(contents(&store, &ELSEWHERE)["container_knack_1/out.txt"], "of another");
+    for stranger in [&B, &ELSEWHERE] {
+        for op in [
+            Op::File(upload.clone()),
+            Op::FileContent(upload.clone()),
+            Op::DeleteFile(upload.clone()),
+            Op::CopyToContainer("container_knack_1".to_owned(), upload.clone()),
+        ] {
+            let refused = ask(&store, stranger, op.clone(), "");
+            assert_eq!(refused, Err(Refusal::Missing("File", upload.clone())), "{op:?}");
+        }
+    }
+    assert_eq!(contents(&store, &B), BTreeMap::new());
+}
+
+#[test]
+fn two_writers_of_one_container_keep_each_others_files_and_the_last_of_a_path_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || LocalFiles::open(&folder.path().join("files"), Bounds::default(), clock()).unwrap();
+    let store = open();
+    ask(&store, &A, new_container("c"), "").unwrap();
+    std::thread::scope(|scope| {
+        for writer in ["one", "two"] {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..20 {
+                    ask(store, &A, made("c", &format!("{writer}-{number}")), "x").unwrap();
+                    ask(store, &A, made("c", "shared"), writer).unwrap();
+                }
+            });
+        }
+    });
+    let found = contents(&store, &A);
+    assert_eq!(found.len(), 41, "{found:?}");
+    assert!(["one", "two"].contains(&found["c/shared"].as_str()));
+    drop(store);
+    assert_eq!(contents(&open(), &A), found);
+}
+
+#[test]
+fn an_account_has_its_part_and_no_more_whatever_its_callers_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = Bounds {
+        caller_bytes: 8,
+        account_bytes: 12,
+        account_files: 3,
+        account_containers: 1,
+        account_contained: 2,
+        bytes: 20,
+        ..Bounds::default()
+    };
+    let store = LocalFiles::open(&folder.path().join("files"), bounds, clock()).unwrap();
+    let full = |reply: Result<Reply, Refusal>| matches!(reply, Err(Refusal::Full(_)));
+    ask(&store, &A, new_file("a"), "12345678").unwrap();
+    assert!(full(ask(&store, &A, new_file("b"), "1")), "bytes of the caller");
+    assert!(full(ask(&store, &B, new_file("b"), "12345")), "bytes of the account");
+    ask(&store, &B, new_file("b"), "1").unwrap();
+    ask(&store, &B, new_file("c"), "1").unwrap();
+    assert!(full(ask(&store, &B, new_file("d"), "1")), "uploads of the account");
+    ask(&store, &ELSEWHERE, new_file("a"), "12345678").unwrap();
+    ask(&store, &A, new_container("a"), "").unwrap();
+    assert!(
+        full(ask(&store, &B, new_container("b"), "")),
+        "containers of the account"
+    );
+    ask(&store, &ELSEWHERE, new_container("a"), "").unwrap();
+    for path in ["1", "2", "1"] {
+        ask(&store, &ELSEWHERE, made("a", path), "").unwrap();
+    }
+    assert!(
+        full(ask(&store, &ELSEWHERE, made("a", "3"), "")),
+        "files in containers of the account"
+    );
+    assert_eq!(store.held().bytes, 18);
+    assert_eq!(store.contents(), 6, "what was refused leaves the disk");
+}
+
+#[test]
+fn what_expired_while_nobody_ran_is_removed_with_the_first_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let seconds = Arc::new(AtomicI64::new(1_795_600_000));
+    let hand = Arc::clone(&seconds);
+    let clock: Clock = Arc::new(move || Timestamp::from_second(hand.load(Ordering::Relaxed)).unwrap());
+    let open = || LocalFiles::open(&folder.path().join("files"), Bounds::default(), Arc::clone(&clock)).unwrap();
+    let store = open();
+    ask(&store, &A, new_file("a"), "1").unwrap();
+    ask(&store, &A, made("c", "out"), "1").unwrap();
+    drop(store);
+    seconds.fetch_add(20 * 60, Ordering::Relaxed);
+    let store = open();
+    assert_eq!(contents(&store, &A).into_keys().collect::<Vec<_>>(), ["a"]);
+    drop(store);
+    seconds.fetch_add(24 * 3600, Ordering::Relaxed);
+    let store = open();
+    assert_eq!(contents(&store, &A), BTreeMap::new());
+    drop(store);
+    assert_eq!(open().contents(), 0);
+}
