@@ -212,6 +212,7 @@ fn a_skill_may_only_tighten() {
     let sandbox = json!({
         "image": "r.io/own@sha256:11", "allowedImages": ["r.io/more", "r.io:5000/port"], "maxTimeoutSeconds": 30,
         "resources": {"limits": {"memory": "128Mi", "cpu": "1"}}, "maxResources": {"memory": "256Mi"},
+        "images": [{"name": "office", "image": "r.io/office@sha256:33"}, {"name": "tagged", "image": "r.io/office:1"}],
     });
     for (asked, expected) in [
         (json!({}), "ok"),
@@ -242,6 +243,12 @@ fn a_skill_may_only_tighten() {
         (json!({"image": "r.io/more:latest"}), "ImageNotPinned"),
         (json!({"image": "evil.io/img@sha256:22"}), "ImageNotAllowed"),
         (json!({"image": "r.io/more-evil@sha256:22"}), "ImageNotAllowed"),
+        (json!({"imageName": "office"}), "ok"),
+        (json!({"imageName": "offic"}), "ImageUnknown"),
+        (json!({"imageName": "tagged"}), "ImageNotPinned"),
+        // Being named allows the name, and neither the reference nor its repository.
+        (json!({"image": "r.io/office@sha256:33"}), "ImageNotAllowed"),
+        (json!({"image": "r.io/office@sha256:44"}), "ImageNotAllowed"),
     ] {
         let skills = [skill("blue", "a", json!({}), json!({"sandbox": asked}))];
         let runtime = runtime("blue", json!({"sandbox": sandbox}));
@@ -250,6 +257,20 @@ fn a_skill_may_only_tighten() {
             [format!("blue/a Listed {expected}")],
             "{asked}"
         );
+    }
+}
+
+#[test]
+fn an_unknown_name_of_an_image_is_told_with_those_that_there_are() {
+    let images = json!([{"name": "node", "image": "r.io/n@sha256:1"}, {"name": "office", "image": "r.io/o@sha256:1"}]);
+    for (images, said) in [(json!([]), "(it has none)"), (images, "(it has node, office)")] {
+        let skill = skill("blue", "a", json!({}), json!({"sandbox": {"imageName": "offic"}}));
+        let (runtime, none) = (runtime("blue", json!({"sandbox": {"images": images}})), NamespaceLabels::new());
+        let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+        let refused = selected[0].accepted.as_ref().unwrap_err();
+        assert_eq!(refused.reason, Reason::ImageUnknown);
+        let message = &refused.message;
+        assert!(message.contains("imageName offic:") && message.contains(said), "{message}");
     }
 }
 
@@ -460,6 +481,11 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
     let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
     let own_image = json!({"sandbox": {"image": "r.io/office@sha256:00"}});
     let allowed = json!({"sandbox": {"allowedImages": ["r.io/office"]}});
+    let images = json!([
+        {"name": "default", "image": "r.io/default@sha256:00"}, {"name": "office", "image": "r.io/office@sha256:00"},
+    ]);
+    let named = json!({"sandbox": {"images": images}});
+    let own_named = json!({"sandbox": {"images": images, "imageName": "default"}});
     let base = |image: &str| json!({"sandbox": {"image": image}});
     let key = |image: &str| key("d1", false, &Rules::default(), image);
     for (what, known, skill_spec, spec, said, state) in [
@@ -526,6 +552,30 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             allowed,
             "served",
             "PackagesOff",
+        ),
+        (
+            "an image that the runtime names",
+            Some(State::Ready),
+            json!({"sandbox": {"imageName": "default"}}),
+            named.clone(),
+            "served",
+            "Ready",
+        ),
+        (
+            "another image that the runtime names",
+            Some(State::Ready),
+            json!({"sandbox": {"imageName": "office"}}),
+            named,
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "the named image that is the runtime's own",
+            Some(State::Ready),
+            json!({}),
+            own_named,
+            "served",
+            "Ready",
         ),
         (
             "a base that packages cannot be added to",
