@@ -83,7 +83,10 @@ fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> Judg
             "tokens": {"listing": (skill.id.name.len() + skill.description.len()).div_ceil(4), "body": skill.body.len().div_ceil(4)},
         })
     });
-    let config = loaded.skill.as_ref().and_then(|skill| secret_in_plain_text(skill, config));
+    let config = loaded
+        .skill
+        .as_ref()
+        .and_then(|skill| secret_in_plain_text(skill, config));
     Judged {
         config: config.into_iter().collect(),
         name: format!("{}/{}", source.id.namespace, source.id.name),
@@ -144,7 +147,7 @@ fn print_json(found: &Discovered, judged: &[Judged], failed: usize) {
         .map(|skill| {
             json!({
                 "skill": skill.name, "origin": skill.origin, "valid": skill.valid, "summary": skill.summary,
-                "problems": skill.problems.iter().map(problem).chain(skill.packages.iter().map(finding)).chain(skill.config.iter().map(config)).collect::<Vec<_>>(),
+                "problems": skill.problems.iter().map(problem).chain(skill.packages.iter().map(finding)).chain(skill.config.iter().map(|text| config(text))).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -167,7 +170,7 @@ fn finding(finding: &Finding) -> Value {
     })
 }
 
-fn config(warning: &String) -> Value {
+fn config(warning: &str) -> Value {
     json!({
         "severity": "warning", "kind": "config-plain", "file": "", "line": null, "field": "spec.skillSelector.skills[].config",
         "message": warning, "help": "",

@@ -305,7 +305,9 @@ fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
         sandbox.and_then(|sandbox| sandbox.image.as_ref()),
         sandbox.and_then(|sandbox| sandbox.image_name.as_ref()),
     );
-    let asked = name.map(|name| ("imageName", name)).or(image.map(|image| ("image", image)));
+    let asked = name
+        .map(|name| ("imageName", name))
+        .or(image.map(|image| ("image", image)));
     if let Some((field, value)) = asked {
         all.push(format!(
             "spec.sandbox.{field} {value} has an effect only in a cluster; here code has the programs of this machine"

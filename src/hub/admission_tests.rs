@@ -14,7 +14,11 @@ use crate::jobs::Defaults;
 const SKILL_MD: &str = "---\nname: weather\ndescription: Tells the weather.\n---\nText.\n";
 
 /// What runs of a skill get that asks for an image: the image, if it is not the runtime's own, and that of its packages.
-fn images_of(sandbox: &Value, packages: Option<&str>, spec: &Value) -> Result<(Option<String>, Option<String>), Problem> {
+fn images_of(
+    sandbox: &Value,
+    packages: Option<&str>,
+    spec: &Value,
+) -> Result<(Option<String>, Option<String>), Problem> {
     let mut asking = (*skill()).clone();
     asking.sandbox.image = sandbox["image"].as_str().map(str::to_owned);
     asking.sandbox.image_name = sandbox["imageName"].as_str().map(str::to_owned);
@@ -39,17 +43,31 @@ fn a_name_gets_the_runtimes_image_of_that_name_and_nothing_else() {
     ]}});
     for (sandbox, packages, expected) in [
         (json!({}), None, Ok((None, None))),
-        (json!({"imageName": "office"}), None, Ok((Some("r.io/office@sha256:1"), None))),
+        (
+            json!({"imageName": "office"}),
+            None,
+            Ok((Some("r.io/office@sha256:1"), None)),
+        ),
         // Packages are in an image of their own, on top of the named one.
-        (json!({"imageName": "office"}), Some("r.io/e@sha256:1"), Ok((None, Some("r.io/e@sha256:1")))),
+        (
+            json!({"imageName": "office"}),
+            Some("r.io/e@sha256:1"),
+            Ok((None, Some("r.io/e@sha256:1"))),
+        ),
         (json!({"imageName": "offic"}), None, Err("no image of that name")),
-        (json!({"imageName": "r.io/office@sha256:1"}), None, Err("no image of that name")),
+        (
+            json!({"imageName": "r.io/office@sha256:1"}),
+            None,
+            Err("no image of that name"),
+        ),
         (json!({"imageName": "tagged"}), None, Err("has no digest")),
         (json!({"image": "r.io/office@sha256:1"}), None, Err("allowedImages")),
     ] {
         let got = images_of(&sandbox, packages, &spec);
         match (got, expected) {
-            (Ok((image, packages)), Ok(expected)) => assert_eq!((image.as_deref(), packages.as_deref()), expected, "{sandbox}"),
+            (Ok((image, packages)), Ok(expected)) => {
+                assert_eq!((image.as_deref(), packages.as_deref()), expected, "{sandbox}")
+            }
             (Err(problem), Err(said)) => {
                 assert_eq!(problem.code, ProblemCode::Forbidden, "{sandbox}");
                 assert!(problem.message.contains(said), "{sandbox}: {problem}");

@@ -66,7 +66,9 @@ impl RuntimeView {
         Self {
             name: runtime.metadata.name.clone().unwrap_or_default(),
             uid: runtime.metadata.uid.clone().unwrap_or_default(),
-            image: sandbox.own_image().map_or_else(|| defaults.image.clone(), str::to_owned),
+            image: sandbox
+                .own_image()
+                .map_or_else(|| defaults.image.clone(), str::to_owned),
             images: sandbox.images.iter().map(|named| named.image.clone()).collect(),
             image_pull_policy: defaults.image_pull_policy,
             runner: defaults.runner.clone(),

@@ -77,11 +77,13 @@ impl Kind {
     /// Whether the runtime still names its image and grants everything that its pods carry, to anybody.
     pub(super) fn is_allowed(&self, view: &RuntimeView) -> bool {
         let is_named = self.image.as_ref().is_none_or(|image| view.images.contains(image));
-        is_named && self.env.iter().all(|held| {
-            let is_same =
-                |grant: &&EnvGrant| (&grant.name, &grant.secret, &grant.key) == (&held.name, &held.secret, &held.key);
-            view.env.iter().filter(is_same).any(|grant| !grant.skills.is_empty())
-        })
+        is_named
+            && self.env.iter().all(|held| {
+                let is_same = |grant: &&EnvGrant| {
+                    (&grant.name, &grant.secret, &grant.key) == (&held.name, &held.secret, &held.key)
+                };
+                view.env.iter().filter(is_same).any(|grant| !grant.skills.is_empty())
+            })
     }
 
     /// How long one of its pods may be kept unused.
@@ -228,7 +230,9 @@ mod tests {
             image: image.to_owned(),
             ..Plan::of_pool(&view, &Kind::plain(Some(Language::Python)))
         };
-        for (image, is_pooled, is_on_demand) in [(&*view.image, true, false), (office, true, true), (other, false, false)] {
+        for (image, is_pooled, is_on_demand) in
+            [(&*view.image, true, false), (office, true, true), (other, false, false)]
+        {
             let plan = plan(image);
             let kind = Kind::of(&plan, &view);
             assert_eq!(plan == Plan::of_pool(&view, &kind), is_pooled, "{image}");

@@ -90,7 +90,10 @@ mod tests {
                 json!([{"name": "maxCost", "value": "5"}, {"name": "look.maxCost", "value": "5"}]),
                 Some((Reason::ConfigUnknown, "declares the configuration look.maxCost,")),
             ),
-            (json!([{"name": "maxCost", "value": "5"}, {"name": "key", "valueFrom": secret}]), None),
+            (
+                json!([{"name": "maxCost", "value": "5"}, {"name": "key", "valueFrom": secret}]),
+                None,
+            ),
             (
                 json!([{"name": "maxCost", "value": "5"}, {"name": "build.key", "value": "top-secret"}]),
                 Some((Reason::ConfigPlain, "the configuration build.key is a secret,")),

@@ -265,12 +265,18 @@ fn an_unknown_name_of_an_image_is_told_with_those_that_there_are() {
     let images = json!([{"name": "node", "image": "r.io/n@sha256:1"}, {"name": "office", "image": "r.io/o@sha256:1"}]);
     for (images, said) in [(json!([]), "(it has none)"), (images, "(it has node, office)")] {
         let skill = skill("blue", "a", json!({}), json!({"sandbox": {"imageName": "offic"}}));
-        let (runtime, none) = (runtime("blue", json!({"sandbox": {"images": images}})), NamespaceLabels::new());
+        let (runtime, none) = (
+            runtime("blue", json!({"sandbox": {"images": images}})),
+            NamespaceLabels::new(),
+        );
         let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
         let refused = selected[0].accepted.as_ref().unwrap_err();
         assert_eq!(refused.reason, Reason::ImageUnknown);
         let message = &refused.message;
-        assert!(message.contains("imageName offic:") && message.contains(said), "{message}");
+        assert!(
+            message.contains("imageName offic:") && message.contains(said),
+            "{message}"
+        );
     }
 }
 

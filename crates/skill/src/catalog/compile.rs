@@ -190,10 +190,7 @@ fn withheld(skill: &Skill, values: &ConfigValues, clashes: &mut Vec<Clash>) -> B
         .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
     let mut tell = |names: Vec<&str>, clash: fn(SkillRef, Vec<String>) -> Clash| {
         if !names.is_empty() {
-            clashes.push(clash(
-                skill.id.clone(),
-                names.into_iter().map(str::to_owned).collect(),
-            ));
+            clashes.push(clash(skill.id.clone(), names.into_iter().map(str::to_owned).collect()));
         }
     };
     tell(config::undeclared(&tools, &entries), |skill, names| {

@@ -187,7 +187,9 @@ fn used<'t, 'e>(
     for (tool, params) in tools.clone() {
         for param in params {
             let meant = entry_of(tool, param, entries).filter(|entry| is_meant(param, entry));
-            names.extend(meant.map(|entry| entry.name.as_str()).filter(|name| !names.contains(name)));
+            if let Some(entry) = meant.filter(|entry| !names.contains(&entry.name.as_str())) {
+                names.push(&entry.name);
+            }
         }
     }
     names
