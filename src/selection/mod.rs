@@ -9,6 +9,8 @@ mod earlier_tests;
 mod inputs;
 mod limits;
 mod packages;
+#[cfg(test)]
+mod packages_tests;
 mod risk;
 mod select;
 #[cfg(test)]
