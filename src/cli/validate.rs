@@ -8,11 +8,14 @@ use clap::Args;
 use knack_gateway::catalog::{Report, ReportLevel, SkillSource};
 use knack_packages::programs::{missing, named};
 use knack_packages::{Finding, Source};
+use knack_skill::catalog::Clash;
+use knack_skill::config::{SkillConfig, entries_for, plain_secrets};
+use knack_skill::model::Skill;
 use knack_skill::problem::{Problem, Profile};
 use serde_json::{Value, json};
 
 use super::{Output, programs, terminal};
-use crate::dev::{Discovered, Search, discover};
+use crate::dev::{Discovered, Search, config_values, discover};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
@@ -39,7 +42,9 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
-    let judged: Vec<Judged> = found.skills.iter().map(|source| judge(source, profile)).collect();
+    let config = config_values(&found.runtimes);
+    let judge = |source| judge(source, profile, &config);
+    let judged: Vec<Judged> = found.skills.iter().map(judge).collect();
     let failed = judged.iter().filter(|skill| !skill.valid).count() + found.errors().count();
     match args.output {
         Output::Text => print_text(&found, &judged, failed),
@@ -58,11 +63,13 @@ struct Judged {
     valid: bool,
     problems: Vec<Problem>,
     packages: Vec<Finding>,
+    /// What is wrong with the configuration that a runtime beside it gives.
+    config: Vec<String>,
     source: Source,
     summary: Option<Value>,
 }
 
-fn judge(source: &SkillSource, profile: Profile) -> Judged {
+fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> Judged {
     let loaded = source.load(profile);
     let declared = knack_packages::declare(&source.files, source.overrides.packages.as_deref());
     let mut packages = knack_packages::findings(&source.files, &declared);
@@ -79,7 +86,12 @@ fn judge(source: &SkillSource, profile: Profile) -> Judged {
             "tokens": {"listing": (skill.id.name.len() + skill.description.len()).div_ceil(4), "body": skill.body.len().div_ceil(4)},
         })
     });
+    let config = loaded
+        .skill
+        .as_ref()
+        .and_then(|skill| secret_in_plain_text(skill, config));
     Judged {
+        config: config.into_iter().collect(),
         name: format!("{}/{}", source.id.namespace, source.id.name),
         origin: source.origin.clone(),
         valid: loaded.skill.is_some()
@@ -90,6 +102,18 @@ fn judge(source: &SkillSource, profile: Profile) -> Judged {
         source: declared.source,
         summary,
     }
+}
+
+/// A warning about values of the configuration that everybody reads who may read the runtime.
+fn secret_in_plain_text(skill: &Skill, config: &[SkillConfig]) -> Option<String> {
+    let entries = entries_for(config, &skill.id);
+    let tools = skill
+        .tools
+        .iter()
+        .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
+    let names: Vec<String> = plain_secrets(&tools, &entries).into_iter().map(str::to_owned).collect();
+    let skill = skill.id.clone();
+    (!names.is_empty()).then(|| Clash::ConfigPlain { skill, names }.to_string())
 }
 
 fn print_text(found: &Discovered, judged: &[Judged], failed: usize) {
@@ -109,6 +133,9 @@ fn print_text(found: &Discovered, judged: &[Judged], failed: usize) {
         for finding in &skill.packages {
             terminal::line(&format!("     {finding}"));
         }
+        for warning in &skill.config {
+            terminal::line(&format!("     warning: {warning}"));
+        }
         if skill.source == Source::Inferred {
             terminal::line(&format!("     packages: {}", skill.source.shown()));
         }
@@ -123,7 +150,7 @@ fn print_json(found: &Discovered, judged: &[Judged], failed: usize) {
         .map(|skill| {
             json!({
                 "skill": skill.name, "origin": skill.origin, "valid": skill.valid, "summary": skill.summary,
-                "problems": skill.problems.iter().map(problem).chain(skill.packages.iter().map(finding)).collect::<Vec<_>>(),
+                "problems": skill.problems.iter().map(problem).chain(skill.packages.iter().map(finding)).chain(skill.config.iter().map(|text| config(text))).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -143,6 +170,13 @@ fn finding(finding: &Finding) -> Value {
     json!({
         "severity": if finding.is_error() { "error" } else { "warning" }, "kind": finding.kind.as_str(), "file": finding.file,
         "line": (finding.line > 0).then_some(finding.line), "field": "", "message": finding.text, "help": finding.help,
+    })
+}
+
+fn config(warning: &str) -> Value {
+    json!({
+        "severity": "warning", "kind": "config-plain", "file": "", "line": null, "field": "spec.skillSelector.skills[].config",
+        "message": warning, "help": "",
     })
 }
 

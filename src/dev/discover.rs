@@ -276,11 +276,9 @@ impl Discovered {
 
     fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest, maps: &ConfigMaps<'_>) {
         let name = shown(manifest);
-        if manifest.spec.allowed_runtimes.is_some() {
-            self.reports.push(Report::warning(
-                origin,
-                format!("Skill {name}: spec.allowedRuntimes has an effect only in a cluster"),
-            ));
+        for text in cluster_only(manifest) {
+            self.reports
+                .push(Report::warning(origin, format!("Skill {name}: {text}")));
         }
         let source = &manifest.spec.source;
         if let (None, None, Some(archive), None) = (&source.inline, &source.config_map, &source.archive, &source.upload)
@@ -294,6 +292,28 @@ impl Discovered {
             Err(text) => self.fail(origin.to_owned(), format!("Skill {name}: {text}")),
         }
     }
+}
+
+/// What a manifest asks for and a laptop does not have, as clauses for a report.
+fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
+    let mut all = Vec::new();
+    if manifest.spec.allowed_runtimes.is_some() {
+        all.push("spec.allowedRuntimes has an effect only in a cluster".to_owned());
+    }
+    let sandbox = manifest.spec.sandbox.as_ref();
+    let (image, name) = (
+        sandbox.and_then(|sandbox| sandbox.image.as_ref()),
+        sandbox.and_then(|sandbox| sandbox.image_name.as_ref()),
+    );
+    let asked = name
+        .map(|name| ("imageName", name))
+        .or(image.map(|image| ("image", image)));
+    if let Some((field, value)) = asked {
+        all.push(format!(
+            "spec.sandbox.{field} {value} has an effect only in a cluster; here code has the programs of this machine"
+        ));
+    }
+    all
 }
 
 /// A manifest's object, for a report.

@@ -20,7 +20,7 @@ use knack_tool_schema::validate;
 use serde_json::{Map, Value};
 
 use crate::jobs::{JobRequest, RuntimeView};
-use crate::selection::{Rejection, Scope, image_allowed, resources_allowed};
+use crate::selection::{Rejection, Scope, asked_image, resources_allowed};
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
 const MAX_MOUNTS: usize = 64;
@@ -135,10 +135,17 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         }
     };
     let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
-    let image = skill.as_ref().and_then(|mounted| mounted.skill.sandbox.image.clone());
-    if let Some(image) = &image {
-        image_allowed(runtime, image, scope).map_err(forbidden)?;
-    }
+    let sandbox = skill.as_ref().map(|mounted| &mounted.skill.sandbox);
+    let (image, name) = (
+        sandbox.and_then(|sandbox| sandbox.image.as_deref()),
+        sandbox.and_then(|sandbox| sandbox.image_name.as_deref()),
+    );
+    // An image that the skill refers to is taken to have its packages; they are added to one that the runtime names.
+    let packages = skill.as_ref().and_then(|mounted| mounted.packages.clone());
+    let packages = packages.filter(|_| image.is_none());
+    let image = asked_image(runtime, image, name, scope).map_err(forbidden)?;
+    let image = image.filter(|image| packages.is_none() && *image != view.image);
+    let image = image.map(str::to_owned);
     let asked = skill.as_ref().and_then(|mounted| mounted.resources.as_ref());
     if let Some(asked) = asked {
         // The revision may be older than the ceiling.
@@ -154,7 +161,6 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
             skill: Arc::clone(&mounted.skill),
         })
         .collect();
-    let packages = skill.as_ref().and_then(|mounted| mounted.packages.clone());
     let reference = skill.as_ref().map(|mounted| mounted.skill.id.clone());
     let execution = ExecutionRequest {
         id,
@@ -182,9 +188,8 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         skill_namespace: reference.as_ref().map(|skill| skill.namespace.clone()),
         skill: reference.map(|skill| skill.name),
         revision: skill.map(|mounted| mounted.revision),
-        // An image of the skill's own is taken to have its packages.
-        packages: packages.filter(|_| image.is_none()),
-        image: image.filter(|image| *image != view.image),
+        packages,
+        image,
         resources,
         ..JobRequest::from(execution)
     })

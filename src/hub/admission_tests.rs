@@ -13,6 +13,70 @@ use crate::jobs::Defaults;
 
 const SKILL_MD: &str = "---\nname: weather\ndescription: Tells the weather.\n---\nText.\n";
 
+/// What runs of a skill get that asks for an image: the image, if it is not the runtime's own, and that of its packages.
+fn images_of(
+    sandbox: &Value,
+    packages: Option<&str>,
+    spec: &Value,
+) -> Result<(Option<String>, Option<String>), Problem> {
+    let mut asking = (*skill()).clone();
+    asking.sandbox.image = sandbox["image"].as_str().map(str::to_owned);
+    asking.sandbox.image_name = sandbox["imageName"].as_str().map(str::to_owned);
+    let mounted = Mounted {
+        skill: Arc::new(asking),
+        revision: "abc".to_owned(),
+        resources: None,
+        packages: packages.map(|image| InImage {
+            image: image.to_owned(),
+            home: "/opt/knack/packages/env-1".to_owned(),
+        }),
+    };
+    let request = admitted_with(&mounted, &json!({}), spec)?;
+    Ok((request.image, request.packages.map(|packages| packages.image)))
+}
+
+#[test]
+fn a_name_gets_the_runtimes_image_of_that_name_and_nothing_else() {
+    let spec = json!({"sandbox": {"images": [
+        {"name": "office", "image": "r.io/office@sha256:1"}, {"name": "tagged", "image": "r.io/office:1"},
+        {"name": "own", "image": "img"},
+    ]}});
+    for (sandbox, packages, expected) in [
+        (json!({}), None, Ok((None, None))),
+        (
+            json!({"imageName": "office"}),
+            None,
+            Ok((Some("r.io/office@sha256:1"), None)),
+        ),
+        // Packages are in an image of their own, on top of the named one.
+        (
+            json!({"imageName": "office"}),
+            Some("r.io/e@sha256:1"),
+            Ok((None, Some("r.io/e@sha256:1"))),
+        ),
+        (json!({"imageName": "offic"}), None, Err("no image of that name")),
+        (
+            json!({"imageName": "r.io/office@sha256:1"}),
+            None,
+            Err("no image of that name"),
+        ),
+        (json!({"imageName": "tagged"}), None, Err("has no digest")),
+        (json!({"image": "r.io/office@sha256:1"}), None, Err("allowedImages")),
+    ] {
+        let got = images_of(&sandbox, packages, &spec);
+        match (got, expected) {
+            (Ok((image, packages)), Ok(expected)) => {
+                assert_eq!((image.as_deref(), packages.as_deref()), expected, "{sandbox}")
+            }
+            (Err(problem), Err(said)) => {
+                assert_eq!(problem.code, ProblemCode::Forbidden, "{sandbox}");
+                assert!(problem.message.contains(said), "{sandbox}: {problem}");
+            }
+            (got, _) => panic!("{sandbox}: {got:?}"),
+        }
+    }
+}
+
 fn skill() -> Arc<Skill> {
     let file = |text: &str| SkillFile {
         bytes: text.as_bytes().into(),
@@ -62,23 +126,25 @@ fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     admitted_asking(&json!(null), change, spec)
 }
 
-#[expect(clippy::unwrap_in_result, reason = "a runtime that cannot be read ends the test")]
 fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
+    let mounted = Mounted {
+        skill: skill(),
+        revision: "abc".to_owned(),
+        resources: serde_json::from_value(resources.clone()).unwrap(),
+        packages: None,
+    };
+    admitted_with(&mounted, change, spec)
+}
+
+#[expect(clippy::unwrap_in_result, reason = "a runtime that cannot be read ends the test")]
+fn admitted_with(mounted: &Mounted, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     let object = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": spec,
     });
     let runtime: SkillRuntime = serde_json::from_value(object).expect("a SkillRuntime");
     let post = post(change);
     let (id, skills) = read(&post)?;
-    let mounted: Vec<Mounted> = skills
-        .iter()
-        .map(|_| Mounted {
-            skill: skill(),
-            revision: "abc".to_owned(),
-            resources: serde_json::from_value(resources.clone()).unwrap(),
-            packages: None,
-        })
-        .collect();
+    let mounted = vec![mounted.clone(); skills.len()];
     let (view, namespaces) = (RuntimeView::of(&runtime, &Defaults::new("img")), BTreeMap::new());
     let scope = Scope {
         cluster_default: false,

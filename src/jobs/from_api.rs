@@ -66,7 +66,10 @@ impl RuntimeView {
         Self {
             name: runtime.metadata.name.clone().unwrap_or_default(),
             uid: runtime.metadata.uid.clone().unwrap_or_default(),
-            image: sandbox.image.clone().unwrap_or_else(|| defaults.image.clone()),
+            image: sandbox
+                .own_image()
+                .map_or_else(|| defaults.image.clone(), str::to_owned),
+            images: sandbox.images.iter().map(|named| named.image.clone()).collect(),
             image_pull_policy: defaults.image_pull_policy,
             runner: defaults.runner.clone(),
             languages: languages(sandbox, &defaults.languages),
@@ -127,7 +130,7 @@ pub fn languages(sandbox: &RuntimeSandbox, of_default_image: &[Language]) -> Vec
         SandboxLanguage::Python => Language::Python,
         SandboxLanguage::Node => Language::Node,
     });
-    match (sandbox.languages.is_empty(), &sandbox.image) {
+    match (sandbox.languages.is_empty(), sandbox.own_image()) {
         (false, _) => declared.collect(),
         (true, None) => of_default_image.to_vec(),
         (true, Some(_)) => vec![Language::Python],

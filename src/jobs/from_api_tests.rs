@@ -45,7 +45,7 @@ fn every_written_field_arrives() {
     let spec = serde_json::json!({
         "suspend": true,
         "sandbox": {
-            "image": "other", "timeoutSeconds": 5, "maxTimeoutSeconds": 20, "ttlSecondsAfterFinished": 60,
+            "image": "other", "images": [{"name": "office", "image": "office@sha256:1"}], "timeoutSeconds": 5, "maxTimeoutSeconds": 20, "ttlSecondsAfterFinished": 60,
             "runAsUserRange": {"min": 5000, "max": 5001}, "runtimeClassName": "gvisor",
             "nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": "s"}],
             "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute"}],
@@ -69,6 +69,7 @@ fn every_written_field_arrives() {
         name: "r".to_owned(),
         uid: "u".to_owned(),
         image: "other".to_owned(),
+        images: vec!["office@sha256:1".to_owned()],
         image_pull_policy: limited.image_pull_policy,
         runner: limited.runner.clone(),
         languages: vec![Language::Node, Language::Python],

@@ -1,8 +1,8 @@
 //! Which pods the pool holds, how many of each, and what each may run. Pure.
 //!
-//! A pod's kind is what cannot be changed after its start: its interpreter, its environment, and the packages of its image. Pods
-//! without granted values and packages are made from the beginning; pods with some are made once a run has had them, and only for
-//! a while.
+//! A pod's kind is what cannot be changed after its start: its interpreter, its environment, its image, and the packages of
+//! that. Pods of the runtime's own image without granted values and packages are made from the beginning; the others are made
+//! once a run has had one, and only for a while.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::plan::Plan;
 use super::view::GRANTED_SHARE;
 use super::view::{EnvGrant, RuntimeView};
 
-/// Sets of granted values and environments of packages that pods are held ready for at once: a conversation uses the tools of a few skills.
+/// Sets of granted values, environments of packages and named images that pods are held ready for at once: a conversation uses the tools of a few skills.
 pub(super) const MAX_SETS: usize = 4;
-/// How long after the last run with a set of values or an environment pods are kept ready for it: a pause in a conversation. Each holds a
+/// How long after the last run with a set of values, an environment or a named image pods are kept ready for it: a pause in a conversation. Each holds a
 /// Secret's values, so none is kept without use.
 pub(super) const USED_LATELY: Duration = Duration::from_mins(5);
 /// How long a pod with granted values may be kept: its values were read at its start, and a replaced Secret has to
@@ -31,6 +31,8 @@ pub(super) struct Kind {
     pub(super) env: Vec<EnvGrant>,
     /// The environment of packages, and the image that has it.
     pub(super) packages: Option<InImage>,
+    /// An image that the runtime names, other than its own; of packages it is that of the environment.
+    pub(super) image: Option<String>,
 }
 
 impl Kind {
@@ -40,26 +42,31 @@ impl Kind {
             language,
             env: Vec::new(),
             packages: None,
+            image: None,
         }
     }
 
-    /// The kind of the pod that is wanted.
-    pub(super) fn of(plan: &Plan) -> Self {
+    /// The kind of the pod that is wanted. An image that the runtime does not name makes no kind: such a pod goes cold.
+    pub(super) fn of(plan: &Plan, view: &RuntimeView) -> Self {
+        let is_named = plan.packages.is_none() && plan.image != view.image && view.images.contains(&plan.image);
         Self {
             language: plan.language,
             env: plan.env.clone(),
             packages: plan.packages.clone(),
+            image: is_named.then(|| plan.image.clone()),
         }
     }
 
-    /// Whether its pods are made once a run has had one, and kept ready for a while: they carry granted values or packages.
+    /// Whether its pods are made once a run has had one, and kept ready for a while: they carry granted values or packages, or
+    /// have an image that only some skills ask for.
     pub(super) fn is_on_demand(&self) -> bool {
-        self.is_granted() || self.packages.is_some()
+        self.is_granted() || self.packages.is_some() || self.image.is_some()
     }
 
     /// The image of its pods.
     pub(super) fn image<'a>(&'a self, view: &'a RuntimeView) -> &'a str {
-        self.packages.as_ref().map_or(&view.image, |packages| &packages.image)
+        let of_packages = self.packages.as_ref().map(|packages| &packages.image);
+        of_packages.or(self.image.as_ref()).unwrap_or(&view.image)
     }
 
     /// Whether its pods carry granted values.
@@ -67,13 +74,16 @@ impl Kind {
         !self.env.is_empty()
     }
 
-    /// Whether the runtime still grants everything that its pods carry, to anybody.
+    /// Whether the runtime still names its image and grants everything that its pods carry, to anybody.
     pub(super) fn is_allowed(&self, view: &RuntimeView) -> bool {
-        self.env.iter().all(|held| {
-            let is_same =
-                |grant: &&EnvGrant| (&grant.name, &grant.secret, &grant.key) == (&held.name, &held.secret, &held.key);
-            view.env.iter().filter(is_same).any(|grant| !grant.skills.is_empty())
-        })
+        let is_named = self.image.as_ref().is_none_or(|image| view.images.contains(image));
+        is_named
+            && self.env.iter().all(|held| {
+                let is_same = |grant: &&EnvGrant| {
+                    (&grant.name, &grant.secret, &grant.key) == (&held.name, &held.secret, &held.key)
+                };
+                view.env.iter().filter(is_same).any(|grant| !grant.skills.is_empty())
+            })
     }
 
     /// How long one of its pods may be kept unused.
@@ -163,9 +173,8 @@ mod tests {
     #[test]
     fn a_pod_whose_grant_was_taken_back_or_moved_is_of_no_use() {
         let held = Kind {
-            language: None,
-            packages: None,
             env: vec![grant("API_KEY", "weather", &[])],
+            ..Kind::default()
         };
         for (grants, is_allowed) in [
             (vec![grant("API_KEY", "weather", &["team/a"])], true),
@@ -191,9 +200,8 @@ mod tests {
             ..view()
         };
         let granted = Kind {
-            language: None,
-            packages: None,
             env: vec![grant("A", "a", &[])],
+            ..Kind::default()
         };
         assert_eq!(granted.max_idle(&view), GRANTED_MAX_IDLE);
         assert_eq!(Kind::default().max_idle(&view), view.max_idle);
@@ -208,7 +216,41 @@ mod tests {
         assert!(packages.is_on_demand() && !packages.is_granted() && packages.is_allowed(&view));
         let plan = Plan::of_pool(&view, &packages);
         assert_eq!(plan.image, "r.io/environments@sha256:1");
-        assert_eq!(Kind::of(&plan), packages);
+        assert_eq!(Kind::of(&plan, &view), packages);
+    }
+
+    #[test]
+    fn a_named_image_has_pods_of_its_own_while_the_runtime_names_it() {
+        let (office, other) = ("r.io/office@sha256:1", "r.io/other@sha256:1");
+        let view = RuntimeView {
+            images: vec![office.to_owned()],
+            ..view()
+        };
+        let plan = |image: &str| Plan {
+            image: image.to_owned(),
+            ..Plan::of_pool(&view, &Kind::plain(Some(Language::Python)))
+        };
+        for (image, is_pooled, is_on_demand) in
+            [(&*view.image, true, false), (office, true, true), (other, false, false)]
+        {
+            let plan = plan(image);
+            let kind = Kind::of(&plan, &view);
+            assert_eq!(plan == Plan::of_pool(&view, &kind), is_pooled, "{image}");
+            assert_eq!(kind.is_on_demand(), is_on_demand, "{image}");
+            assert!(kind.is_allowed(&view) && kind.max_idle(&view) == view.max_idle);
+        }
+        let kind = Kind::of(&plan(office), &view);
+        let renamed = RuntimeView {
+            images: vec![other.to_owned()],
+            ..view.clone()
+        };
+        assert!(!kind.is_allowed(&renamed));
+        // It is the runtime's own by now.
+        let own = RuntimeView {
+            image: office.to_owned(),
+            ..view.clone()
+        };
+        assert!(!Kind::of(&plan(office), &own).is_on_demand());
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Pool {
         None
     }
 
-    /// A run has had a pod of this kind: with granted values or packages, more of them are kept ready for a while. Called once one
+    /// A run has had a pod of this kind: with granted values, packages or a named image, more of them are kept ready for a while. Called once one
     /// was ready, so that pods that cannot start, for example because a Secret is missing, are not retried without use.
     pub(super) fn used(&self, kind: &Kind) {
         if kind.language.is_some() || kind.is_on_demand() {

@@ -20,7 +20,7 @@ pub struct JobRequest {
     pub skill: Option<String>,
     /// Revision of the skill: what the artifact's name ends in.
     pub revision: Option<String>,
-    /// Another image than the runtime's, if the runtime allows it. Goes cold.
+    /// Another image than the runtime's, if the runtime allows it. One that the runtime does not name goes cold.
     pub image: Option<String>,
     /// The environment of the skill's packages, in an image of its own.
     pub packages: Option<InImage>,

@@ -11,6 +11,7 @@ pub(crate) fn view() -> RuntimeView {
         name: "default".to_owned(),
         uid: "9d1f3c1e-0000-4000-8000-000000000001".to_owned(),
         image: "registry.example/knack/sandbox-python@sha256:aa".to_owned(),
+        images: Vec::new(),
         image_pull_policy: ImagePullPolicy::IfNotPresent,
         runner: RunnerSource::InImage,
         languages: vec![Language::Python],

@@ -290,7 +290,7 @@ impl Term {
         let _active = self.pool.active();
         let view = self.view.load_full();
         let plan = plan(&view, request);
-        let kind = Kind::of(&plan);
+        let kind = Kind::of(&plan, &view);
         let is_of_pool = plan == Plan::of_pool(&view, &kind);
         let bounds = Bounds {
             cancel: cancel.clone(),

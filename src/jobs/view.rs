@@ -22,8 +22,10 @@ pub struct RuntimeView {
     pub name: String,
     /// Its uid: Jobs are owned by it.
     pub uid: String,
-    /// Image of the sandbox (`sandbox.image`).
+    /// Image of the sandbox (`sandbox.image`, or the one of `sandbox.images` that `sandbox.imageName` names).
     pub image: String,
+    /// Images that skills may ask for by name (`sandbox.images`).
+    pub images: Vec<String>,
     /// When the image is pulled.
     pub image_pull_policy: ImagePullPolicy,
     /// How the runner comes into the container.
@@ -94,7 +96,7 @@ impl RuntimeView {
         self.max_idle + self.max_timeout + DEADLINE_SLACK
     }
 
-    /// Pods that its pool can hold: for each interpreter, and for runs with granted values or packages.
+    /// Pods that its pool can hold: for each interpreter, and for runs with granted values, packages or a named image.
     #[must_use]
     pub fn most_warm(&self) -> usize {
         super::view::most(self)
@@ -287,11 +289,11 @@ pub enum JournalMode {
 
 /// Pods that a runtime's pool can hold, for any sequence of runs.
 pub(super) fn most(view: &RuntimeView) -> usize {
-    let on_demand = !view.env.is_empty() || view.has_environments;
+    let on_demand = !view.env.is_empty() || view.has_environments || !view.images.is_empty();
     let granted = if on_demand { GRANTED_SHARE } else { 0 };
     view.warm_replicas.saturating_mul(view.languages.len().max(1) + granted)
 }
 
-/// Pods with granted values or packages, all sets together, as a multiple of `warmPool.replicas`: two sets are held as ready as programs of
+/// Pods with granted values, packages or a named image, all sets together, as a multiple of `warmPool.replicas`: two sets are held as ready as programs of
 /// the model's, more of them share.
 pub(super) const GRANTED_SHARE: usize = 2;

@@ -2,7 +2,7 @@
 
 use knack_api::Skill;
 use knack_api::skill_runtime::SkillPin;
-use knack_skill::config::{ConfigParam, problems, undeclared};
+use knack_skill::config::{ConfigParam, plain_secrets, problems, undeclared};
 
 use super::types::{Reason, Rejection};
 
@@ -18,31 +18,38 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
         .collect();
     let tools = declared.iter().map(|(tool, params)| (*tool, params.as_slice()));
     let unknown = undeclared(&tools, &entries).join(", ");
+    let plain = plain_secrets(&tools, &entries).join(", ");
     let lacking: Vec<String> = tools
         .filter_map(|(tool, params)| Some(format!("{tool}: {}", problems(tool, params, &entries)?)))
         .collect();
-    let unknown_text = || {
-        format!(
-            "no tool declares the configuration {unknown}, so it has no effect; correct spec.skillSelector.skills[].config"
-        )
-    };
-    if lacking.is_empty() {
-        return (!unknown.is_empty()).then(|| Rejection {
-            reason: Reason::ConfigUnknown,
-            message: unknown_text(),
-        });
-    }
-    let mut message = format!(
-        "tools are neither offered nor run, since their configuration does not fit: {}; give values in \
-         spec.skillSelector.skills[].config of the runtime",
-        lacking.join("; ")
-    );
-    if !unknown.is_empty() {
-        message.push_str(&format!("; {}", unknown_text()));
-    }
+    // The first one gives the reason, and the message has all of them.
+    let notes = [
+        (!lacking.is_empty()).then(|| {
+            let text = format!(
+                "tools are neither offered nor run, since their configuration does not fit: {}; give values in \
+                 spec.skillSelector.skills[].config of the runtime",
+                lacking.join("; ")
+            );
+            (Reason::ToolsNotConfigured, text)
+        }),
+        (!unknown.is_empty()).then(|| {
+            let text = format!(
+                "no tool declares the configuration {unknown}, so it has no effect; correct spec.skillSelector.skills[].config"
+            );
+            (Reason::ConfigUnknown, text)
+        }),
+        (!plain.is_empty()).then(|| {
+            let text = format!(
+                "the configuration {plain} is a secret, and everybody who may read the runtime reads it; use \
+                 valueFrom.secretKeyRef in spec.skillSelector.skills[].config"
+            );
+            (Reason::ConfigPlain, text)
+        }),
+    ];
+    let (reasons, texts): (Vec<Reason>, Vec<String>) = notes.into_iter().flatten().unzip();
     Some(Rejection {
-        reason: Reason::ToolsNotConfigured,
-        message,
+        reason: *reasons.first()?,
+        message: texts.join("; "),
     })
 }
 
@@ -60,6 +67,7 @@ mod tests {
             {"name": "build", "config": [
                 {"name": "maxCost", "type": "number", "required": true, "min": 0, "max": 50},
                 {"name": "quality", "type": "select", "options": ["draft", "high"]},
+                {"name": "key", "type": "secret"},
             ]},
         ]);
         let secret = json!({"secretKeyRef": {"name": "s", "key": "k"}});
@@ -83,6 +91,18 @@ mod tests {
                 Some((Reason::ConfigUnknown, "declares the configuration look.maxCost,")),
             ),
             (
+                json!([{"name": "maxCost", "value": "5"}, {"name": "key", "valueFrom": secret}]),
+                None,
+            ),
+            (
+                json!([{"name": "maxCost", "value": "5"}, {"name": "build.key", "value": "top-secret"}]),
+                Some((Reason::ConfigPlain, "the configuration build.key is a secret,")),
+            ),
+            (
+                json!([{"name": "key", "value": "top-secret"}]),
+                Some((Reason::ToolsNotConfigured, "the configuration key is a secret,")),
+            ),
+            (
                 json!([{"name": "cost", "value": "5"}]),
                 Some((Reason::ToolsNotConfigured, "declares the configuration cost,")),
             ),
@@ -103,7 +123,7 @@ mod tests {
             );
             if let Some((note, (_, said))) = note.as_ref().zip(expected) {
                 assert!(
-                    note.reason.is_reservation() && note.message.contains(said),
+                    note.reason.is_reservation() && note.message.contains(said) && !note.message.contains("top-secret"),
                     "{}",
                     note.message
                 );

@@ -157,6 +157,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
     let revision = Revision {
         packages: Some(&packages),
         image: None,
+        image_name: None,
     };
     let key = key("d1", false, &Rules::default(), "r.io/default@sha256:00");
     let record = |state| EnvironmentRecord {

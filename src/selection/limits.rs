@@ -11,12 +11,7 @@ use super::types::{Reason, Rejection, Scope};
 pub(super) fn check(runtime: &SkillRuntime, asked: &SkillSandbox, scope: &Scope<'_>) -> Option<Rejection> {
     timeout(runtime, asked)
         .or_else(|| resources_allowed(runtime, asked.resources.as_ref()?).err())
-        .or_else(|| {
-            asked
-                .image
-                .as_deref()
-                .and_then(|image| image_allowed(runtime, image, scope).err())
-        })
+        .or_else(|| asked_image(runtime, asked.image.as_deref(), asked.image_name.as_deref(), scope).err())
 }
 
 fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
@@ -56,10 +51,53 @@ pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<()
     Ok(())
 }
 
-/// Whether an image may run at a runtime: its own image, or one of `allowedImages`, with a digest.
-pub fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Result<(), Rejection> {
+/// The image that a skill asks for, by reference or by name, if it does and the runtime allows it.
+pub fn asked_image<'a>(
+    runtime: &'a SkillRuntime,
+    image: Option<&'a str>,
+    name: Option<&str>,
+    scope: &Scope<'_>,
+) -> Result<Option<&'a str>, Rejection> {
+    match (name, image) {
+        (Some(name), _) => image_named(runtime, name, scope).map(Some),
+        (None, Some(image)) => image_allowed(runtime, image, scope).map(|()| Some(image)),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The image of a name: allowed by being named, with a digest, and by nothing else.
+fn image_named<'a>(runtime: &'a SkillRuntime, name: &str, scope: &Scope<'_>) -> Result<&'a str, Rejection> {
     let sandbox = &runtime.spec.sandbox;
-    let own = sandbox.image.as_deref().or(scope.default_image);
+    let Some(image) = sandbox.named(name) else {
+        let names: Vec<&str> = sandbox.images.iter().map(|named| named.name.as_str()).collect();
+        let known = if names.is_empty() {
+            "it has none".to_owned()
+        } else {
+            format!("it has {}", names.join(", "))
+        };
+        return Err(Rejection {
+            reason: Reason::ImageUnknown,
+            message: format!(
+                "spec.sandbox.imageName {name}: the runtime has no image of that name in spec.sandbox.images ({known}); add it there or correct the name"
+            ),
+        });
+    };
+    if !image.contains("@sha256:") && !scope.allow_image_tags {
+        return Err(Rejection {
+            reason: Reason::ImageNotPinned,
+            message: format!(
+                "spec.sandbox.images of the runtime: {name} ({image}) has no digest; write {}@sha256:<digest>",
+                repository(image)
+            ),
+        });
+    }
+    Ok(image)
+}
+
+/// Whether an image may run at a runtime: its own image, or one of `allowedImages`, with a digest.
+fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Result<(), Rejection> {
+    let sandbox = &runtime.spec.sandbox;
+    let own = sandbox.own_image().or(scope.default_image);
     if own == Some(image) {
         return Ok(());
     }

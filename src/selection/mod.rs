@@ -9,6 +9,8 @@ mod earlier_tests;
 mod inputs;
 mod limits;
 mod packages;
+#[cfg(test)]
+mod packages_tests;
 mod risk;
 mod select;
 #[cfg(test)]
@@ -17,7 +19,7 @@ mod types;
 
 pub use declared::declared_packages;
 pub use earlier::{EarlierState, candidates, earlier_state, retained};
-pub use limits::{image_allowed, resources_allowed};
+pub use limits::{asked_image, resources_allowed};
 pub use packages::{Asked, PackagesVerdict, Revision, asked, environment, packages, rules};
 pub use select::{created, is_shared, namespaces_reached, reaches, select};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};

@@ -14,16 +14,20 @@ use super::types::{Reason, Rejection, Scope};
 pub struct Revision<'a> {
     /// What it declares.
     pub packages: Option<&'a PackagesStatus>,
-    /// The image that it names for its code.
+    /// The image that it asks for by reference.
     pub image: Option<&'a str>,
+    /// The image that it asks for by the name that the runtime gives it.
+    pub image_name: Option<&'a str>,
 }
 
 impl<'a> Revision<'a> {
     /// The one in `status.artifact`.
     pub fn newest(skill: &'a Skill) -> Self {
+        let sandbox = skill.spec.sandbox.as_ref();
         Self {
             packages: skill.status.as_ref().and_then(|status| status.packages.as_ref()),
-            image: skill.spec.sandbox.as_ref().and_then(|sandbox| sandbox.image.as_deref()),
+            image: sandbox.and_then(|sandbox| sandbox.image.as_deref()),
+            image_name: sandbox.and_then(|sandbox| sandbox.image_name.as_deref()),
         }
     }
 
@@ -111,7 +115,8 @@ fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
 }
 
 /// The environment that a revision needs at a runtime; `None` where nothing is to be built: nothing is declared, it cannot be used, a
-/// rule of the runtime is broken, the skill names an image of its own, or nothing builds here.
+/// rule of the runtime is broken, the skill asks for an image by reference, or nothing builds here. Packages are added to an
+/// image that the runtime names as to its own.
 pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Asked> {
     scope.environments?;
     let declared = revision.packages?;
@@ -122,7 +127,11 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     {
         return None;
     }
-    let base = runtime.spec.sandbox.image.as_deref().or(scope.default_image)?;
+    let sandbox = &runtime.spec.sandbox;
+    let base = match revision.image_name {
+        Some(name) => sandbox.named(name)?,
+        None => sandbox.own_image().or(scope.default_image)?,
+    };
     let spec = runtime.spec.packages.clone().unwrap_or_default();
     let key = key(declared.digest.as_deref()?, declared.locked, &rules(&spec).ok()?, base);
     Some(Asked {
@@ -195,7 +204,11 @@ pub(super) fn reservation(runtime: &SkillRuntime, revision: Revision<'_>, scope:
 }
 
 fn image<'a>(runtime: &'a SkillRuntime, revision: Revision<'a>) -> Option<&'a str> {
-    revision.image.or(runtime.spec.sandbox.image.as_deref())
+    let sandbox = &runtime.spec.sandbox;
+    match revision.image_name {
+        Some(name) => sandbox.named(name),
+        None => revision.image.or(sandbox.own_image()),
+    }
 }
 
 fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<Broken> {

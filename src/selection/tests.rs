@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use knack_api::{Skill, SkillRuntime};
-use knack_packages::environment::{InImage, key};
-use knack_packages::{EnvironmentRecord, Records, Rules, State};
 use serde_json::{Value, json};
 
 use super::*;
@@ -212,6 +210,7 @@ fn a_skill_may_only_tighten() {
     let sandbox = json!({
         "image": "r.io/own@sha256:11", "allowedImages": ["r.io/more", "r.io:5000/port"], "maxTimeoutSeconds": 30,
         "resources": {"limits": {"memory": "128Mi", "cpu": "1"}}, "maxResources": {"memory": "256Mi"},
+        "images": [{"name": "office", "image": "r.io/office@sha256:33"}, {"name": "tagged", "image": "r.io/office:1"}],
     });
     for (asked, expected) in [
         (json!({}), "ok"),
@@ -242,6 +241,12 @@ fn a_skill_may_only_tighten() {
         (json!({"image": "r.io/more:latest"}), "ImageNotPinned"),
         (json!({"image": "evil.io/img@sha256:22"}), "ImageNotAllowed"),
         (json!({"image": "r.io/more-evil@sha256:22"}), "ImageNotAllowed"),
+        (json!({"imageName": "office"}), "ok"),
+        (json!({"imageName": "offic"}), "ImageUnknown"),
+        (json!({"imageName": "tagged"}), "ImageNotPinned"),
+        // Being named allows the name, and neither the reference nor its repository.
+        (json!({"image": "r.io/office@sha256:33"}), "ImageNotAllowed"),
+        (json!({"image": "r.io/office@sha256:44"}), "ImageNotAllowed"),
     ] {
         let skills = [skill("blue", "a", json!({}), json!({"sandbox": asked}))];
         let runtime = runtime("blue", json!({"sandbox": sandbox}));
@@ -249,6 +254,26 @@ fn a_skill_may_only_tighten() {
             view(&runtime, false, Caller::All, &skills),
             [format!("blue/a Listed {expected}")],
             "{asked}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_name_of_an_image_is_told_with_those_that_there_are() {
+    let images = json!([{"name": "node", "image": "r.io/n@sha256:1"}, {"name": "office", "image": "r.io/o@sha256:1"}]);
+    for (images, said) in [(json!([]), "(it has none)"), (images, "(it has node, office)")] {
+        let skill = skill("blue", "a", json!({}), json!({"sandbox": {"imageName": "offic"}}));
+        let (runtime, none) = (
+            runtime("blue", json!({"sandbox": {"images": images}})),
+            NamespaceLabels::new(),
+        );
+        let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+        let refused = selected[0].accepted.as_ref().unwrap_err();
+        assert_eq!(refused.reason, Reason::ImageUnknown);
+        let message = &refused.message;
+        assert!(
+            message.contains("imageName offic:") && message.contains(said),
+            "{message}"
         );
     }
 }
@@ -447,128 +472,5 @@ fn packages_are_judged_by_the_rules_of_the_runtime() {
         let (told, found) = packaged(declared, skill_spec, spec.clone());
         assert!(told.starts_with(said), "{declared} {spec}: {told}");
         assert_eq!(found.as_deref(), state, "{declared} {spec}");
-    }
-}
-
-#[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn a_skill_is_served_with_its_environment_or_not_at_all() {
-    let image = InImage {
-        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
-        home: "/opt/knack/packages/env-1".to_owned(),
-    };
-    let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
-    let own_image = json!({"sandbox": {"image": "r.io/office@sha256:00"}});
-    let allowed = json!({"sandbox": {"allowedImages": ["r.io/office"]}});
-    let base = |image: &str| json!({"sandbox": {"image": image}});
-    let key = |image: &str| key("d1", false, &Rules::default(), image);
-    for (what, known, skill_spec, spec, said, state) in [
-        (
-            "nobody has looked",
-            None,
-            json!({}),
-            json!({}),
-            "refused PackagesBuilding: its packages are not there (Resolving)",
-            "Resolving",
-        ),
-        (
-            "it is being made",
-            Some(State::Building),
-            json!({}),
-            json!({}),
-            "refused PackagesBuilding",
-            "Building",
-        ),
-        (
-            "it is there",
-            Some(State::Ready),
-            json!({}),
-            json!({}),
-            "served",
-            "Ready",
-        ),
-        (
-            "it cannot be made",
-            Some(State::NoWheel),
-            json!({}),
-            json!({}),
-            "refused PackagesFailed: its packages are not there (NoWheel): said",
-            "NoWheel",
-        ),
-        (
-            "of another base",
-            Some(State::Ready),
-            json!({}),
-            base("r.io/other@sha256:00"),
-            "refused PackagesBuilding",
-            "Resolving",
-        ),
-        (
-            "of other constraints",
-            Some(State::Ready),
-            json!({}),
-            json!({"packages": {"constraints": ["mcp<2"]}}),
-            "refused PackagesBuilding",
-            "Resolving",
-        ),
-        (
-            "a rule is broken",
-            Some(State::Ready),
-            json!({}),
-            json!({"packages": {"requireLock": true}}),
-            "refused LockRequired",
-            "Refused",
-        ),
-        (
-            "an image of the skill's own",
-            Some(State::Ready),
-            own_image,
-            allowed,
-            "served",
-            "PackagesOff",
-        ),
-        (
-            "a base that packages cannot be added to",
-            Some(State::PackagesOff),
-            json!({}),
-            json!({}),
-            "PackagesMissing: its code runs without",
-            "PackagesOff",
-        ),
-    ] {
-        let record = |state| EnvironmentRecord {
-            state,
-            message: "said".to_owned(),
-            environment: (state == State::Ready).then(|| image.clone()),
-            since: 0,
-            used: 0,
-        };
-        let records = Records(
-            known
-                .map(|state| (key("r.io/default@sha256:00"), record(state)))
-                .into_iter()
-                .collect(),
-        );
-        let mut skill = skill("blue", "pdf", json!({}), skill_spec);
-        skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
-        let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
-        let scope = Scope {
-            default_image: Some("r.io/default@sha256:00"),
-            allow_image_tags: true,
-            environments: Some(&records),
-            ..scope(&none)
-        };
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = match &selected[0].accepted {
-            Ok(None) => "served".to_owned(),
-            Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
-            Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
-        };
-        assert!(told.starts_with(said), "{what}: {told}");
-        let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
-        assert_eq!(found.state.as_str(), state, "{what}");
-        let given = environment(&runtime, Revision::newest(&skill), &scope);
-        assert_eq!(given.is_err(), said.starts_with("refused"), "{what}");
-        assert_eq!(given.is_ok_and(|given| given.is_some()), state == "Ready", "{what}");
     }
 }

@@ -76,6 +76,8 @@ pub enum Reason {
     ImageNotAllowed,
     /// Its image has no digest.
     ImageNotPinned,
+    /// The runtime has no image of the name that it asks for.
+    ImageUnknown,
     /// It declares packages without a lock, and the runtime demands one.
     LockRequired,
     /// It fixes a version of a package that the runtime's constraints exclude.
@@ -102,6 +104,8 @@ pub enum Reason {
     ToolsNotConfigured,
     /// Served, but the pin sets configuration that no tool declares.
     ConfigUnknown,
+    /// Served, but the pin gives a secret of the configuration in plain text.
+    ConfigPlain,
 }
 
 impl Reason {
@@ -126,6 +130,7 @@ impl Reason {
                 | Self::ToolsAboveMaxRisk
                 | Self::ToolsNotConfigured
                 | Self::ConfigUnknown
+                | Self::ConfigPlain
         )
     }
 
@@ -139,6 +144,7 @@ impl Reason {
             Self::ResourcesOverCeiling => "ResourcesOverCeiling",
             Self::ImageNotAllowed => "ImageNotAllowed",
             Self::ImageNotPinned => "ImageNotPinned",
+            Self::ImageUnknown => "ImageUnknown",
             Self::LockRequired => "LockRequired",
             Self::PackagesConflict => "PackagesConflict",
             Self::PackagesBuilding => "PackagesBuilding",
@@ -152,6 +158,7 @@ impl Reason {
             Self::ToolsAboveMaxRisk => "ToolsAboveMaxRisk",
             Self::ToolsNotConfigured => "ToolsNotConfigured",
             Self::ConfigUnknown => "ConfigUnknown",
+            Self::ConfigPlain => "ConfigPlain",
         }
     }
 }

@@ -15,6 +15,7 @@ mod chat;
 #[path = "../otel/collector.rs"]
 #[expect(dead_code, reason = "some of it is for tests/otel")]
 mod collector;
+mod configured;
 mod drain;
 mod floor;
 mod gateway_auth;
@@ -24,6 +25,7 @@ mod idle;
 mod judged;
 mod limits;
 mod metrics;
+mod named_images;
 mod outage;
 mod propagation;
 #[path = "../support/released.rs"]

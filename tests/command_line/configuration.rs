@@ -111,3 +111,37 @@ async fn a_run_from_the_command_line_has_the_same_rules() {
         assert!(text.contains(said), "{set:?}: {text}");
     }
 }
+
+/// On a laptop there are no Secrets, and a secret in plain text is read by everybody who reads the file.
+#[tokio::test]
+async fn values_that_are_not_here_and_secrets_in_plain_text_are_told_before_anything_runs() {
+    let (not_here, in_plain_text) = (
+        "--set-env prices.apiKey=VARIABLE",
+        "is a secret and is given in plain text",
+    );
+    let given = format!("value: {SECRET}");
+    let plain = RUNTIME.replace("valueFrom: {secretKeyRef: {name: prices, key: key}}", &given);
+    for (runtime, arguments, said) in [
+        (RUNTIME, &[][..], &[not_here][..]),
+        (RUNTIME, &["--set-env", "prices.apiKey=KEY"], &[]),
+        (&plain, &[], &[in_plain_text]),
+    ] {
+        let folder = folder(FILES);
+        std::fs::write(folder.path().join("skills/runtime.yaml"), runtime).unwrap();
+        std::fs::write(folder.path().join("script.yaml"), script()).unwrap();
+        let validated = knack(folder.path(), &["skill", "validate", "skills"], &[]).await;
+        let told = out(&validated);
+        assert_eq!(told.contains(in_plain_text), said.contains(&in_plain_text), "{told}");
+        let arguments = [&["--upstream", "mock=script.yaml"], arguments].concat();
+        let program = Program::start(folder, &arguments, &[("KEY", SECRET)]).await;
+        let greeting = program.greeting.join("\n");
+        for text in [not_here, in_plain_text] {
+            assert_eq!(
+                greeting.contains(text),
+                said.contains(&text),
+                "{arguments:?}: {greeting}"
+            );
+        }
+        assert!(!greeting.contains(SECRET) && !told.contains(SECRET));
+    }
+}

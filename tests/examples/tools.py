@@ -10,6 +10,7 @@ from check import ROOT, SKILLS, equal, fails, holds, main, run
 
 STATS = os.path.join(SKILLS, "text-stats", "stats.py")
 DATES = os.path.join(SKILLS, "date-math")
+QUOTES = os.path.join(SKILLS, "price-quote")
 HARNESS = os.path.join(ROOT, "crates", "skill", "src", "functions", "harness.py")
 MANIFESTS = os.path.join(ROOT, "examples", "manifests")
 
@@ -151,6 +152,59 @@ def test_dates_are_locked_as_they_are(folder):
     equal([function["name"] for function in locked["functions"]], ["days_between", "date_after", "month_calendar"])
 
 
+def quoted(folder, items, values, secrets=()):
+    """Calls the function with these settings as the gateway does: over its defaults, secrets by variables of their own."""
+    with open(os.path.join(QUOTES, "python-tools.lock"), encoding="utf-8") as file:
+        declared = json.load(file)["files"]["quote.py"]["functions"][0]["config"]
+    params = {param["name"]: param for param in declared}
+    config = {"tool": "quote", "values": {**{name: param["default"] for name, param in params.items()}, **values}, "secrets": {}}
+    env = {"KNACK_WORK_DIR": folder}
+    for name, value in dict(secrets).items():
+        config["values"].pop(name)
+        config["secrets"][name] = {"variable": "KNACK_CONFIG_" + name, "param": params[name]}
+        env["KNACK_CONFIG_" + name] = value
+    env["KNACK_CONFIG"] = json.dumps(config)
+    with open(HARNESS, encoding="utf-8") as file:
+        command = ["-c", file.read(), "quote.py", "quote", json.dumps({"items": items})]
+    return run(*command, cwd=QUOTES, env=env)
+
+
+DESK = {"name": "Desk", "count": 2, "price": 149.5}
+
+
+def test_a_quote_is_made_by_the_settings_of_whoever_runs_it(folder):
+    for values, secrets, expected in (
+        ({}, {}, {"currency": "EUR", "net": "299.00", "tax": "0.00", "total": "299.00"}),
+        ({"currency": "GBP", "taxPercent": 20}, {}, {"currency": "GBP", "net": "299.00", "tax": "59.80", "total": "358.80"}),
+        ({"taxPercent": 19}, {"signingKey": "top-secret-4711"},
+         {"currency": "EUR", "net": "299.00", "tax": "56.81", "total": "355.81", "signature": "e9d5d2bed6b7cccc1d44"}),
+    ):
+        result = quoted(folder, [DESK], values, secrets)
+        equal((result.returncode, result.stderr), (0, ""))
+        found = json.loads(result.stdout)
+        equal(found.pop("items"), [{"name": "Desk", "total": "299.00"}])
+        equal(found, expected)
+
+
+def test_quotes_refuse_what_nobody_may_offer(folder):
+    for item, values, expected in (
+        (DESK, {"maxTotal": 298.99}, "the total 299.00 is above 298.99, the highest amount that is quoted without approval"),
+        ({"name": " ", "price": 1}, {}, "items: entry 1 has no name"),
+        ({"name": "Desk", "price": "1"}, {}, "items: the price of 'Desk' must be a number from 0 to 1000000"),
+        ({"name": "Desk", "price": 1, "count": -1}, {}, "items: the count of 'Desk' must be a number from 0 to 1000000"),
+    ):
+        result = quoted(folder, [item], values)
+        equal((result.returncode, result.stdout), (1, expected + "\n"))
+
+
+def test_quotes_are_locked_as_they_are(folder):
+    import hashlib
+    with open(os.path.join(QUOTES, "python-tools.lock"), encoding="utf-8") as file:
+        locked = json.load(file)["files"]["quote.py"]
+    with open(os.path.join(QUOTES, "quote.py"), "rb") as file:
+        equal(locked["sha256"], hashlib.sha256(file.read()).hexdigest())
+
+
 def test_every_example_skill_has_its_files_and_no_other_dependency(folder):
     for name in sorted(os.listdir(SKILLS)):
         with open(os.path.join(SKILLS, name, "SKILL.md"), encoding="utf-8") as file:
@@ -164,8 +218,9 @@ def test_every_example_skill_has_its_files_and_no_other_dependency(folder):
 
 def check_imports(path, folder):
     import ast
-    allowed = {"argparse", "array", "calendar", "collections", "csv", "datetime", "io", "json", "math", "os", "re", "struct", "sys",
-               "unicodedata", "xml", "zlib"}
+    # tukuy is the gateway's own stand-in where that package is not installed.
+    allowed = {"argparse", "array", "calendar", "collections", "csv", "datetime", "hashlib", "hmac", "io", "json", "math", "os", "re",
+               "struct", "sys", "tukuy", "unicodedata", "xml", "zlib"}
     beside = {entry[:-3] for entry in os.listdir(folder) if entry.endswith(".py")}
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read(), feature_version=(3, 9))

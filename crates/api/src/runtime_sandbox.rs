@@ -38,6 +38,14 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 512)))]
     pub allowed_images: Vec<String>,
+    /// Images by name, with digests: a skill asks for one of them by `sandbox.imageName`. Each is allowed by being named here. Cluster only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub images: Vec<NamedImage>,
+    /// The one of `images` that skills have that ask for none, in the place of `image`. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub image_name: Option<String>,
     /// How long a finished Job and its result stay, seconds. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86_400))]
@@ -83,7 +91,34 @@ pub struct RuntimeSandbox {
     pub logs: Option<LogsMode>,
 }
 
+/// An image that skills ask for by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamedImage {
+    /// Its name: lower-case letters, digits and hyphens.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Container image, with a digest.
+    #[schemars(length(min = 1, max = 512))]
+    pub image: String,
+}
+
 impl RuntimeSandbox {
+    /// The image of a name.
+    pub fn named(&self, name: &str) -> Option<&str> {
+        let found = self.images.iter().find(|named| named.name == name);
+        found.map(|named| named.image.as_str())
+    }
+
+    /// The image of skills that ask for none, if the runtime says which: `imageName`, else `image`. A name that is not among
+    /// `images`, which the definition refuses, is no image.
+    pub fn own_image(&self) -> Option<&str> {
+        match &self.image_name {
+            Some(name) => self.named(name),
+            None => self.image.as_deref(),
+        }
+    }
+
     /// The time limit of a run whose skill asks for none, and the highest one that a skill may ask for, seconds.
     pub fn time_limits(&self) -> (u64, u64) {
         let ceiling = self.max_timeout_seconds.unwrap_or(defaults::MAX_TIMEOUT_SECONDS);

@@ -205,6 +205,11 @@ pub struct SkillSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
+    /// Name of an image of the runtime's `sandbox.images`, in the place of `image`; a runtime without that name does not serve
+    /// the skill. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub image_name: Option<String>,
     /// Wall-clock limit of one run, seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
@@ -329,6 +334,7 @@ impl SkillOverrides {
             ids: self.ids.clone(),
             sandbox: Some(knack_skill::model::SandboxRequest {
                 image: sandbox.image,
+                image_name: sandbox.image_name,
                 timeout_seconds: sandbox.timeout_seconds,
                 max_output_bytes: sandbox.max_output_bytes,
                 memory_bytes: sandbox.resources.as_ref().and_then(Resources::memory_bytes),

@@ -339,6 +339,8 @@ impl SkillRuntimeSpec {
             ),
             ("spec.sandbox.image", sandbox.image.is_some()),
             ("spec.sandbox.allowedImages", !sandbox.allowed_images.is_empty()),
+            ("spec.sandbox.images", !sandbox.images.is_empty()),
+            ("spec.sandbox.imageName", sandbox.image_name.is_some()),
             ("spec.sandbox.maxResources", !sandbox.max_resources.is_empty()),
             (
                 "spec.sandbox.ttlSecondsAfterFinished",

@@ -254,6 +254,9 @@ pub struct SandboxLine {
     /// Container image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Container image by the name that the runtime gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_name: Option<String>,
     /// Seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,

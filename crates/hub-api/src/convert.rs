@@ -24,6 +24,7 @@ pub fn overrides_to_line(overrides: &SpecOverrides) -> Overrides {
         ids: overrides.ids.clone(),
         sandbox: overrides.sandbox.as_ref().map(|sandbox| SandboxLine {
             image: sandbox.image.clone(),
+            image_name: sandbox.image_name.clone(),
             timeout_seconds: sandbox.timeout_seconds,
             max_output_bytes: sandbox.max_output_bytes,
             memory_bytes: sandbox.memory_bytes,
@@ -48,6 +49,7 @@ pub fn overrides_from_line(line: &Overrides) -> SpecOverrides {
         ids: line.ids.clone(),
         sandbox: line.sandbox.as_ref().map(|sandbox| SandboxRequest {
             image: sandbox.image.clone(),
+            image_name: sandbox.image_name.clone(),
             timeout_seconds: sandbox.timeout_seconds,
             max_output_bytes: sandbox.max_output_bytes,
             memory_bytes: sandbox.memory_bytes,
@@ -221,6 +223,7 @@ mod tests {
             ids: Some(vec!["skill_abc".to_owned()]),
             sandbox: Some(SandboxRequest {
                 image: Some("img".to_owned()),
+                image_name: Some("office".to_owned()),
                 timeout_seconds: Some(3),
                 max_output_bytes: None,
                 memory_bytes: Some(5),

@@ -232,6 +232,8 @@ pub struct Parameter {
 pub struct SandboxRequest {
     /// Container image.
     pub image: Option<String>,
+    /// Container image by the name that a runtime gives it.
+    pub image_name: Option<String>,
     /// Wall-clock limit of one run, seconds.
     pub timeout_seconds: Option<u64>,
     /// Cap of stdout and stderr each, bytes.

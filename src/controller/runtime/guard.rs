@@ -140,7 +140,7 @@ fn too_large(namespace: &str, bytes: usize) -> Verdict {
         State::Stalled,
         Reason::TooLarge,
         format!(
-            "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes of the admission register, more than {}: shorten spec.sandbox.allowedImages or spec.env, or use another namespace",
+            "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes of the admission register, more than {}: shorten spec.sandbox.allowedImages, spec.sandbox.images or spec.env, or use another namespace",
             register::REGISTER_MAX_BYTES
         ),
     )

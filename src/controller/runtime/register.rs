@@ -62,6 +62,7 @@ pub(super) fn entry(runtime: &SkillRuntime, defaults: &Defaults) -> String {
     let view = RuntimeView::of(runtime, defaults);
     let sandbox = &runtime.spec.sandbox;
     let mut lines = vec![uid(&view.uid), format!("image {}", view.image)];
+    lines.extend(view.images.iter().map(|image| format!("image {image}")));
     lines.extend(sandbox.allowed_images.iter().map(|image| format!("repository {image}")));
     // The name last: it alone may hold blanks.
     let granted = view.env.iter();
@@ -144,6 +145,7 @@ mod tests {
                 "sandbox": {
                     "image": "registry.example/knack/sandbox-python@sha256:aa",
                     "allowedImages": ["registry.example/knack/of-everything"],
+                    "images": [{"name": "office", "image": "registry.example/knack/sandbox-office@sha256:cc"}],
                     "runtimeClassName": "gvisor",
                     "nodeSelector": {"pool": "sandboxes"},
                     "tolerations": [{"key": "sandboxes", "operator": "Exists", "effect": "NoSchedule"}],
@@ -151,6 +153,10 @@ mod tests {
                     "maxResources": {"memory": "2Gi", "example.org/gpu": "1"},
                 },
                 "env": [grant("API_KEY", "weather"), grant("OTHER", "of-everything")],
+                "skillSelector": {"skills": [{"name": "prices", "config": [
+                    {"name": "maxCost", "value": "5"},
+                    {"name": "apiKey", "valueFrom": {"secretKeyRef": {"name": "prices", "key": "key"}}},
+                ]}]},
             }),
         );
         let defaults = Defaults::new("registry.example/knack/sandbox-python@sha256:aa");

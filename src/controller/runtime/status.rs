@@ -18,21 +18,26 @@ const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDI
 
 /// The first problem of a runtime's spec, if it has any.
 pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
-    let Some(image) = runtime.spec.sandbox.image.as_deref().or(scope.default_image) else {
+    let sandbox = &runtime.spec.sandbox;
+    let Some(image) = sandbox.own_image().or(scope.default_image) else {
         return Some(Verdict::new(
             State::Stalled,
             Reason::NoSandboxImage,
             "no image for sandboxes: set spec.sandbox.image (or --sandbox-image of the controller)",
         ));
     };
-    if !image.contains("@sha256:") && !scope.allow_image_tags {
-        return Some(Verdict::new(
-            State::Stalled,
-            Reason::ImageNotPinned,
-            format!("spec.sandbox.image {image} has no digest; write registry/repository@sha256:<digest>"),
-        ));
-    }
-    None
+    let has_digest = |image: &str| image.contains("@sha256:") || scope.allow_image_tags;
+    let named = sandbox.images.iter().find(|named| !has_digest(&named.image));
+    let field = match named {
+        Some(named) => format!("spec.sandbox.images: {} ({})", named.name, named.image),
+        None if !has_digest(image) => format!("spec.sandbox.image {image}"),
+        None => return None,
+    };
+    Some(Verdict::new(
+        State::Stalled,
+        Reason::ImageNotPinned,
+        format!("{field} has no digest; write registry/repository@sha256:<digest>"),
+    ))
 }
 
 /// How a runtime without objection reads.
@@ -154,6 +159,30 @@ mod tests {
             (json!({"image": "r/a:1"}), None, false, Some(Reason::ImageNotPinned)),
             (json!({"image": "r/a:1"}), None, true, None),
             (json!({"image": "r/a@sha256:00"}), None, false, None),
+            (
+                json!({"imageName": "a", "images": [{"name": "a", "image": "r/a@sha256:00"}]}),
+                None,
+                false,
+                None,
+            ),
+            (
+                json!({"images": [{"name": "a", "image": "r/a@sha256:00"}]}),
+                None,
+                false,
+                Some(Reason::NoSandboxImage),
+            ),
+            (
+                json!({"image": "r/a@sha256:00", "images": [{"name": "a", "image": "r/a:1"}]}),
+                None,
+                false,
+                Some(Reason::ImageNotPinned),
+            ),
+            (
+                json!({"image": "r/a@sha256:00", "images": [{"name": "a", "image": "r/a:1"}]}),
+                None,
+                true,
+                None,
+            ),
         ] {
             let scope = Scope {
                 cluster_default: false,

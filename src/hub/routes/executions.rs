@@ -177,7 +177,7 @@ fn executor(state: &HubState, granted: &Granted) -> Result<Arc<JobExecutor>, Pro
         ))
         .retry_after(WAITS_FOR_A_PERSON));
     }
-    if granted.runtime.spec.sandbox.image.is_none() && state.settings.default_image.is_none() {
+    if granted.runtime.spec.sandbox.own_image().is_none() && state.settings.default_image.is_none() {
         return Err(unavailable(format!(
             "SkillRuntime {} names no image to run code in; set spec.sandbox.image",
             granted.name
@@ -273,6 +273,7 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
     let revision = Revision {
         packages: content.summary.packages.as_ref(),
         image: loaded.sandbox.image.as_deref(),
+        image_name: loaded.sandbox.image_name.as_deref(),
     };
     let packages = state.views.environment(&granted.name, revision).map_err(|rejection| {
         let name = format!("{}/{}", skill.namespace, skill.name);

@@ -46,6 +46,8 @@ const NAME_LENGTH_TEXT: &str =
 const NAME_FORM_TEXT: &str =
     "metadata.name must be lower-case letters, digits and single hyphens: models read it as part of tool names";
 const ENV_NAME: &str = "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')";
+const IMAGE_NAME: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
+const IMAGE_NAME_TEXT: &str = "a name of an image is lower-case letters, digits and hyphens, as the runtime's sandbox.images has it; a reference to an image (with /, : or @) goes to sandbox.image";
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
 const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
 const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
@@ -146,6 +148,12 @@ pub const RULES: &[Rule] = &[
         "self.matches('^[a-zA-Z0-9_-]+$')",
         "input names are letters, digits, _ and -",
     ),
+    skill("spec.sandbox.imageName", IMAGE_NAME, IMAGE_NAME_TEXT),
+    skill(
+        "spec.sandbox",
+        "!(has(self.image) && has(self.imageName))",
+        "sandbox.imageName asks for an image of the runtime by name, sandbox.image by reference; set one of the two",
+    ),
     skill(
         "spec.packages.python[]",
         PACKAGE_NAME,
@@ -172,6 +180,22 @@ pub const RULES: &[Rule] = &[
         "spec.sandbox.allowedImages[]",
         "!self.contains('@') && !self.matches(':[^/]*$')",
         "allowedImages are registry/repository without tag and digest: a skill names the digest",
+    ),
+    runtime("spec.sandbox.images[].name", IMAGE_NAME, IMAGE_NAME_TEXT),
+    runtime(
+        "spec.sandbox.images",
+        "self.all(x, self.exists_one(y, y.name == x.name))",
+        "sandbox.images has each name once",
+    ),
+    runtime(
+        "spec.sandbox",
+        "!has(self.imageName) || (has(self.images) && self.images.exists(x, x.name == self.imageName))",
+        "sandbox.imageName must be a name of sandbox.images",
+    ),
+    runtime(
+        "spec.sandbox",
+        "!(has(self.image) && has(self.imageName))",
+        "sandbox.imageName says which of sandbox.images skills have that ask for none, in the place of sandbox.image; set one of the two",
     ),
     runtime(
         "spec.sandbox.runAsUserRange",

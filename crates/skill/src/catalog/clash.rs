@@ -61,6 +61,20 @@ pub enum Clash {
         /// Their names.
         names: Vec<String>,
     },
+    /// Secrets are given in plain text.
+    ConfigPlain {
+        /// The skill.
+        skill: SkillRef,
+        /// The names of the values.
+        names: Vec<String>,
+    },
+    /// Values are in Secrets, which there are only on a cluster: the calls of tools that need them fail.
+    ConfigElsewhere {
+        /// The skill.
+        skill: SkillRef,
+        /// The names of the values.
+        names: Vec<String>,
+    },
 }
 
 impl fmt::Display for Clash {
@@ -109,6 +123,23 @@ impl fmt::Display for Clash {
                 skill.name,
                 names.join(", ")
             ),
+            Self::ConfigPlain { skill, names } => write!(
+                f,
+                "the configuration {} of skill {}/{} is a secret and is given in plain text; \
+                 give it by valueFrom.secretKeyRef on a cluster, and with --set-env here",
+                names.join(", "),
+                skill.namespace,
+                skill.name
+            ),
+            Self::ConfigElsewhere { skill, names } => {
+                let (skill, name) = (&skill.name, names.first().map_or("", String::as_str));
+                write!(
+                    f,
+                    "the configuration {} of skill {skill} is taken from Secrets, which there are only on a cluster: \
+                     calls that need it fail; give it with --set-env {skill}.{name}=VARIABLE, or --set",
+                    names.join(", ")
+                )
+            }
             Self::Risk {
                 skill,
                 tool,

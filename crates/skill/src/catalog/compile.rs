@@ -188,13 +188,20 @@ fn withheld(skill: &Skill, values: &ConfigValues, clashes: &mut Vec<Clash>) -> B
         .tools
         .iter()
         .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
-    let unknown = config::undeclared(&tools, &entries);
-    if !unknown.is_empty() {
-        clashes.push(Clash::ConfigUnknown {
-            skill: skill.id.clone(),
-            names: unknown.into_iter().map(str::to_owned).collect(),
-        });
-    }
+    let mut tell = |names: Vec<&str>, clash: fn(SkillRef, Vec<String>) -> Clash| {
+        if !names.is_empty() {
+            clashes.push(clash(skill.id.clone(), names.into_iter().map(str::to_owned).collect()));
+        }
+    };
+    tell(config::undeclared(&tools, &entries), |skill, names| {
+        Clash::ConfigUnknown { skill, names }
+    });
+    tell(config::plain_secrets(&tools, &entries), |skill, names| {
+        Clash::ConfigPlain { skill, names }
+    });
+    tell(config::elsewhere(&tools, &entries), |skill, names| {
+        Clash::ConfigElsewhere { skill, names }
+    });
     let mut withheld = BTreeSet::new();
     for (tool, params) in tools {
         if let Some(why) = config::problems(tool, params, &entries) {

@@ -19,5 +19,5 @@ pub use declared::MAX_PARAMS;
 pub(crate) use declared::{notes, refusal};
 pub use entry::{ConfigEntry, ConfigSource, SkillConfig, entries_for, overlay, variable};
 pub use param::ConfigParam;
-pub use resolve::{CONFIG_VARIABLE, ToolConfig, problems, resolve, undeclared};
+pub use resolve::{CONFIG_VARIABLE, ToolConfig, elsewhere, plain_secrets, problems, resolve, undeclared};
 pub use value::{check, read};

@@ -159,6 +159,42 @@ pub fn undeclared<'t, 'e>(
     unknown.map(|entry| entry.name.as_str()).collect()
 }
 
+/// The names of entries that give a parameter of type `secret` its value in plain text.
+pub fn plain_secrets<'t, 'e>(
+    tools: &(impl Iterator<Item = (&'t str, &'t [ConfigParam])> + Clone),
+    entries: &'e [ConfigEntry],
+) -> Vec<&'e str> {
+    used(tools, entries, |param, entry| {
+        param.is_secret() && matches!(entry.source, ConfigSource::Value(_))
+    })
+}
+
+/// The names of entries that give a parameter a value which this process does not see.
+pub fn elsewhere<'t, 'e>(
+    tools: &(impl Iterator<Item = (&'t str, &'t [ConfigParam])> + Clone),
+    entries: &'e [ConfigEntry],
+) -> Vec<&'e str> {
+    used(tools, entries, |_, entry| entry.source == ConfigSource::Secret(None))
+}
+
+/// The names of the entries that give a tool's parameter its value and are of a kind; each once.
+fn used<'t, 'e>(
+    tools: &(impl Iterator<Item = (&'t str, &'t [ConfigParam])> + Clone),
+    entries: &'e [ConfigEntry],
+    is_meant: impl Fn(&ConfigParam, &ConfigEntry) -> bool,
+) -> Vec<&'e str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (tool, params) in tools.clone() {
+        for param in params {
+            let meant = entry_of(tool, param, entries).filter(|entry| is_meant(param, entry));
+            if let Some(entry) = meant.filter(|entry| !names.contains(&entry.name.as_str())) {
+                names.push(&entry.name);
+            }
+        }
+    }
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,5 +291,24 @@ mod tests {
             .map(|name| value(name, ""))
             .collect();
         assert_eq!(undeclared(&tools(), &entries), ["build.nokey", "Key", "a.key", "build"]);
+    }
+
+    #[test]
+    fn secrets_in_plain_text_and_values_that_are_not_here_are_named_where_a_tool_uses_them() {
+        let params = params();
+        let tools = || [("build", params.as_slice()), ("look", params.as_slice())].into_iter();
+        let (plain, hidden) = (|name| value(name, "k"), |name| secret(name, Some("k")));
+        for (entries, in_plain_text, not_here) in [
+            (vec![], &[][..], &[][..]),
+            (vec![plain("key"), value("maxCost", "1")], &["key"], &[]),
+            (vec![hidden("key"), secret("maxCost", None)], &[], &["maxCost"]),
+            // Of each tool what it gets: the entry that names the tool.
+            (vec![secret("key", None), plain("look.key")], &["look.key"], &["key"]),
+            (vec![plain("key"), hidden("build.key"), hidden("look.key")], &[], &[]),
+            (vec![plain("nokey"), secret("other.key", None)], &[], &[]),
+        ] {
+            assert_eq!(plain_secrets(&tools(), &entries), in_plain_text, "{entries:?}");
+            assert_eq!(elsewhere(&tools(), &entries), not_here, "{entries:?}");
+        }
     }
 }

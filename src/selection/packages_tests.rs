@@ -1,0 +1,160 @@
+//! Environments of packages: what a skill with packages is at a runtime, by what builders say.
+
+use knack_packages::environment::{InImage, key};
+use knack_packages::{EnvironmentRecord, Records, Rules, State};
+use serde_json::json;
+
+use super::tests::{runtime, scope, skill};
+use super::*;
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn a_skill_is_served_with_its_environment_or_not_at_all() {
+    let image = InImage {
+        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
+        home: "/opt/knack/packages/env-1".to_owned(),
+    };
+    let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
+    let own_image = json!({"sandbox": {"image": "r.io/office@sha256:00"}});
+    let allowed = json!({"sandbox": {"allowedImages": ["r.io/office"]}});
+    let images = json!([
+        {"name": "default", "image": "r.io/default@sha256:00"}, {"name": "office", "image": "r.io/office@sha256:00"},
+    ]);
+    let named = json!({"sandbox": {"images": images}});
+    let own_named = json!({"sandbox": {"images": images, "imageName": "default"}});
+    let base = |image: &str| json!({"sandbox": {"image": image}});
+    let key = |image: &str| key("d1", false, &Rules::default(), image);
+    for (what, known, skill_spec, spec, said, state) in [
+        (
+            "nobody has looked",
+            None,
+            json!({}),
+            json!({}),
+            "refused PackagesBuilding: its packages are not there (Resolving)",
+            "Resolving",
+        ),
+        (
+            "it is being made",
+            Some(State::Building),
+            json!({}),
+            json!({}),
+            "refused PackagesBuilding",
+            "Building",
+        ),
+        (
+            "it is there",
+            Some(State::Ready),
+            json!({}),
+            json!({}),
+            "served",
+            "Ready",
+        ),
+        (
+            "it cannot be made",
+            Some(State::NoWheel),
+            json!({}),
+            json!({}),
+            "refused PackagesFailed: its packages are not there (NoWheel): said",
+            "NoWheel",
+        ),
+        (
+            "of another base",
+            Some(State::Ready),
+            json!({}),
+            base("r.io/other@sha256:00"),
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "of other constraints",
+            Some(State::Ready),
+            json!({}),
+            json!({"packages": {"constraints": ["mcp<2"]}}),
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "a rule is broken",
+            Some(State::Ready),
+            json!({}),
+            json!({"packages": {"requireLock": true}}),
+            "refused LockRequired",
+            "Refused",
+        ),
+        (
+            "an image of the skill's own",
+            Some(State::Ready),
+            own_image,
+            allowed,
+            "served",
+            "PackagesOff",
+        ),
+        (
+            "an image that the runtime names",
+            Some(State::Ready),
+            json!({"sandbox": {"imageName": "default"}}),
+            named.clone(),
+            "served",
+            "Ready",
+        ),
+        (
+            "another image that the runtime names",
+            Some(State::Ready),
+            json!({"sandbox": {"imageName": "office"}}),
+            named,
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "the named image that is the runtime's own",
+            Some(State::Ready),
+            json!({}),
+            own_named,
+            "served",
+            "Ready",
+        ),
+        (
+            "a base that packages cannot be added to",
+            Some(State::PackagesOff),
+            json!({}),
+            json!({}),
+            "PackagesMissing: its code runs without",
+            "PackagesOff",
+        ),
+    ] {
+        let record = |state| EnvironmentRecord {
+            state,
+            message: "said".to_owned(),
+            environment: (state == State::Ready).then(|| image.clone()),
+            since: 0,
+            used: 0,
+        };
+        let records = Records(
+            known
+                .map(|state| (key("r.io/default@sha256:00"), record(state)))
+                .into_iter()
+                .collect(),
+        );
+        let mut skill = skill("blue", "pdf", json!({}), skill_spec);
+        skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
+        let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
+        let scope = Scope {
+            default_image: Some("r.io/default@sha256:00"),
+            allow_image_tags: true,
+            environments: Some(&records),
+            ..scope(&none)
+        };
+        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let told = match &selected[0].accepted {
+            Ok(None) => "served".to_owned(),
+            Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
+            Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
+        };
+        assert!(told.starts_with(said), "{what}: {told}");
+        let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
+        assert_eq!(found.state.as_str(), state, "{what}");
+        let given = environment(&runtime, Revision::newest(&skill), &scope);
+        assert_eq!(given.is_err(), said.starts_with("refused"), "{what}");
+        assert_eq!(given.is_ok_and(|given| given.is_some()), state == "Ready", "{what}");
+    }
+}
