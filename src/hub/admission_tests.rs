@@ -66,7 +66,7 @@ fn a_name_gets_the_runtimes_image_of_that_name_and_nothing_else() {
         let got = images_of(&sandbox, packages, &spec);
         match (got, expected) {
             (Ok((image, packages)), Ok(expected)) => {
-                assert_eq!((image.as_deref(), packages.as_deref()), expected, "{sandbox}")
+                assert_eq!((image.as_deref(), packages.as_deref()), expected, "{sandbox}");
             }
             (Err(problem), Err(said)) => {
                 assert_eq!(problem.code, ProblemCode::Forbidden, "{sandbox}");
@@ -126,6 +126,7 @@ fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     admitted_asking(&json!(null), change, spec)
 }
 
+#[expect(clippy::unwrap_in_result, reason = "resources that cannot be read end the test")]
 fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     let mounted = Mounted {
         skill: skill(),
