@@ -87,8 +87,7 @@ fn is_extension(kind: tar::EntryType) -> bool {
 struct LongName {
     gnu: Option<Vec<u8>>,
     pax: Option<Vec<u8>>,
-    /// The inner `None`: no number.
-    size: Option<Option<u64>>,
+    size: Option<u64>,
 }
 
 impl LongName {
@@ -114,7 +113,11 @@ impl LongName {
                 let extension = extension.map_err(|error| bad(format!("broken tar: {error}")))?;
                 match extension.key_bytes() {
                     b"path" => self.pax = Some(extension.value_bytes().to_vec()),
-                    b"size" => self.size = Some(extension.value().ok().and_then(|size| size.parse().ok())),
+                    b"size" => {
+                        let size = extension.value().ok().and_then(|size| size.parse().ok());
+                        let size = size.ok_or_else(|| bad("broken tar: a size that is no number"))?;
+                        self.size = Some(size);
+                    }
                     _ => {}
                 }
             }
@@ -126,7 +129,7 @@ impl LongName {
     /// programs write the same size twice.
     fn check_size(&mut self, of_header: u64) -> Result<(), SourceError> {
         match self.size.take() {
-            Some(size) if size != Some(of_header) => Err(too_large("an entry whose size is in an extension header")),
+            Some(size) if size != of_header => Err(too_large("an entry whose size is in an extension header")),
             _ => Ok(()),
         }
     }

@@ -259,7 +259,10 @@ fn file(name: &str, version: &str, resolved: Option<&str>) -> Result<String, Str
     let last = path.rsplit_once("/-/").map(|(_, last)| last);
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'+');
     let is_plain = |last: &&str| {
-        last.len() <= 255 && last.ends_with(".tgz") && !last.starts_with('.') && last.bytes().all(is_letter)
+        last.len() <= 255
+            && last.strip_suffix(".tgz").is_some()
+            && !last.starts_with('.')
+            && last.bytes().all(is_letter)
     };
     Ok(match last.filter(is_plain) {
         Some(last) => format!("{name}/-/{last}"),
