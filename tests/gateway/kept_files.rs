@@ -22,7 +22,7 @@ use super::support::{Running, Start, start};
 use super::talk::{Format, Talk};
 use super::user_files::{Caller, Dialect, form, ids};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A registry, killed when dropped, with what it keeps and whom it trusts.
 struct Kept {

@@ -206,10 +206,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
     let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
-    let rekeying = args
-        .provider_keys_dir
-        .clone()
-        .map(|folder| AbortOnDropHandle::new(tokio::spawn(provider_keys::follow(folder, upstreams.clone()))));
+    let rekeying = rekey(&args, &upstreams);
     let metrics = Metrics::default();
     let tracer = Tracer::from_env("knack-gateway").map_err(anyhow::Error::msg)?;
     let on_change = on_change(&metrics, upstreams.clone());
@@ -227,13 +224,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     )
     .context("a folder for files of other replicas cannot be made")?;
     let registry = OfRegistry::open(&args, &catalog, &secret)?;
-    let files = client_if(&args, "--files-registry", args.files_registry.as_ref())?.map(|client| {
-        UserFiles::of(RemoteFiles::new(
-            client,
-            Some(Arc::clone(&replicas)),
-            requests.process(),
-        ))
-    });
+    let files = files_of_registry(&args, &replicas, &requests)?;
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: Some(following.age()),
@@ -291,6 +282,24 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let _ = probing.await;
     drop((following, rekeying));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Follows the folder of provider keys, if there is one, until it is dropped.
+fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Option<AbortOnDropHandle<()>> {
+    let folder = args.provider_keys_dir.clone()?;
+    let following = provider_keys::follow(folder, upstreams.clone());
+    Some(AbortOnDropHandle::new(tokio::spawn(following)))
+}
+
+/// Uploads and containers that a registry keeps, if one is named for it.
+fn files_of_registry(
+    args: &ServeArgs,
+    replicas: &Arc<Replicas>,
+    requests: &Requests,
+) -> anyhow::Result<Option<Arc<UserFiles>>> {
+    let client = client_if(args, "--files-registry", args.files_registry.as_ref())?;
+    let files = |client| RemoteFiles::new(client, Some(Arc::clone(replicas)), requests.process());
+    Ok(client.map(|client| UserFiles::of(files(client))))
 }
 
 /// Serves probes, metrics and the last requests until it has ended.
