@@ -1,5 +1,5 @@
 """Programs upload skills to a cluster, shown: the official OpenAI SDK, unchanged, with the address of the gateway; an MCP client runs the
-tool of an uploaded skill, and the history has it.
+tool of an uploaded skill, and the history has it; files that are uploaded are inputs of runs.
 
     tests/registry_demo/run.sh           from nothing: brings a cluster up, and down again at the end
 
@@ -52,7 +52,7 @@ def install():
     step("helm install with registry.enabled and gateway.registry; a provider in the cluster")
     helm("install", "knack", os.path.join(ROOT, "charts", "knack"), "--namespace", NAMESPACE, "--create-namespace",
          "--values", os.path.join(ROOT, "tests", "cluster_demo", "values.yaml"),
-         "--set", "registry.enabled=true,registry.history.enabled=true",
+         "--set", "registry.enabled=true,registry.history.enabled=true,registry.files.enabled=true",
          "--set", "gateway.registry=true,gateway.mcp.enabled=true", "--wait", "--timeout", "900s")
     script = kubectl("create", "configmap", "scripted-model", "-n", "default", "--dry-run=client", "-o", "yaml",
                      "--from-file=script.yaml=" + os.path.join(HERE, "model.yaml"))
@@ -213,6 +213,31 @@ def tools(application):
     print("   %d runs: %s" % (len(rows), ", ".join("%(tool)s %(durationMs)s ms" % row for row in rows)))
 
 
+def files(application):
+    step("The SDK uploads a file: a run reads it as an input, and a container has it")
+    content = b"19\n23\n19\n"
+    upload = application.client.files.create(file=("numbers.txt", content), purpose="user_data")
+    words = [{"type": "text", "text": "sum of the file"}, {"type": "file", "file": {"file_id": upload.id}}]
+    assert_equal(application.ask(words, "adder"), "The file adds up to 61.", "the answer to a request that names the file")
+    box = application.client.containers.create(name="demo", file_ids=[upload.id])
+    inside = [(file.path, application.client.containers.files.content.retrieve(file.id, container_id=box.id).read())
+              for file in application.client.containers.files.list(box.id)]
+    assert_equal([(path.rsplit("/", 1)[-1], data) for path, data in inside], [("numbers.txt", content)], "the files of the container")
+    stranger = Application(application.port, "another-key")
+    refused(openai.NotFoundError, lambda: stranger.client.files.retrieve(upload.id))
+    assert_equal(list(stranger.client.files.list()), [], "files of another client")
+    print("   %s in %s: %s" % (upload.id, box.id, inside[0][0]))
+    return upload, content
+
+
+def files_after_a_restart(application, upload, content):
+    step("Another pod of the gateway has the file: the registry keeps it")
+    assert_equal([one.id for one in application.client.files.list()], [upload.id], "the list")
+    assert_equal(application.client.files.content(upload.id).read(), content, "the content")
+    application.client.files.delete(upload.id)
+    refused(openai.NotFoundError, lambda: application.client.files.retrieve(upload.id))
+
+
 def diagnosis():
     for arguments in (["get", "pods,skills,skillruntimes,configmaps", "-A"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
                       *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=30"] for part in ("registry", "gateway", "controller", "hub"))):
@@ -231,8 +256,13 @@ def main():
             skill = create(application)
             update(application, skill)
             agree(application, skill)
+            upload, content = files(application)
             delete(application, skill)
             tools(application)
+        kubectl("rollout", "restart", "-n", NAMESPACE, "deployment/knack-gateway")
+        kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=300s")
+        with Forward(NAMESPACE, "service/knack-gateway", 80) as port:
+            files_after_a_restart(Application(port), upload, content)
     except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
         print("\nDEMO FAILED: %s: %s" % (type(error).__name__, error))
         diagnosis()
