@@ -1,12 +1,16 @@
 //! What the machine alone makes of a request: senders, hub, API server and sandboxes share its processors.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
+
+/// Between two bytes.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A process that sends back each byte of one connection, and does nothing else.
 pub(super) struct Echo {
@@ -40,11 +44,26 @@ impl Echo {
         }
     }
 
-    /// How long one byte takes there and back.
-    pub(super) async fn round_trip(&mut self) -> Duration {
+    /// Waits for something: what comes of it, and the longest that a byte took there and back meanwhile.
+    pub(super) async fn beside<T>(&mut self, action: impl Future<Output = T>) -> (T, Duration) {
+        let (mut action, mut longest) = (pin!(action), Duration::ZERO);
+        loop {
+            let mut trip = pin!(self.round_trip());
+            tokio::select! {
+                biased;
+                done = &mut action => return (done, longest.max(trip.await)),
+                took = &mut trip => longest = longest.max(took),
+            }
+        }
+    }
+
+    /// How long one byte takes there and back; then a pause, so that this takes no processor of its own.
+    async fn round_trip(&mut self) -> Duration {
         let begun = Instant::now();
         self.connection.write_all(b"x").await.unwrap();
         self.connection.read_exact(&mut [0]).await.unwrap();
-        begun.elapsed()
+        let took = begun.elapsed();
+        tokio::time::sleep(PAUSE).await;
+        took
     }
 }

@@ -216,6 +216,7 @@ impl Installation {
                 "--history-dir={}",
                 self.folder.path().join("history").display()
             ))
+            .arg(format!("--files-dir={}", self.folder.path().join("files").display()))
             .env("KUBECONFIG", self.kubeconfig())
             .stdout(Stdio::null())
             .stderr(log)

@@ -14,6 +14,7 @@ pub(crate) enum Dialect {
 pub(crate) enum Sent {
     Json(Value),
     Form(String, Vec<u8>),
+    Bytes(Vec<u8>),
 }
 
 impl From<Value> for Sent {
@@ -98,6 +99,7 @@ impl Program {
             Some(Sent::Form(boundary, body)) => request
                 .header("content-type", format!("multipart/form-data; boundary={boundary}"))
                 .body(body),
+            Some(Sent::Bytes(body)) => request.header("content-type", "application/octet-stream").body(body),
         };
         let response = request.send().await.ok()?;
         Some(Answer {
