@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: tests-alone tests-beside-faults test-faults cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
+.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -59,9 +59,7 @@ charts: ## Writes the generated files of charts/ and deploy/
 test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@tools/test.sh
 
-# In two parts: the second has room beside it for test-faults, which mostly waits (tools/test.sh).
-tests-alone: build audit test-tools vectors test-rust
-tests-beside-faults: test-examples test-sdk test-chart test-packages test-dist
+every-test: build audit test-tools vectors test-rust test-examples test-sdk test-chart test-packages test-dist
 
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations
 	@tools/summary.sh run lint tools/lint.sh
@@ -74,19 +72,9 @@ cluster-of-tests: build
 	@[ "$(KNACK_NO_CLUSTER)" = 1 ] || tools/setup.sh cluster
 	@tests/cluster/for_tests.sh begin
 
-# One set of variables and one set of features for all tests of cargo, so that nothing is built twice.
-CARGO_TESTS = env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(RELEASE))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER))
-
 test-rust: runner cluster-of-tests
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust $(CARGO_TESTS) cargo test --workspace --features knack/otel --no-fail-fast
-
-# They take parts of a cluster away, so they have one of their own.
-test-faults: export KNACK_BED := $(or $(KNACK_BED),knack-bed)-faults
-test-faults: runner cluster-setup
-	@tests/cluster/for_tests.sh begin
-	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run faults $(CARGO_TESTS) KNACK_TEST_FAULTS=1 cargo test --workspace --features knack/otel --no-fail-fast --test cluster_faults || status=$$?; tests/cluster/for_tests.sh end; exit $${status:-0}
+	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(RELEASE))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
 
 test-examples: demo-packages
 	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) KNACK_PROGRAM=$(abspath $(RELEASE))/knack tests/examples/run.sh

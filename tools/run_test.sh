@@ -2,11 +2,6 @@
 # cargo's runner of test programs (make test-rust): run_test.sh PROGRAM ARGUMENTS... How many tests of a program run at once.
 set -euo pipefail
 case $(basename "$1") in
-  # On a cluster of its own, which it breaks, beside other suites.
-  cluster_faults-*)
-    [ "${KNACK_TEST_FAULTS:-}" = 1 ] || { echo "cluster_faults: runs by make test-faults"; exit 0; }
-    threads=1
-    ;;
   # A namespace each, and most of their time is waiting for the cluster.
   cluster_jobs-* | cluster_hub-* | cluster_operator-* | cluster_registry-*) threads=3 ;;
   # They count processes, files and milliseconds of this machine, or take the cluster's components away.

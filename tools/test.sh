@@ -13,13 +13,7 @@ status=0
 run lint & lint=$!
 run build || status=$?
 wait "$lint" || status=$?
-run --keep-going tests-alone || status=$?
-# It waits for three quarters of its 17 minutes, so other suites run beside it, on another cluster. Its lines come at its end.
-faults=$(mktemp)
-run test-faults >"$faults" 2>&1 & test_faults=$!
-run --keep-going tests-beside-faults || status=$?
-wait "$test_faults" || status=$?
-cat "$faults" && rm "$faults"
+run --keep-going every-test || status=$?
 tests/cluster/for_tests.sh end
 tools/summary.sh || status=1
 exit "$status"

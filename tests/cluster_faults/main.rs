@@ -1,8 +1,8 @@
 //! What happens to executions when something of the installation or of the cluster goes: replicas of the hub, their
 //! network, containerd, kubelet, etcd, the API server, the node, the runtime, its namespace, the certificate.
 //!
-//! Controller, hubs and gateway are processes of this build. These tests break the bed and mend it, so they run one after
-//! another, and no other tests beside them: `make test-faults` gives them a bed of their own.
+//! Controller, hubs and gateway are processes of this build. These tests break the shared bed and mend it, so they run one
+//! after another, and no other tests beside them.
 
 #![expect(
     clippy::unwrap_used,
