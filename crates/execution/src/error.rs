@@ -23,8 +23,11 @@ pub enum ExecutionError {
     /// The request itself cannot be run (a path that escapes, too many input files): HTTP 400.
     #[error("invalid execution: {0}")]
     Invalid(String),
-    /// The id is older than the retention: HTTP 410. Never looked up, never run.
-    #[error("execution is older than the retention window; its result is gone and it is not run again")]
+    /// The id is older than the retention, or what an earlier owner of the runtime did with it cannot be read: HTTP 410. Never
+    /// looked up, never run.
+    #[error(
+        "the result of this execution is not kept any more, or it is not known whether it ran; it is not run again"
+    )]
     Gone,
     /// Unknown id, or another caller's: HTTP 404.
     #[error("no such execution")]

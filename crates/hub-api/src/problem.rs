@@ -59,7 +59,7 @@ pub enum ProblemCode {
     TooSlow,
     /// 409: the execution was cancelled.
     Cancelled,
-    /// 410: older than the retention window.
+    /// 410: older than the retention window, or not known whether it ran.
     Gone,
     /// 413: larger than the hub takes.
     TooLarge,
