@@ -27,25 +27,28 @@ impl BuildError {
 
     /// What `uv` said, without what may be a credential.
     pub(super) fn of_uv(said: &str) -> Self {
-        let said = without_credentials(said.trim());
-        let end = said.floor_char_boundary(MAX_SAID);
-        Self::new(State::of_uv(&said), &said[..end])
+        Self::of_program(said, State::of_uv)
     }
 
     /// What npm said, without what may be a credential.
     pub(super) fn of_npm(said: &str) -> Self {
+        Self::of_program(said, |said| {
+            let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+            if has(&["E404", "ETARGET", "ENOVERSIONS"]) {
+                State::PackageNotFound
+            } else if has(&["ERESOLVE"]) {
+                State::Conflict
+            } else if has(&["ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN"]) {
+                State::IndexUnreachable
+            } else {
+                State::Failed
+            }
+        })
+    }
+
+    fn of_program(said: &str, state: impl Fn(&str) -> State) -> Self {
         let said = without_credentials(said.trim());
-        let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-        let state = if has(&["E404", "ETARGET", "ENOVERSIONS"]) {
-            State::PackageNotFound
-        } else if has(&["ERESOLVE"]) {
-            State::Conflict
-        } else if has(&["ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN"]) {
-            State::IndexUnreachable
-        } else {
-            State::Failed
-        };
-        Self::new(state, &said[..said.floor_char_boundary(MAX_SAID)])
+        Self::new(state(&said), &said[..said.floor_char_boundary(MAX_SAID)])
     }
 
     /// A file or folder of the store that cannot be used.

@@ -1,6 +1,6 @@
 //! Programs that a build needs, as bounded child processes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,6 +15,13 @@ const MAX_OUTPUT: u64 = 8 << 20;
 
 /// How often the size of what it writes is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// A program on `PATH`, in folders that are named from the root.
+pub(super) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates = std::env::split_paths(&path).map(|directory| directory.join(name));
+    candidates.find(|path| path.is_absolute() && path.is_file())
+}
 
 /// A folder that a program fills, and what it may hold.
 #[derive(Debug, Clone, Copy)]

@@ -70,10 +70,7 @@ impl Uv {
         if let Some(named) = std::env::var_os(UV_VARIABLE) {
             return Self::new(PathBuf::from(named), std::env::vars_os());
         }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("uv"));
-        let found = candidates.find(|path| path.is_absolute() && path.is_file());
-        Self::new(found.unwrap_or_default(), std::env::vars_os())
+        Self::new(child::on_path("uv").unwrap_or_default(), std::env::vars_os())
     }
 
     /// A program with those of the variables that concern it.

@@ -277,14 +277,10 @@ async fn answer(State(state): State<Arc<Served>>, request: Request) -> Response<
 
 /// Answers a gateway that reports executions or keeps files. Not logged: each gateway does so all the time.
 async fn of_gateway(state: &Served, request: Request, begun: Instant) -> Response<Body> {
-    let api = if request.uri().path() == FILES_PATH {
-        "files"
+    let (api, answer) = if request.uri().path() == FILES_PATH {
+        ("files", files(state, request).await)
     } else {
-        "history"
-    };
-    let answer = match api {
-        "files" => files(state, request).await,
-        _ => report(state, request).await,
+        ("history", report(state, request).await)
     };
     let (status, body) = answer.unwrap_or_else(|problem| (status_of(&problem), problem.message.into()));
     let seconds = begun.elapsed().as_secs_f64();

@@ -6,7 +6,7 @@ use knack_packages::environment::{InImage, key};
 use knack_packages::{EnvironmentRecord, Records, Rules, State};
 use serde_json::{Value, json};
 
-use super::tests::{runtime, skill};
+use super::tests::{runtime, skill, told};
 use super::*;
 
 #[test]
@@ -134,11 +134,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             environments: Some(&records),
         };
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = match &selected[0].accepted {
-            Ok(None) => "served".to_owned(),
-            Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
-            Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
-        };
+        let told = told(&selected[0]);
         assert!(told.starts_with(said), "{what}: {told}");
         let served = selected[0].earlier;
         assert_eq!(served.map(|earlier| earlier.revision.as_str()), serves, "{what}");

@@ -82,7 +82,7 @@ fn image_named<'a>(runtime: &'a SkillRuntime, name: &str, scope: &Scope<'_>) -> 
             ),
         });
     };
-    if !image.contains("@sha256:") && !scope.allow_image_tags {
+    if !scope.is_pinned(image) {
         return Err(Rejection {
             reason: Reason::ImageNotPinned,
             message: format!(
@@ -110,7 +110,7 @@ fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Resu
             ),
         });
     }
-    if !image.contains("@sha256:") && !scope.allow_image_tags {
+    if !scope.is_pinned(image) {
         return Err(Rejection {
             reason: Reason::ImageNotPinned,
             message: format!("image {image} has no digest; write {repository}@sha256:<digest>"),

@@ -4,7 +4,7 @@ use knack_packages::environment::{InImage, key};
 use knack_packages::{EnvironmentRecord, Records, Rules, State};
 use serde_json::json;
 
-use super::tests::{runtime, scope, skill};
+use super::tests::{runtime, scope, skill, told};
 use super::*;
 
 #[test]
@@ -145,11 +145,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             ..scope(&none)
         };
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = match &selected[0].accepted {
-            Ok(None) => "served".to_owned(),
-            Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
-            Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
-        };
+        let told = told(&selected[0]);
         assert!(told.starts_with(said), "{what}: {told}");
         let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
         assert_eq!(found.state.as_str(), state, "{what}");

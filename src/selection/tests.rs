@@ -40,6 +40,15 @@ pub(super) fn scope(namespaces: &NamespaceLabels) -> Scope<'_> {
     }
 }
 
+/// How a selected skill is judged.
+pub(super) fn told(selected: &Selected<'_>) -> String {
+    match &selected.accepted {
+        Ok(None) => "served".to_owned(),
+        Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
+        Err(rejection) => format!("refused {}: {}", rejection.reason.as_str(), rejection.message),
+    }
+}
+
 fn namespaces() -> NamespaceLabels {
     [("blue", "team"), ("red", "team"), ("grey", "other")]
         .into_iter()

@@ -26,6 +26,13 @@ pub struct Scope<'a> {
     pub environments: Option<&'a Records>,
 }
 
+impl Scope<'_> {
+    /// Whether an image may run as it is named: by its digest, where none may go without.
+    pub fn is_pinned(&self, image: &str) -> bool {
+        image.contains("@sha256:") || self.allow_image_tags
+    }
+}
+
 /// For which caller the view is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller<'a> {

@@ -8,6 +8,8 @@
 )]
 
 mod acceptance;
+#[path = "../support/tar.rs"]
+mod archives;
 mod bad_input;
 mod build;
 mod dev;

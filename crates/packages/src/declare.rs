@@ -178,19 +178,25 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> 
 
 /// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
-    let mut declared = stated_of_python(files, spec);
-    declared.node = node::declared(files, &mut declared.findings);
+    let front = Front::of(files);
+    let mut declared = stated_of_python(files, spec, front.as_ref());
+    declared.node = node::declared(files, front.as_ref(), &mut declared.findings);
     declared
 }
 
 /// What is stated, as far as builders of a cluster install it: packages of Node they do not, and a finding says so.
 pub fn stated_on_cluster(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
-    let mut declared = stated_of_python(files, spec);
-    declared.findings.extend(node::not_on_cluster(files));
+    let front = Front::of(files);
+    let mut declared = stated_of_python(files, spec, front.as_ref());
+    declared.findings.extend(node::not_on_cluster(files, front.as_ref()));
     declared
 }
 
-fn stated_of_python(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+fn stated_of_python(
+    files: &BTreeMap<String, SkillFile>,
+    spec: Option<&[String]>,
+    front: Option<&Front<'_>>,
+) -> Declaration {
     let mut findings = Vec::new();
     let blocks = scripts(files);
     let requires_python = blocks.iter().filter_map(|(file, block)| {
@@ -200,7 +206,7 @@ fn stated_of_python(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>
     let requires_python = requires_python.collect();
     let (source, python) = match spec {
         Some(listed) => (Source::Spec, of_spec(listed, &mut findings)),
-        None => requirements(files, blocks, &mut findings),
+        None => requirements(files, front, blocks, &mut findings),
     };
     let mut declared = Declaration {
         source,
@@ -230,11 +236,12 @@ fn stated_of_python(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>
 
 fn requirements(
     files: &BTreeMap<String, SkillFile>,
+    front: Option<&Front<'_>>,
     blocks: Vec<Block<'_>>,
     findings: &mut Vec<Finding>,
 ) -> (Source, Vec<Requirement>) {
-    if let Some(listed) = frontmatter(files, findings) {
-        return (Source::Frontmatter, listed);
+    if let Some(front) = front {
+        return (Source::Frontmatter, frontmatter(front, findings));
     }
     let is_there = |file: &&str| files.contains_key(*file);
     if let Some(file) = REQUIREMENTS.into_iter().find(is_there) {
@@ -262,31 +269,17 @@ fn of_spec(listed: &[String], findings: &mut Vec<Finding>) -> Vec<Requirement> {
     read
 }
 
-/// `packages.python` of the frontmatter; `None` if there is no `packages`: who declares packages of Node alone gets none of
-/// Python.
-fn frontmatter(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<Vec<Requirement>> {
-    let front = Front::of(files)?;
-    let mut listed = Vec::new();
+/// `packages.python` of the frontmatter: who declares packages of Node alone gets none of Python.
+fn frontmatter(front: &Front<'_>, findings: &mut Vec<Finding>) -> Vec<Requirement> {
     let Some(members) = front.packages.as_object() else {
         findings.push(front.wrong("packages", "it is not a mapping"));
-        return Some(listed);
+        return Vec::new();
     };
     for key in members.keys().filter(|key| !["python", "node"].contains(&key.as_str())) {
         findings.push(front.wrong("packages", &format!("unknown key {}", crate::finding::shown(key))));
     }
-    for (field, text) in front.list("python", findings).unwrap_or_default() {
-        match Requirement::parse(&text) {
-            Ok(requirement) => listed.push(requirement),
-            Err((kind, why)) => findings.push(Finding::new(
-                kind,
-                front.name,
-                front.line(&field),
-                format!("{field}: {why}"),
-                help_of(kind),
-            )),
-        }
-    }
-    Some(listed)
+    let texts = front.list("python", findings).unwrap_or_default();
+    front.read(texts, Requirement::parse, help_of, findings)
 }
 
 /// The block of a script, with the name of its file.

@@ -80,6 +80,10 @@ fn missing_packages(files: &BTreeMap<String, SkillFile>, declared: &Declaration)
     if declared.is_refused() {
         return Vec::new();
     }
+    let imports = node::imports::of_files(files);
+    if imports.is_empty() {
+        return Vec::new();
+    }
     let wish = node::wish(files).ok().flatten();
     // What is declared and has no lock is told already.
     let is_wished = |name: &str| {
@@ -90,7 +94,7 @@ fn missing_packages(files: &BTreeMap<String, SkillFile>, declared: &Declaration)
     let is_there = |name: &str| declared.node.as_ref().is_some_and(|node| node.lock.top(name).is_some());
     let mut told: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
-    for import in node::imports::of_files(files) {
+    for import in imports {
         let name = import.name;
         if is_wished(&name) || is_there(&name) || findings.len() >= MAX_TOLD || !told.insert(name.clone()) {
             continue;

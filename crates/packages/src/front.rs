@@ -47,6 +47,27 @@ impl<'a> Front<'a> {
         )
     }
 
+    /// What the texts of [`Front::list`] declare. `help` is for what cannot be used.
+    pub(crate) fn read<T>(
+        &self,
+        texts: Vec<(String, String)>,
+        parse: impl Fn(&str) -> Result<T, (FindingKind, String)>,
+        help: impl Fn(FindingKind) -> &'static str,
+        findings: &mut Vec<Finding>,
+    ) -> Vec<T> {
+        let mut read = Vec::new();
+        for (field, text) in texts {
+            match parse(&text) {
+                Ok(one) => read.push(one),
+                Err((kind, why)) => {
+                    let text = format!("{field}: {why}");
+                    findings.push(Finding::new(kind, self.name, self.line(&field), text, help(kind)));
+                }
+            }
+        }
+        read
+    }
+
     /// The texts of a list below it, each with its field; `None`: it is not there.
     pub(crate) fn list(&self, key: &str, findings: &mut Vec<Finding>) -> Option<Vec<(String, String)>> {
         let field = format!("packages.{key}");

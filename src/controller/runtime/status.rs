@@ -26,11 +26,10 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
             "no image for sandboxes: set spec.sandbox.image (or --sandbox-image of the controller)",
         ));
     };
-    let has_digest = |image: &str| image.contains("@sha256:") || scope.allow_image_tags;
-    let named = sandbox.images.iter().find(|named| !has_digest(&named.image));
+    let named = sandbox.images.iter().find(|named| !scope.is_pinned(&named.image));
     let field = match named {
         Some(named) => format!("spec.sandbox.images: {} ({})", named.name, named.image),
-        None if !has_digest(image) => format!("spec.sandbox.image {image}"),
+        None if !scope.is_pinned(image) => format!("spec.sandbox.image {image}"),
         None => return None,
     };
     Some(Verdict::new(

@@ -1,6 +1,5 @@
 //! Versions chosen by npm, for `knack skill lock`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use knack_packages::State;
@@ -91,13 +90,9 @@ fn package_json(wish: &Wish) -> Value {
 }
 
 fn find() -> Result<PathBuf, BuildError> {
-    let path: OsString = std::env::var_os("PATH").unwrap_or_default();
-    let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("npm"));
-    candidates
-        .find(|path| path.is_absolute() && path.is_file())
-        .ok_or_else(|| {
-            let text = "npm is not on PATH; get it with Node (https://nodejs.org), or write package-lock.json elsewhere \
-                        with: npm install --package-lock-only --ignore-scripts --omit=dev";
-            BuildError::new(State::PackagesOff, text)
-        })
+    child::on_path("npm").ok_or_else(|| {
+        let text = "npm is not on PATH; get it with Node (https://nodejs.org), or write package-lock.json elsewhere \
+                    with: npm install --package-lock-only --ignore-scripts --omit=dev";
+        BuildError::new(State::PackagesOff, text)
+    })
 }

@@ -6,28 +6,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::*;
+use archives::tar;
 
-/// One tar entry: path, kind, mode, content or link target.
-fn tar(entries: &[(&str, tar::EntryType, u32, &[u8])]) -> Vec<u8> {
-    let mut builder = tar::Builder::new(Vec::new());
-    for (path, kind, mode, content) in entries {
-        let mut header = tar::Header::new_ustar();
-        // Set by hand: the builder refuses the paths that a reader must refuse.
-        let field = &mut header.as_old_mut().name;
-        field[..path.len()].copy_from_slice(path.as_bytes());
-        header.set_entry_type(*kind);
-        header.set_mode(*mode);
-        let link = matches!(kind, tar::EntryType::Symlink | tar::EntryType::Link);
-        if link {
-            header.set_link_name(std::str::from_utf8(content).unwrap()).unwrap();
-        }
-        let body: &[u8] = if link { b"" } else { content };
-        header.set_size(body.len() as u64);
-        header.set_cksum();
-        builder.append(&header, body).unwrap();
-    }
-    builder.into_inner().unwrap()
-}
+#[path = "../../../tests/support/tar.rs"]
+mod archives;
 
 fn gz(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());

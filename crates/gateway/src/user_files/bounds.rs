@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 
+use super::refusal::Refusal;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 
 /// Uploads of an installation. Each is about half a kilobyte of memory of the process that keeps them.
@@ -73,6 +74,15 @@ impl Default for Bounds {
 }
 
 impl Bounds {
+    /// Whether one file may be so large.
+    pub(super) fn admit_file(&self, size: u64) -> Result<(), Refusal> {
+        if size <= self.file_bytes {
+            return Ok(());
+        }
+        let text = format!("a file has at most {} bytes", self.file_bytes);
+        Err(Refusal::TooLarge(text))
+    }
+
     /// Those of a registry, which keeps so many bytes for all gateways of an installation, each for so long. One account has half
     /// of everything at most, and one caller a quarter of the bytes.
     pub fn of_cluster(bytes: u64, kept: SignedDuration) -> Self {

@@ -227,10 +227,7 @@ impl LocalFiles {
 
     /// Writes a content that its table does not have yet.
     fn written(&self, id: &str, size: u64, write: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Refusal> {
-        let most = self.lock().bounds().file_bytes;
-        if size > most {
-            return Err(Refusal::TooLarge(format!("a file has at most {most} bytes")));
-        }
+        self.lock().bounds().admit_file(size)?;
         write(id).map_err(|error| {
             self.vault.remove(&[id.to_owned()]);
             failed(&error)

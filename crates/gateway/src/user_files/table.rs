@@ -202,17 +202,15 @@ impl Table {
     fn admit_contained(&self, owner: &FileOwner) -> Result<(), Refusal> {
         let account = of_account(&self.containers, owner).map(|(_, one)| one.files.len());
         let all = self.containers.values().map(|one| one.files.len());
-        for (whose, there, most) in [
-            ("one account", account.sum::<usize>(), self.bounds.account_contained),
-            ("all callers", all.sum(), self.bounds.contained),
-        ] {
-            if there >= most {
-                return Err(Refusal::Full(format!(
-                    "containers of {whose} have at most {most} files"
-                )));
-            }
-        }
-        Ok(())
+        let counts = [
+            (
+                "containers of one account have",
+                account.sum(),
+                self.bounds.account_contained,
+            ),
+            ("containers of all callers have", all.sum(), self.bounds.contained),
+        ];
+        admit_one(counts, "files")
     }
 
     /// Keeps an upload.
@@ -223,23 +221,14 @@ impl Table {
         now: Timestamp,
     ) -> Result<FileInfo, Refusal> {
         let bounds = &self.bounds;
-        if size > bounds.file_bytes {
-            let text = format!("a file has at most {} bytes", bounds.file_bytes);
-            return Err(Refusal::TooLarge(text));
-        }
-        for (whose, there, most) in [
-            ("one caller has", self.files_of(owner).count(), bounds.caller_files),
-            (
-                "one account has",
-                of_account(&self.files, owner).count(),
-                bounds.account_files,
-            ),
+        bounds.admit_file(size)?;
+        let (caller, account) = (self.files_of(owner).count(), of_account(&self.files, owner).count());
+        let counts = [
+            ("one caller has", caller, bounds.caller_files),
+            ("one account has", account, bounds.account_files),
             ("all callers have", self.files.len(), bounds.files),
-        ] {
-            if there >= most {
-                return Err(Refusal::Full(format!("{whose} at most {most} files")));
-            }
-        }
+        ];
+        admit_one(counts, "files")?;
         self.admit(owner, size)?;
         let lasts = file.lasts.map_or(bounds.kept, |lasts| lasts.min(bounds.kept));
         let NewFile {
@@ -295,14 +284,11 @@ impl Table {
             }
         }
         let account = of_account(&self.containers, owner).count();
-        for (whose, there, most) in [
+        let counts = [
             ("one account has", account, self.bounds.account_containers),
             ("all callers have", self.containers.len(), self.bounds.containers),
-        ] {
-            if there >= most {
-                return Err(Refusal::Full(format!("{whose} at most {most} containers")));
-            }
-        }
+        ];
+        admit_one(counts, "containers")?;
         let container = Container {
             id: new.id,
             name: new.name,
@@ -344,10 +330,7 @@ impl Table {
     ) -> Result<ContainerFile, Refusal> {
         let mut container = self.container(owner, container)?.clone();
         let bounds = &self.bounds;
-        if size > bounds.file_bytes {
-            let text = format!("a file has at most {} bytes", bounds.file_bytes);
-            return Err(Refusal::TooLarge(text));
-        }
+        bounds.admit_file(size)?;
         // One that is replaced makes room; it stays where the new one does not fit all the same.
         let replaced = container.files.iter().position(|old| old.path == file.path);
         let freed = replaced.map_or(0, |at| container.files.remove(at).size);
@@ -393,6 +376,16 @@ impl Table {
         self.note_gone(owner, file, created, false);
         Ok(())
     }
+}
+
+/// Whether each of these counts is below its bound.
+fn admit_one<const N: usize>(counts: [(&str, usize, usize); N], what: &str) -> Result<(), Refusal> {
+    for (whose, there, most) in counts {
+        if there >= most {
+            return Err(Refusal::Full(format!("{whose} at most {most} {what}")));
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of files and containers.

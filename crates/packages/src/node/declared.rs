@@ -36,9 +36,13 @@ pub struct Wish {
 
 /// What a skill asks for: in the frontmatter, else in package.json. `None`: nothing. Errors: what cannot be used of it.
 pub fn wish(files: &BTreeMap<String, SkillFile>) -> Result<Option<Wish>, Vec<Finding>> {
+    wish_of(files, Front::of(files).as_ref())
+}
+
+fn wish_of(files: &BTreeMap<String, SkillFile>, front: Option<&Front<'_>>) -> Result<Option<Wish>, Vec<Finding>> {
     let mut findings = Vec::new();
-    let front = Front::of(files).and_then(|front| {
-        let dependencies = front_dependencies(&front, &mut findings)?;
+    let front = front.and_then(|front| {
+        let dependencies = front_dependencies(front, &mut findings)?;
         Some(Wish {
             source: format!("packages.node in {}", front.name),
             dependencies,
@@ -73,27 +77,19 @@ fn front_dependencies(front: &Front<'_>, findings: &mut Vec<Finding>) -> Option<
         findings.push(Finding::new(FindingKind::TooMany, front.name, line, text, help));
         return Some(Vec::new());
     }
-    let mut dependencies = Vec::new();
-    for (field, text) in texts {
-        match Dependency::parse(&text) {
-            Ok(dependency) => dependencies.push(dependency),
-            Err((kind, why)) => findings.push(Finding::new(
-                kind,
-                front.name,
-                front.line(&field),
-                format!("{field}: {why}"),
-                help_of(kind),
-            )),
-        }
-    }
+    let mut dependencies = front.read(texts, Dependency::parse, help_of, findings);
     dependencies.sort();
     dependencies.dedup();
     Some(dependencies)
 }
 
 /// What is installed for a skill; `None`: nothing. Without a lock nothing is refused, and findings say that it has no effect.
-pub(crate) fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
-    let wished = wish(files);
+pub(crate) fn declared(
+    files: &BTreeMap<String, SkillFile>,
+    front: Option<&Front<'_>>,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeDeclaration> {
+    let wished = wish_of(files, front);
     let Some(file) = files.get(NODE_LOCK_FILE) else {
         findings.extend(without_lock(wished));
         return None;
@@ -155,8 +151,8 @@ fn stale_in(lock: &NodeLock, dependency: &Dependency) -> Option<Finding> {
 }
 
 /// What is told of packages of Node where nothing installs them.
-pub(crate) fn not_on_cluster(files: &BTreeMap<String, SkillFile>) -> Option<Finding> {
-    let declares = match wish(files) {
+pub(crate) fn not_on_cluster(files: &BTreeMap<String, SkillFile>, front: Option<&Front<'_>>) -> Option<Finding> {
+    let declares = match wish_of(files, front) {
         Ok(wish) => wish.map(|wish| wish.source),
         Err(findings) => findings.into_iter().next().map(|finding| finding.file),
     };
@@ -204,6 +200,14 @@ mod tests {
 
     use super::*;
     use crate::fixture::files;
+
+    fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
+        super::declared(files, Front::of(files).as_ref(), findings)
+    }
+
+    fn not_on_cluster(files: &BTreeMap<String, SkillFile>) -> Option<Finding> {
+        super::not_on_cluster(files, Front::of(files).as_ref())
+    }
 
     fn lock(root: &Value, names: &[&str]) -> String {
         let mut packages = json!({"": {"dependencies": root}});
