@@ -23,6 +23,8 @@ const CALL_WITHIN: Duration = Duration::from_secs(150);
 const RECOVERED_WITHIN: Duration = Duration::from_mins(1);
 /// Callers that run one execution after another all the time.
 const CALLERS: usize = 3;
+/// Executions that are under way when a part is killed: one of each caller, and the long one.
+const UNDER_WAY: usize = CALLERS + 1;
 
 /// A part that is down; it is started again when dropped, so that a test that fails leaves a whole bed.
 pub(crate) struct Down<'c> {
@@ -205,19 +207,32 @@ async fn outage(
     whole(world.cluster).await;
 
     let starts = journals.starts();
-    let mut failed = Vec::new();
+    let (mut failed, mut unlogged) = (Vec::new(), 0);
     let slowest = all.iter().map(|ended| ended.took).max().unwrap();
     for ended in &all {
         let count = starts.get(&ended.id).copied().unwrap_or(0);
         assert!(count <= 1, "{name}: {} started {count} times", ended.id);
         match &ended.outcome {
-            Ok(text) => assert_eq!((text.as_str(), count), ("woke\n", 1), "{name}: {}", ended.id),
+            Ok(text) => {
+                assert_eq!(text, "woke\n", "{name}: {}", ended.id);
+                unlogged += 1 - count;
+            }
             Err(error) => {
                 assert!(is_named(error), "{name}: {error:?}");
                 failed.push(error.to_string());
             }
         }
     }
+    // containerd writes the logs: what it has read when it is killed, and not yet written, is in no log.
+    let may_be_lost = if component == Component::Containerd {
+        UNDER_WAY
+    } else {
+        0
+    };
+    assert!(
+        unlogged <= may_be_lost,
+        "{name}: {unlogged} executions have a result and no start in a log"
+    );
     println!(
         "{name} away for {} s: code runs {:.1} s after it is back; {} executions, {} failed by name, the slowest took {:.1} s; \
          {requests} requests proxied, the slowest took {} ms",

@@ -26,7 +26,7 @@ pub enum ExecutionError {
     /// The id is older than the retention, or what an earlier owner of the runtime did with it cannot be read: HTTP 410. Never
     /// looked up, never run.
     #[error(
-        "the result of this execution is not kept any more, or it is not known whether it ran; it is not run again"
+        "this execution is older than the retention of results, or it is not known whether it ran; it is not run again"
     )]
     Gone,
     /// Unknown id, or another caller's: HTTP 404.

@@ -41,7 +41,7 @@ impl PodLogs {
         }
     }
 
-    /// The pods that have a log.
+    /// The pods that have a log, a further attempt to start as `<pod>@<attempt>`.
     #[must_use]
     pub fn pods(&self) -> Vec<String> {
         let files = fs::read_dir(&self.kept).unwrap().flatten();
@@ -80,21 +80,32 @@ impl Drop for PodLogs {
     }
 }
 
-/// Links `<source>/<namespace>_<pod>_<uid>/<container>/0.log`, which kubelet and containerd agree on.
+/// Links `<source>/<namespace>_<pod>_<uid>/<container>/<attempt>.log`, which kubelet and containerd agree on: `<pod>` is
+/// the first attempt. kubelet counts one on where a container was made and containerd went before it started.
 fn link_new(source: &Path, kept: &Path, prefix: &str, known: &mut BTreeSet<PathBuf>) {
-    for pod in fs::read_dir(source).into_iter().flatten().flatten() {
+    for pod in entries(source) {
         let name = pod.file_name().to_string_lossy().into_owned();
         let Some((pod_name, _)) = name.strip_prefix(prefix).and_then(|rest| rest.split_once('_')) else {
             continue;
         };
-        for container in fs::read_dir(pod.path()).into_iter().flatten().flatten() {
-            let log = container.path().join("0.log");
-            // It comes a moment after its folder.
-            if !known.contains(&log) && fs::hard_link(&log, kept.join(pod_name)).is_ok() {
-                known.insert(log);
+        // A log comes a moment after its folder.
+        for log in entries(&pod.path()).flat_map(|container| entries(&container.path())) {
+            let file = log.file_name().to_string_lossy().into_owned();
+            let link = match file.strip_suffix(".log") {
+                Some("0") => pod_name.to_owned(),
+                Some(attempt) => format!("{pod_name}@{attempt}"),
+                None => continue,
+            };
+            if !known.contains(&log.path()) && fs::hard_link(log.path(), kept.join(link)).is_ok() {
+                known.insert(log.path());
             }
         }
     }
+}
+
+/// What is in a folder; nothing if it is gone.
+fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
 /// The container's own lines: `<time> <stream> <P: goes on, F: ends> <text>` without what the runtime added.
@@ -134,13 +145,15 @@ mod tests {
         fs::create_dir_all(&container).unwrap();
         fs::create_dir_all(source.join("other_pod-2_uid/sandbox")).unwrap();
         fs::write(container.join("0.log"), "t stdout F first\n").unwrap();
+        fs::write(container.join("1.log"), "t stdout F again\n").unwrap();
         fs::create_dir_all(&kept).unwrap();
         let mut known = BTreeSet::new();
         link_new(&source, &kept, "ns_", &mut known);
         fs::remove_dir_all(source.join("ns_pod-1_uid")).unwrap();
         link_new(&source, &kept, "ns_", &mut known);
         assert_eq!(fs::read_to_string(kept.join("pod-1")).unwrap(), "t stdout F first\n");
-        assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(kept.join("pod-1@1")).unwrap(), "t stdout F again\n");
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 2);
         fs::remove_dir_all(folder).unwrap();
     }
 }
