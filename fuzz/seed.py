@@ -77,6 +77,12 @@ def wire():
             for choice, kind in enumerate(KINDS):
                 if path.stem.startswith(kind):
                     put("answer_glance", path.stem, bytes([choice, 9]) + body.encode())
+                if path.stem.startswith(f"{kind}-res"):
+                    target = f"drive_{KINDS[kind]}_answer"
+                    put(target, path.stem, b"\xff" + body.encode())
+                    # A round with a call of ours, then the example again.
+                    hidden = body.replace("get_weather", "skill_run")
+                    put(target, path.stem + "-rounds", b"\x1f" + f"{hidden}\n====\n{body}".encode())
             if path.stem.startswith("msg-re"):
                 put("messages_request", path.stem, body)
                 put("history_canon", path.stem, b"\xf9" + body.encode())

@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         4 => Format::Responses,
         _ => Format::Gemini,
     };
-    let Some(request) = request(format, body) else { return };
+    let Some(request) = request(format, false, body) else { return };
     let scan = history::scan(&request);
     let caller = Caller::new(&HistorySecret::new([1; 32]), b"k");
     let raw = |text: &str| vec![Segment::Raw(text.to_owned())];

@@ -22,9 +22,9 @@ fn count(whole: bool) {
     }
 }
 
-/// A request of a format, if the bytes are one.
-pub fn request(format: Format, body: &[u8]) -> Option<Request> {
-    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
+/// A request of a format, if the bytes are one. `stream` is what Gemini's path says; the other formats say it in the body.
+pub fn request(format: Format, stream: bool, body: &[u8]) -> Option<Request> {
+    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream, vertex: false };
     Request::parse(route, Bytes::copy_from_slice(body)).ok()
 }
 
@@ -41,7 +41,7 @@ pub fn injection() -> Injection {
 /// Reads everything of a request and injects into it: what goes upstream is JSON again, and without an injection it is
 /// the same bytes.
 pub fn check_request(format: Format, body: &[u8]) {
-    let parsed = request(format, body);
+    let parsed = request(format, false, body);
     count(parsed.as_ref().is_some_and(|request| request.view().is_ok()));
     let Some(request) = parsed else { return };
     request.messages();
@@ -64,14 +64,23 @@ fn memmem(body: &[u8], needle: &[u8]) -> bool {
     body.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Drives one exchange over a stream that the input gives: its first byte is the size of the pieces, a line `====`
+/// Drives one exchange over streams that the input gives: its first byte is the size of the pieces, a line `====`
 /// parts the rounds. The loop must come to an end once the upstream has.
 pub fn check_stream(format: Format, request_body: &str, input: &[u8]) {
-    let Some((size, stream)) = input.split_first() else { return };
+    check_exchange(format, true, request_body, input);
+}
+
+/// The same over answers in one piece of JSON.
+pub fn check_answer(format: Format, request_body: &str, input: &[u8]) {
+    check_exchange(format, false, request_body, input);
+}
+
+fn check_exchange(format: Format, stream: bool, request_body: &str, input: &[u8]) {
+    let Some((size, rounds)) = input.split_first() else { return };
     let size = usize::from(*size).max(1);
-    let request = request(format, request_body.as_bytes()).expect("the request is fixed");
+    let request = request(format, stream, request_body.as_bytes()).expect("the request is fixed");
     let mut drive = Drive::new(request, injection(), Settings::default()).expect("nothing forbids it");
-    let mut rounds = split(stream).into_iter();
+    let mut rounds = split(rounds).into_iter();
     let now = Duration::ZERO;
     let mut out = Vec::new();
     let mut whole = false;
@@ -86,7 +95,7 @@ pub fn check_stream(format: Format, request_body: &str, input: &[u8]) {
             match wish {
                 Out::Send { .. } => {
                     let round = rounds.next().unwrap_or_default();
-                    drive.feed(In::Head(Head { status: 200, stream: true, retry_after: None }), now, &mut out);
+                    drive.feed(In::Head(Head { status: 200, stream, retry_after: None }), now, &mut out);
                     for piece in round.chunks(size) {
                         drive.feed(In::Body(Bytes::copy_from_slice(piece)), now, &mut out);
                         if out.iter().any(|wish| matches!(wish, Out::Send { .. } | Out::Finish(_))) {
