@@ -105,8 +105,8 @@ audit: setup ## Banned crates, second versions, licences and sources of both loc
 advisories: setup ## Known vulnerabilities of both lock files, from the RustSec database (needs github.com; says so without)
 	@tools/advisories.sh
 
-fuzz: setup ## Every fuzz target for 60 s
-	@fuzz/run.sh $(or $(SECONDS_EACH),60)
+fuzz: setup ## Every fuzz target for 60 s, or until it has had INPUTS inputs
+	@fuzz/run.sh $(or $(SECONDS_EACH),$(if $(INPUTS),7200,60))
 
 bench: build ## Budgets against a floor measured in the same run; writes docs/benchmarks.md
 	@tools/bench.sh $(ONLY)

@@ -60,7 +60,11 @@ pub fn error_of_problem(problem: Problem) -> ExecutionError {
         )),
         ProblemCode::Unavailable | ProblemCode::TooSlow | ProblemCode::Throttled => match problem.failure {
             Some(failure) => of_failure(*failure, problem.message),
-            None => ExecutionError::Unavailable(Missing::new(problem.message, "try again later")),
+            None => {
+                // The hub's own readers are told to try again, too: once is enough.
+                let what = problem.message.trim_end_matches("; try again");
+                ExecutionError::Unavailable(Missing::new(what, "try again later"))
+            }
         },
         ProblemCode::Failed | ProblemCode::Unknown => match problem.failure {
             Some(failure) => of_failure(*failure, problem.message),
@@ -122,5 +126,22 @@ mod tests {
             owner: Some("https://10-0-0-7.knack-hub:8443".to_owned()),
         };
         assert!(!problem_of_error(&error).message.contains("10-0-0-7"));
+    }
+
+    #[test]
+    fn a_caller_is_told_once_to_try_again() {
+        for (message, told) in [
+            (
+                "the hub has just started; try again",
+                "the hub has just started; try again later",
+            ),
+            (
+                "this replica is not ready",
+                "this replica is not ready; try again later",
+            ),
+        ] {
+            let error = error_of_problem(Problem::new(ProblemCode::Unavailable, message));
+            assert_eq!(error.to_string(), format!("code cannot be run here: {told}"));
+        }
     }
 }
