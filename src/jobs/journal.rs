@@ -34,6 +34,8 @@ pub struct Journal {
     /// The run, as reported by a runner that has another key than ours: of a hub with another secret, or of a client
     /// that claimed the runner before us.
     pub foreign_run: Option<String>,
+    /// This is the log of a container that was started again: the journal is in the log before it.
+    is_restarted: bool,
 }
 
 impl Journal {
@@ -48,6 +50,7 @@ impl Journal {
             result: None,
             is_damaged: false,
             foreign_run: None,
+            is_restarted: false,
         }
     }
 
@@ -67,6 +70,11 @@ impl Journal {
             }
             Heard::Unproven(FromRunner::Started(started)) => {
                 self.foreign_run.get_or_insert(started.id);
+                return None;
+            }
+            Heard::Unproven(FromRunner::Restarted {}) => {
+                self.is_restarted = true;
+                self.is_damaged = true;
                 return None;
             }
             Heard::Unproven(_) | Heard::Nothing => return None,
@@ -104,7 +112,8 @@ pub(super) enum Until {
     Started,
 }
 
-/// Reads a pod's log from its beginning; `observe` sees every frame.
+/// Reads a pod's journal from its beginning; `observe` sees every frame. It is the log of its container, or, where that was
+/// started again, of the container before.
 ///
 /// Errors: the log cannot be read; what was read so far is in `journal`.
 pub(super) async fn read(
@@ -126,14 +135,41 @@ pub(super) async fn read_opened(
     opened: &(dyn Fn() + Sync),
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
-    let parameters = LogParams {
+    let mut parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
         follow: until != Until::Now,
         ..LogParams::default()
     };
+    let journal = read_log(api, pod, key, &parameters, until, opened, observe).await?;
+    if !journal.is_restarted {
+        return Ok(journal);
+    }
+    parameters.follow = false;
+    parameters.previous = true;
+    match read_log(api, pod, key, &parameters, Until::Now, opened, observe).await {
+        Ok(previous) if !previous.is_restarted => Ok(previous),
+        // What stays is that anything may have run.
+        Ok(_) => Ok(journal),
+        Err(error) => {
+            tracing::warn!(pod, %error, "the log of a container before it was started again cannot be read");
+            Ok(journal)
+        }
+    }
+}
+
+/// Reads one log.
+async fn read_log(
+    api: &Api<Pod>,
+    pod: &str,
+    key: &Key,
+    parameters: &LogParams,
+    until: Until,
+    opened: &(dyn Fn() + Sync),
+    observe: &mut (dyn FnMut(&FromRunner) + Send),
+) -> kube::Result<Journal> {
     let mut journal = Journal::new(key);
     let reading = async {
-        let mut stream = Box::pin(api.log_stream(pod, &parameters).await?);
+        let mut stream = Box::pin(api.log_stream(pod, parameters).await?);
         opened();
         let mut decoder = Decoder::new();
         let mut scratch = vec![0; READ_BYTES];
@@ -228,6 +264,14 @@ mod tests {
         let mut journal = Journal::new(&OURS);
         journal.take(&runner.encode(&started("later")));
         assert!(journal.is_damaged && journal.started.is_none());
+    }
+
+    #[test]
+    fn the_log_of_a_container_that_was_started_again_proves_nothing() {
+        let mut journal = Journal::new(&OURS);
+        assert!(!journal.may_have_started());
+        journal.take(&encode(&FromRunner::Restarted {}));
+        assert!(journal.is_restarted && journal.may_have_started() && journal.started.is_none());
     }
 
     #[test]

@@ -239,7 +239,7 @@ async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationTo
         let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
         let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
         tokio::select! {
-            end = settle(&launcher, &pod, subject, start, deadline, &mut events) => end,
+            end = settle(&launcher, &pod, (subject, true), start, deadline, &mut events) => end,
             () = cancel.cancelled() => {
                 launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                 RunEnd::Failed(ExecutionError::Cancelled)

@@ -169,7 +169,7 @@ pub(super) async fn run(
                     launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                     RunEnd::Failed(ExecutionError::Cancelled)
                 }
-                end = settle(launcher, &pod, subject, start, deadline, &mut events) => end,
+                end = settle(launcher, &pod, (subject, collected.started), start, deadline, &mut events) => end,
             }
         }
     }
@@ -285,17 +285,17 @@ async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
 
 /// Determines from the journal and the pod how a run ended, where the stream did not show it. Never runs anything.
 ///
-/// [`RunEnd::NotStarted`] only if the container is over and its whole journal has no `started`.
+/// [`RunEnd::NotStarted`] only if the container is over, its whole journal has no `started`, and `has_started`, what was
+/// seen so far, is false.
 pub(super) async fn settle(
     launcher: &Launcher,
     pod: &PodRef,
-    subject: Subject,
+    (subject, mut has_started): (Subject, bool),
     start: StartKind,
     deadline: Instant,
     events: &mut EventWriter,
 ) -> RunEnd {
     let give_up = deadline + SETTLE_PATIENCE;
-    let mut has_started = false;
     let mut unstarted_since: Option<Instant> = None;
     loop {
         let is_over = {

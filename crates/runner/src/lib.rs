@@ -29,4 +29,4 @@ pub use locks::Kernel;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use process::end_uid;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub use serve::{serve, serve_on};
+pub use serve::{is_first_of_pod, serve, serve_on};

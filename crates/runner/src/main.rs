@@ -28,6 +28,9 @@ fn main() -> ExitCode {
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn run() -> ExitCode {
     use std::os::fd::AsFd as _;
+    if !knack_runner::is_first_of_pod() {
+        return restarted();
+    }
     match knack_runner::serve(std::io::stdin().as_fd(), std::io::stdout().as_fd()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -35,6 +38,16 @@ fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says so to whoever reads the log, and serves nobody.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn restarted() -> ExitCode {
+    use knack_runner::protocol::{FromRunner, encode};
+    // Where stdout is closed nobody reads; the exit code says the same.
+    drop(std::io::stdout().write_all(&encode(&FromRunner::Restarted {})));
+    complain("knack-runner: the container was started again; a pod runs once");
+    ExitCode::FAILURE
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

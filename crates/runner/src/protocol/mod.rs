@@ -52,6 +52,9 @@ pub fn common_protocol(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
     (newest >= ours.0.max(theirs.0)).then_some(newest)
 }
 
+/// Where a pod keeps its work volume: its owner mounts it there, and the first runner marks it.
+pub const WORK_PATH: &str = "/work";
+
 /// The longest line either side accepts, in bytes without the newline.
 ///
 /// A frame is held whole in memory on both sides, so this bounds both. 4 MiB holds the longest program that a model

@@ -11,6 +11,7 @@ mod bounds;
 mod capture;
 mod ending;
 mod memory;
+mod once;
 mod queue;
 mod resolve;
 mod run;
@@ -20,4 +21,5 @@ mod stop;
 mod turn;
 mod watch;
 
+pub use once::is_first_of_pod;
 pub use turn::{serve, serve_on};

@@ -318,6 +318,7 @@ impl Runner {
                     FromRunner::Claimed(_)
                     | FromRunner::Started(_)
                     | FromRunner::Rejected(_)
+                    | FromRunner::Restarted {}
                     | FromRunner::Sealed(_) => {}
                 }
                 if !matches!(frame, FromRunner::Output(_) | FromRunner::File(_)) {
