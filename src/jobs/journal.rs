@@ -34,8 +34,6 @@ pub struct Journal {
     /// The run, as reported by a runner that has another key than ours: of a hub with another secret, or of a client
     /// that claimed the runner before us.
     pub foreign_run: Option<String>,
-    /// This is the log of a container that was started again: the journal is in the log before it.
-    is_restarted: bool,
 }
 
 impl Journal {
@@ -50,7 +48,6 @@ impl Journal {
             result: None,
             is_damaged: false,
             foreign_run: None,
-            is_restarted: false,
         }
     }
 
@@ -72,8 +69,8 @@ impl Journal {
                 self.foreign_run.get_or_insert(started.id);
                 return None;
             }
+            // What the container before this one did is in another log.
             Heard::Unproven(FromRunner::Restarted {}) => {
-                self.is_restarted = true;
                 self.is_damaged = true;
                 return None;
             }
@@ -112,8 +109,7 @@ pub(super) enum Until {
     Started,
 }
 
-/// Reads a pod's journal from its beginning; `observe` sees every frame. It is the log of its container, or, where that was
-/// started again, of the container before.
+/// Reads a pod's log from its beginning; `observe` sees every frame.
 ///
 /// Errors: the log cannot be read; what was read so far is in `journal`.
 pub(super) async fn read(
@@ -135,41 +131,14 @@ pub(super) async fn read_opened(
     opened: &(dyn Fn() + Sync),
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
-    let mut parameters = LogParams {
+    let parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
         follow: until != Until::Now,
         ..LogParams::default()
     };
-    let journal = read_log(api, pod, key, &parameters, until, opened, observe).await?;
-    if !journal.is_restarted {
-        return Ok(journal);
-    }
-    parameters.follow = false;
-    parameters.previous = true;
-    match read_log(api, pod, key, &parameters, Until::Now, opened, observe).await {
-        Ok(previous) if !previous.is_restarted => Ok(previous),
-        // What stays is that anything may have run.
-        Ok(_) => Ok(journal),
-        Err(error) => {
-            tracing::warn!(pod, %error, "the log of a container before it was started again cannot be read");
-            Ok(journal)
-        }
-    }
-}
-
-/// Reads one log.
-async fn read_log(
-    api: &Api<Pod>,
-    pod: &str,
-    key: &Key,
-    parameters: &LogParams,
-    until: Until,
-    opened: &(dyn Fn() + Sync),
-    observe: &mut (dyn FnMut(&FromRunner) + Send),
-) -> kube::Result<Journal> {
     let mut journal = Journal::new(key);
     let reading = async {
-        let mut stream = Box::pin(api.log_stream(pod, parameters).await?);
+        let mut stream = Box::pin(api.log_stream(pod, &parameters).await?);
         opened();
         let mut decoder = Decoder::new();
         let mut scratch = vec![0; READ_BYTES];
@@ -271,7 +240,7 @@ mod tests {
         let mut journal = Journal::new(&OURS);
         assert!(!journal.may_have_started());
         journal.take(&encode(&FromRunner::Restarted {}));
-        assert!(journal.is_restarted && journal.may_have_started() && journal.started.is_none());
+        assert!(journal.may_have_started() && journal.started.is_none());
     }
 
     #[test]

@@ -11,5 +11,6 @@ mod chains;
 mod failures;
 mod isolation;
 mod liar;
+mod restarted;
 mod runs;
 mod support;

@@ -28,7 +28,7 @@ pub enum FromRunner {
     Result(RunResult),
     /// A line of the owner that was not acted on; nothing else changed.
     Rejected(Rejected),
-    /// The container was started again: the pod's journal is in the log of the one before. The only frame, without mac.
+    /// The container was started again: what its pod ran is in another log. The only frame, without mac.
     Restarted {},
     /// One of `output`, `file`, `file_error`, `result` and `rejected` as only the owner can read it; see
     /// [`super::Reader`].
