@@ -127,7 +127,10 @@ async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
     let asked = Input::of(&declared(&[("package-lock.json", &text)]));
     let request: Input = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
     let builder = world.builder(BuildLimits::default()).await;
-    let there = builder.environment(&request.declaration().unwrap(), &|_| {}).await.unwrap();
+    let there = builder
+        .environment(&request.declaration().unwrap(), &|_| {})
+        .await
+        .unwrap();
     assert!(!there.is_new && there.environment.root == built.environment.root);
 }
 

@@ -60,16 +60,17 @@ fn a_builder_reads_what_was_declared() {
     }
 }
 
+fn key(files: &[(&str, &str)], constraints: &[&str], base: &str) -> String {
+    let request = Request {
+        input: Input::of(&declared(files)),
+        constraints: constraints.iter().map(|text| (*text).to_owned()).collect(),
+        base: base.to_owned(),
+    };
+    request.key().unwrap()
+}
+
 #[test]
 fn a_key_changes_with_what_decides_and_with_nothing_else() {
-    let key = |files: &[(&str, &str)], constraints: &[&str], base: &str| {
-        let request = Request {
-            input: Input::of(&declared(files)),
-            constraints: constraints.iter().map(|text| (*text).to_owned()).collect(),
-            base: base.to_owned(),
-        };
-        request.key().unwrap()
-    };
     let (one, other) = (lock("1.16"), lock("1.17"));
     let open = [("requirements.txt", "six>=1")];
     let locked = [("requirements.lock", one.as_str())];
@@ -101,6 +102,25 @@ fn a_key_changes_with_what_decides_and_with_nothing_else() {
     ] {
         assert_eq!(found == base, same, "{what}");
     }
+    let free = key(&open, &[], "img@sha256:a");
+    assert_ne!(
+        free,
+        key(&open, &["six<2"], "img@sha256:a"),
+        "constraints choose versions"
+    );
+    assert_eq!(
+        free,
+        key(&[("requirements.txt", "# x\nsix >= 1\n")], &[], "img@sha256:a")
+    );
+}
+
+/// Constraints are of Python, and a lock of Node is read for what it installs.
+#[test]
+fn a_key_holds_the_lock_of_node() {
+    let one = lock("1.16");
+    let open = [("requirements.txt", "six>=1")];
+    let locked = [("requirements.lock", one.as_str())];
+    let base = key(&locked, &[], "img@sha256:a");
     let (node, again) = (node_lock("1.0.0", ""), node_lock("1.0.0", "\"name\": \"other\","));
     let both = key(&[locked[0], ("package-lock.json", &node)], &[], "img@sha256:a");
     let alone = key(&[("package-lock.json", &node)], &[], "img@sha256:a");
@@ -147,16 +167,6 @@ fn a_key_changes_with_what_decides_and_with_nothing_else() {
     ] {
         assert_eq!(found == of, same, "{what}");
     }
-    let free = key(&open, &[], "img@sha256:a");
-    assert_ne!(
-        free,
-        key(&open, &["six<2"], "img@sha256:a"),
-        "constraints choose versions"
-    );
-    assert_eq!(
-        free,
-        key(&[("requirements.txt", "# x\nsix >= 1\n")], &[], "img@sha256:a")
-    );
 }
 
 #[test]

@@ -293,17 +293,6 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
         node: names(&["docx", "@s/x"]),
         ..Packages::default()
     };
-    // Texts of node 18 and 20.
-    let required = |module: &str| {
-        format!(
-            "node:internal/modules/cjs/loader:1080\n  throw err;\n  ^\n\nError: Cannot find module '{module}'\nRequire stack:\n- /w/<code>\n    \
-             at Module._load (node:internal/modules/cjs/loader:922:27)\n    at <code>:1:1 {{\n  code: 'MODULE_NOT_FOUND',\n  \
-             requireStack: [ '/w/<code>' ]\n}}\n\nNode.js v18.19.0\n"
-        )
-    };
-    let imported = "node:internal/modules/esm/resolve:873\n  throw new ERR_MODULE_NOT_FOUND(packageName);\n        ^\n\n\
-        Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'scipy' imported from /w/.tmp/code.mjs\n    at packageResolve \
-        (node:internal/modules/esm/resolve:873:9) {\n  code: 'ERR_MODULE_NOT_FOUND'\n}\n\nNode.js v20.20.2\n";
     let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
     for (stderr, named, others, told) in [
         (
@@ -331,9 +320,45 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
         ),
         (trace("scipy"), None, &[], Some(scipy.to_owned())),
         (
+            "ModuleNotFoundError: No module named 'x'\nfine".to_owned(),
+            Some(("chart", &charts)),
+            &[],
+            None,
+        ),
+        (String::new(), None, &[], None),
+    ] {
+        assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
+    }
+}
+
+#[test]
+fn a_package_of_node_that_is_missing_is_told_with_those_of_node() {
+    let charts = Packages {
+        python: vec!["matplotlib".to_owned()],
+        node: vec!["docx".to_owned()],
+    };
+    let none = Packages::default();
+    let node_alone = Packages {
+        node: vec!["docx".to_owned(), "@s/x".to_owned()],
+        ..Packages::default()
+    };
+    // Texts of node 18 and 20.
+    let required = |module: &str| {
+        format!(
+            "node:internal/modules/cjs/loader:1080\n  throw err;\n  ^\n\nError: Cannot find module '{module}'\nRequire stack:\n- /w/<code>\n    \
+             at Module._load (node:internal/modules/cjs/loader:922:27)\n    at <code>:1:1 {{\n  code: 'MODULE_NOT_FOUND',\n  \
+             requireStack: [ '/w/<code>' ]\n}}\n\nNode.js v18.19.0\n"
+        )
+    };
+    let imported = "node:internal/modules/esm/resolve:873\n  throw new ERR_MODULE_NOT_FOUND(packageName);\n        ^\n\n\
+        Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'scipy' imported from /w/.tmp/code.mjs\n    at packageResolve \
+        (node:internal/modules/esm/resolve:873:9) {\n  code: 'ERR_MODULE_NOT_FOUND'\n}\n\nNode.js v20.20.2\n";
+    let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
+    for (stderr, named, others, told) in [
+        (
             required("scipy"),
             Some(("report", &node_alone)),
-            &[],
+            &[][..],
             Some(format!(
                 "{scipy} Runs of skill \"report\" have these Node packages: docx, @s/x."
             )),
@@ -363,13 +388,6 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
             &[],
             None,
         ),
-        (
-            "ModuleNotFoundError: No module named 'x'\nfine".to_owned(),
-            Some(("chart", &charts)),
-            &[],
-            None,
-        ),
-        (String::new(), None, &[], None),
     ] {
         assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
     }
