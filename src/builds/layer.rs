@@ -208,7 +208,7 @@ mod tests {
                 .unwrap();
             for entry in tar::Archive::new(&raw[..]).entries().unwrap() {
                 let entry = entry.unwrap();
-                let target = entry.link_name().unwrap().map(|target| target.into_owned());
+                let target = entry.link_name().unwrap().map(std::borrow::Cow::into_owned);
                 links.extend(target.map(|target| {
                     (
                         entry.path().unwrap().into_owned(),

@@ -76,7 +76,7 @@ impl NpmIndex {
         }
         let [first, second, npmrc] = named;
         let named = first.or(second);
-        let off = |why: &str| BuildError::new(State::PackagesOff, format!("{}: {why}", NPM_INDEX_VARIABLE));
+        let off = |why: &str| BuildError::new(State::PackagesOff, format!("{NPM_INDEX_VARIABLE}: {why}"));
         let mut text = match named {
             None => DEFAULT.to_owned(),
             Some(value) => value.into_string().map_err(|_| off("it is not UTF-8"))?,
