@@ -52,8 +52,8 @@ pub(super) fn fit(
     let found = label_of(config, NODE_LABEL).unwrap_or("no Node that is known");
     if !has_python {
         let text = format!(
-            "packages of Node are made for {node:?}, and the sandbox image {image} has {found} (label {NODE_LABEL}); use \
-             sandbox-node or sandbox-office of this release, or an image that has the packages"
+            "packages of Node are made for {node:?}, and the sandbox image has {found} (label {NODE_LABEL}); use sandbox-node or \
+             sandbox-office of this release, or an image that has the packages, in the place of {image}"
         );
         return Err(BuildError::new(State::PackagesOff, text));
     }
