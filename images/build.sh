@@ -90,8 +90,10 @@ trap 'rm -rf "$work"' EXIT
 # `set -e` does not reach into $(...) of arguments: each step stands alone.
 runner=$(runner_program)
 complete "$(dirname "$runner")" "/$(basename "$runner")"
+# Its packages are for its C library.
+distribution() { (. /etc/os-release && echo "$ID-${VERSION_ID:-}"); }
 # Interpreter and distribution: environments of one image with this label can be used in another one with the same.
-python_name() { echo "$(python_version)-$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")"; }
+python_name() { echo "$(python_version)-$(distribution)"; }
 
 # uv of the architecture, pinned by tools/uv.txt.
 uv_program() {
@@ -118,7 +120,9 @@ for image in "${images[@]}"; do
       ;;
     sandbox-python | sandbox-node | sandbox-office)
       base=$(cached_layer "${image#sandbox-}")
-      [ "$image" = sandbox-node ] || settings=(--label "dev.knack.python=$(python_name)")
+      # What packages can be added for (src/builds/fit.rs).
+      [ "$image" = sandbox-node ] || settings+=(--label "dev.knack.python=$(python_name)")
+      [ "$image" = sandbox-python ] || settings+=(--label "dev.knack.node=$(distribution)")
       install -D -m 755 "$runner" "$work/runner-layer/knack/knack-runner"
       publish "$image" /knack/knack-runner "$base" "$work/runner-layer"
       ;;
@@ -132,7 +136,7 @@ for image in "${images[@]}"; do
       cp -a "$libraries" "$work/whole-$image" && cp -a "$base/." "$work/whole-$image/" && cp -a "$work/$image/." "$work/whole-$image/"
       complete "$work/whole-$image" /usr/bin/knack /usr/bin/uv
       "${tools}strip" --strip-debug "$work/$image/usr/bin/knack"
-      settings=(--env "KNACK_SANDBOX_PYTHON=$(python_name)")
+      settings=(--env "KNACK_SANDBOX_PYTHON=$(python_name)" --env "KNACK_SANDBOX_NODE=$(distribution)")
       publish "$image" /usr/bin/knack "$libraries" "$base" "$work/$image"
       ;;
     runner)

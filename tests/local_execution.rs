@@ -22,7 +22,7 @@ use knack_execution::{
     Disabled, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile, Language,
     Limits, LockReport, Program, SkillMount, StartKind, WorkingDirectory,
 };
-use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
 use runner::{executor, python};
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +72,7 @@ fn skill(name: &str, files: &[(&str, &str)]) -> Arc<Skill> {
         files,
         digest: format!("digest-of-{name}"),
         sandbox: SandboxRequest::default(),
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,

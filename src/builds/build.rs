@@ -9,22 +9,21 @@ use clap::Args;
 use flate2::read::GzDecoder;
 use knack_execution::interpreter::Reach;
 use knack_packages::environment::InImage;
-use knack_packages::{Request, Rules, State};
+use knack_packages::{Declaration, Request, Rules, State};
 use serde_json::{Value, json};
 
 use super::credentials::{Credentials, RegistryError};
-use super::image::{PYTHON_LABEL, Reference, is_index, of_platform, python_of, with_layer};
+use super::fit::{NODE_VARIABLE, PYTHON_VARIABLE, fit};
+use super::image::{Reference, is_index, of_platform, with_layer};
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::Registry;
-use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, NpmIndex, Store, Uv};
+use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, Kept, NpmIndex, Store, Uv};
 
 /// Where the kubelet reads how it ended.
 const TERMINATION_FILE: &str = "/dev/termination-log";
-/// Largest request: that of a lock of 200 packages with the hashes of all their files is 2 MiB.
+/// Largest request: that of a lock of 200 packages with the hashes of all their files is 2 MiB, that of 500 of Node 200 KiB.
 const REQUEST_MAX_BYTES: u64 = 16 << 20;
-/// Names the Python of this image, as [`PYTHON_LABEL`] names that of sandbox images.
-const PYTHON_VARIABLE: &str = "KNACK_SANDBOX_PYTHON";
 
 /// Arguments of `knack packages build`.
 #[derive(Debug, Args)]
@@ -87,17 +86,28 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let to = Registry::new(&target, &credentials, args.plain_http).map_err(refused)?;
     // Before anything is installed: what cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version).await.map_err(refused)?;
-    base.check_python(&request.base)?;
-    let built = install(args, &request).await?;
+    let declared = request.input.declaration().map_err(|findings| {
+        let first = findings.first().map(ToString::to_string).unwrap_or_default();
+        BuildError::new(State::Refused, first)
+    })?;
+    let own = |variable: &str| std::env::var(variable).unwrap_or_default();
+    let fit = fit(
+        declared,
+        &base.config,
+        (&own(PYTHON_VARIABLE), &own(NODE_VARIABLE)),
+        &request.base,
+    )?;
+    let built = install(args, &request, &fit.declared).await?;
     let file = tempfile::NamedTempFile::new().map_err(|error| failed(format!("a temporary file: {error}")))?;
     let (folder, path) = (built.environment.root.clone(), file.path().to_path_buf());
-    let written = tokio::task::spawn_blocking(move || layer::write(&folder, &path)).await;
+    let modules = built.environment.node_modules.clone();
+    let written = tokio::task::spawn_blocking(move || layer::write(&folder, modules.as_deref(), &path)).await;
     let layer = written.map_err(|error| failed(error.to_string()))?;
     let layer = layer.map_err(|error| failed(format!("the layer: {error}")))?;
     let digest = push(&base, &from, &to, &layer, file.path()).await.map_err(refused)?;
     Ok(Outcome {
         state: State::Ready,
-        message: told(&built),
+        message: told(&built.about, fit.left_out),
         environment: Some(InImage {
             image: format!("{}@{digest}", args.repository),
             home: built.environment.root.display().to_string(),
@@ -118,34 +128,34 @@ fn read(file: &Path) -> Result<Request, BuildError> {
     serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
 }
 
-async fn install(args: &BuildArgs, request: &Request) -> Result<Built, BuildError> {
-    let declared = request.input.declaration().map_err(|findings| {
-        let first = findings.first().map(ToString::to_string).unwrap_or_default();
-        BuildError::new(State::Refused, first)
-    })?;
+async fn install(args: &BuildArgs, request: &Request, declared: &Declaration) -> Result<Built, BuildError> {
     let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
     let base = Base::of_host(Reach::SameUser).await?;
     let store = Store::open(&args.store, Reach::SameUser)?;
     let npm = NpmIndex::of(std::env::vars_os());
     let builder = Builder::new(store, base, Uv::find(), npm, BuildLimits::default(), rules);
-    builder.environment(&declared, &|line| tracing::info!("{line}")).await
+    builder.environment(declared, &|line| tracing::info!("{line}")).await
 }
 
-/// What people are told of an environment that is there: its packages, as many as fit.
-fn told(built: &Built) -> String {
-    let about = &built.about;
-    let list: Vec<String> = about
-        .packages
-        .iter()
-        .map(|(name, version)| format!("{name} {version}"))
-        .collect();
-    let size = about.bytes / 1_000_000;
-    format!(
-        "{} packages, {size} MB, Python {}: {}",
-        list.len(),
-        about.python,
-        list.join(", ")
-    )
+/// What people are told of an environment that is there: what is left out of it, and its packages, as many as fit.
+fn told(about: &Kept, left_out: Option<String>) -> String {
+    let list = |packages: &[(String, String)]| {
+        let all: Vec<String> = packages
+            .iter()
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect();
+        all.join(", ")
+    };
+    let (count, size) = (about.packages.len() + about.node.len(), about.bytes / 1_000_000);
+    let python = format!("Python {}: {}", about.python, list(&about.packages));
+    let node = format!("Node: {}", list(&about.node));
+    let parts = [
+        (!about.packages.is_empty() || about.node.is_empty()).then_some(python),
+        (!about.node.is_empty()).then_some(node),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let left_out = left_out.map(|why| format!("{why}; ")).unwrap_or_default();
+    format!("{left_out}{count} packages, {size} MB, {}", parts.join("; "))
 }
 
 /// An image of the registry.
@@ -170,27 +180,6 @@ impl Parts {
         let digest = digest.ok_or_else(|| RegistryError("the sandbox image's manifest names no config".to_owned()))?;
         let config = registry.config(digest).await?;
         Ok(Self { manifest, kind, config })
-    }
-
-    /// An environment belongs to one interpreter; only images that say which one are added to.
-    fn check_python(&self, image: &str) -> Result<(), BuildError> {
-        let own = std::env::var(PYTHON_VARIABLE).unwrap_or_default();
-        let found = python_of(&self.config).unwrap_or_default();
-        if !own.is_empty() && found == own {
-            return Ok(());
-        }
-        let what = if found.is_empty() {
-            "no Python that is known"
-        } else {
-            found
-        };
-        Err(BuildError::new(
-            State::PackagesOff,
-            format!(
-                "packages are made for {own:?}, and the sandbox image {image} has {what} (label {PYTHON_LABEL}); use \
-                 sandbox-python of this release, or an image that has the packages"
-            ),
-        ))
     }
 }
 
@@ -232,4 +221,50 @@ async fn push(
     let digest = format!("sha256:{}", knack_skill::digest::sha256(&manifest));
     to.push_manifest(&digest, &base.kind, manifest).await?;
     Ok(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_told_with_the_packages_of_both() {
+        let list = |names: &[&str]| -> Vec<(String, String)> {
+            names
+                .iter()
+                .map(|name| ((*name).to_owned(), "1.0".to_owned()))
+                .collect()
+        };
+        for (python, node, left_out, expected) in [
+            (
+                &["a", "b"][..],
+                &[][..],
+                None,
+                "2 packages, 4 MB, Python 3.11.2: a 1.0, b 1.0",
+            ),
+            (
+                &["a"],
+                &["@s/c"],
+                None,
+                "2 packages, 4 MB, Python 3.11.2: a 1.0; Node: @s/c 1.0",
+            ),
+            (&[], &["c", "d"], None, "2 packages, 4 MB, Node: c 1.0, d 1.0"),
+            (
+                &["a"],
+                &[],
+                Some("without x"),
+                "without x; 1 packages, 4 MB, Python 3.11.2: a 1.0",
+            ),
+        ] {
+            let about = Kept {
+                key: "k".to_owned(),
+                python: "3.11.2".to_owned(),
+                bytes: 4_100_000,
+                files: 9,
+                packages: list(python),
+                node: list(node),
+            };
+            assert_eq!(told(&about, left_out.map(str::to_owned)), expected);
+        }
+    }
 }

@@ -90,13 +90,16 @@ pub(super) fn with_layer(config: &Value, manifest: &Value, layer: &Layer) -> Res
     Ok((config, manifest))
 }
 
-/// The environment's Python that an image says to be made for; `None`: the image is not one of ours.
-pub(super) fn python_of(config: &Value) -> Option<&str> {
-    config.pointer("/config/Labels")?.get(PYTHON_LABEL)?.as_str()
+/// What an image says of itself by a label; `None`: nothing.
+pub(super) fn label_of<'a>(config: &'a Value, label: &str) -> Option<&'a str> {
+    config.pointer("/config/Labels")?.get(label)?.as_str()
 }
 
-/// Label of sandbox images: interpreter and distribution, equal where environments of one can be used in the other.
+/// Label of sandbox images with Python: interpreter and distribution, equal where environments of one can be used in the other.
 pub(super) const PYTHON_LABEL: &str = "dev.knack.python";
+
+/// Label of sandbox images with Node: the distribution, whose C library programs in packages of Node are for.
+pub(super) const NODE_LABEL: &str = "dev.knack.node";
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use knack_packages::Request;
 use knack_vocabulary::{LABEL_ENVIRONMENT, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_BUILDER};
 
+use crate::packages::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
+
 /// Where builders keep environments, and where sandboxes find them: the folder is a part of every script's first line.
 pub(super) const STORE: &str = "/opt/knack/packages";
 /// The folder above it, which is writable for a builder.
@@ -28,15 +30,16 @@ const REQUEST_FOLDER: &str = "/request";
 /// Its name there, and in the ConfigMap.
 pub(super) const REQUEST_FILE: &str = "request.json.gz";
 const INDEX_CREDENTIALS: &str = "/credentials/index";
+const NPM_CREDENTIALS: &str = "/credentials/npm";
 const REGISTRY_CREDENTIALS: &str = "/credentials/registry";
 
-/// Choosing versions and installing have 5 minutes each, pushing 2 GiB five more.
-const DEADLINE_SECONDS: i64 = 15 * 60;
+/// Choosing versions, installing packages of Python and installing those of Node have 5 minutes each, pushing 2 GiB five more.
+const DEADLINE_SECONDS: i64 = 20 * 60;
 /// An ended Job is deleted when it was read; this is for what nobody reads any more.
 const TTL_SECONDS: i32 = 60 * 60;
 /// A builder has nothing to finish.
 const GRACE_SECONDS: i64 = 1;
-/// Wheels, what is unpacked of them, and the environment: files of the same content are one file.
+/// Wheels and packed files of Node, what is unpacked of them, and the environment: files of the same content are one file.
 const STORE_SIZE: &str = "5Gi";
 /// The layer, compressed, and lists of the index.
 const WORK_SIZE: &str = "3Gi";
@@ -54,10 +57,14 @@ pub struct BuilderSettings {
     pub service_account: String,
     /// Where environments are pushed: `registry/repository`.
     pub repository: String,
-    /// The index of packages (PEP 503), an address.
+    /// The index of Python packages (PEP 503), an address.
     pub index: Option<String>,
     /// Secret with `netrc` for the index.
     pub index_secret: Option<String>,
+    /// The index of packages of Node, an address; npm's own if there is none.
+    pub npm_index: Option<String>,
+    /// Secret with `npmrc` for it.
+    pub npm_index_secret: Option<String>,
     /// Secret with `.dockerconfigjson` for the registry.
     pub registry_secret: Option<String>,
     /// Secrets to pull the builders' image with.
@@ -183,6 +190,10 @@ fn container(settings: &BuilderSettings, key: &str) -> Container {
         .as_ref()
         .map(|_| format!("{INDEX_CREDENTIALS}/netrc"));
     env.extend(netrc.map(|path| ("NETRC", path)));
+    let npm = settings.npm_index.iter();
+    env.extend(npm.map(|index| (NPM_INDEX_VARIABLE, index.clone())));
+    let npmrc = settings.npm_index_secret.as_ref();
+    env.extend(npmrc.map(|_| (NPMRC_VARIABLE, format!("{NPM_CREDENTIALS}/npmrc"))));
     let env = env.into_iter().map(|(name, value)| EnvVar {
         name: name.to_owned(),
         value: Some(value),
@@ -242,6 +253,12 @@ fn mounts(settings: &BuilderSettings) -> Vec<(&'static str, &'static str, bool)>
     );
     mounts.extend(
         settings
+            .npm_index_secret
+            .as_ref()
+            .map(|_| ("npm", NPM_CREDENTIALS, true)),
+    );
+    mounts.extend(
+        settings
             .registry_secret
             .as_ref()
             .map(|_| ("registry", REGISTRY_CREDENTIALS, true)),
@@ -280,6 +297,7 @@ fn volumes(settings: &BuilderSettings, key: &str) -> Vec<Volume> {
         },
     ];
     volumes.extend(settings.index_secret.iter().map(|name| secret("index", name)));
+    volumes.extend(settings.npm_index_secret.iter().map(|name| secret("npm", name)));
     volumes.extend(settings.registry_secret.iter().map(|name| secret("registry", name)));
     volumes
 }
@@ -305,6 +323,8 @@ mod tests {
             repository: "r.example/team/environments".to_owned(),
             index: Some("https://mirror.example/simple".to_owned()),
             index_secret: Some("index".to_owned()),
+            npm_index: Some("https://mirror.example/npm/".to_owned()),
+            npm_index_secret: Some("npm".to_owned()),
             registry_secret: Some("registry".to_owned()),
             image_pull_secrets: vec!["pull".to_owned()],
             plain_http: false,
@@ -326,6 +346,8 @@ mod tests {
         let bare = BuilderSettings {
             index: None,
             index_secret: None,
+            npm_index: None,
+            npm_index_secret: None,
             registry_secret: None,
             plain_http: true,
             ..settings()

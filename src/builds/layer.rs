@@ -24,10 +24,15 @@ pub(super) struct Layer {
     pub(super) size: u64,
 }
 
-/// Writes a folder, by its absolute path, into a file as a compressed layer. Blocks.
+/// Where node looks for packages last, from the work directory of a run and from the skills: the root of the image, which nothing
+/// in a pod can write to.
+const NODE_MODULES: &str = "node_modules";
+
+/// Writes a folder, by its absolute path, into a file as a compressed layer. `modules` is the folder in it that holds packages of
+/// Node, to which a link at the root of the image leads. Blocks.
 ///
 /// Owners are root, times are zero, nothing is writable, set-uid is gone; order is that of the names.
-pub(super) fn write(folder: &Path, file: &Path) -> io::Result<Layer> {
+pub(super) fn write(folder: &Path, modules: Option<&Path>, file: &Path) -> io::Result<Layer> {
     let compressed = Hashed::new(BufWriter::new(File::create(file)?));
     let mut tar = Builder::new(Hashed::new(GzEncoder::new(compressed, LEVEL)));
     let inside = folder.strip_prefix("/").map_err(io::Error::other)?;
@@ -68,6 +73,10 @@ pub(super) fn write(folder: &Path, file: &Path) -> io::Result<Layer> {
                 path.display()
             )));
         }
+    }
+    if let Some(modules) = modules {
+        let mut header = header(EntryType::Symlink, 0o777, 0);
+        tar.append_link(&mut header, NODE_MODULES, modules)?;
     }
     let (gzip, diff_id, _) = tar.into_inner()?.end();
     let (mut file, digest, size) = gzip.finish()?.end();
@@ -146,7 +155,7 @@ mod tests {
         fs::set_permissions(folder.join("bin/tool"), fs::Permissions::from_mode(0o4755)).unwrap();
         symlink("/usr/bin/python3", folder.join("bin/python3")).unwrap();
         let file = place.path().join("layer");
-        let layer = write(&folder, &file).unwrap();
+        let layer = write(&folder, None, &file).unwrap();
         (fs::read(&file).unwrap(), layer, folder)
     }
 
@@ -185,6 +194,34 @@ mod tests {
     }
 
     #[test]
+    fn packages_of_node_are_linked_from_the_root_of_the_image() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, file) = (place.path().join("env-1"), place.path().join("layer"));
+        let modules = folder.join("node_modules");
+        fs::create_dir_all(modules.join("a")).unwrap();
+        let mut links = Vec::new();
+        for modules in [None, Some(modules.as_path())] {
+            write(&folder, modules, &file).unwrap();
+            let mut raw = Vec::new();
+            GzDecoder::new(&fs::read(&file).unwrap()[..])
+                .read_to_end(&mut raw)
+                .unwrap();
+            for entry in tar::Archive::new(&raw[..]).entries().unwrap() {
+                let entry = entry.unwrap();
+                let target = entry.link_name().unwrap().map(std::borrow::Cow::into_owned);
+                links.extend(target.map(|target| {
+                    (
+                        entry.path().unwrap().into_owned(),
+                        target,
+                        entry.header().uid().unwrap(),
+                    )
+                }));
+            }
+        }
+        assert_eq!(links, [(PathBuf::from("node_modules"), modules, 0)]);
+    }
+
+    #[test]
     fn equal_folders_give_equal_bytes() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("env-1");
@@ -194,7 +231,7 @@ mod tests {
             for name in names {
                 fs::write(folder.join(name), name).unwrap();
             }
-            layers.push(write(&folder, &place.path().join("layer")).unwrap());
+            layers.push(write(&folder, None, &place.path().join("layer")).unwrap());
             fs::remove_dir_all(&folder).unwrap();
         }
         assert_eq!(layers[0], layers[1]);

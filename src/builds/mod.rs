@@ -12,6 +12,7 @@ mod admitted;
 mod build;
 mod credentials;
 mod decide;
+mod fit;
 mod image;
 mod job;
 mod layer;

@@ -10,7 +10,7 @@ use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
-use knack_packages::{EnvironmentRecord, Records, Request, State, stated_on_cluster};
+use knack_packages::{EnvironmentRecord, Records, Request, State, stated};
 use knack_serving::probes;
 use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -299,7 +299,7 @@ impl Server {
         let Some(loaded) = &content.skill else {
             return Ok(Err(failed(State::Failed, "the content of the skill cannot be read")));
         };
-        let input = Input::of(&stated_on_cluster(&loaded.files, loaded.requirements.as_deref()));
+        let input = Input::of(&stated(&loaded.files, loaded.requirements.as_deref()));
         if input.digest() != wanted.digest {
             // The status and the content are of two revisions for a moment.
             return Ok(Ok(()));

@@ -30,12 +30,18 @@ pub(super) struct ServeArgs {
     /// Where environments are pushed: registry/repository
     #[arg(long, value_name = "REPOSITORY")]
     repository: String,
-    /// Index of packages (PEP 503) that builders ask
+    /// Index of Python packages (PEP 503) that builders ask
     #[arg(long, value_name = "URL")]
     index: Option<String>,
     /// Secret of that namespace with `netrc` for the index
     #[arg(long, value_name = "NAME")]
     index_secret: Option<String>,
+    /// Index of packages of Node that builders ask; npm's own by default
+    #[arg(long, value_name = "URL")]
+    npm_index: Option<String>,
+    /// Secret of that namespace with `npmrc` for it
+    #[arg(long, value_name = "NAME")]
+    npm_index_secret: Option<String>,
     /// Secret of that namespace with `.dockerconfigjson` for the registry
     #[arg(long, value_name = "NAME")]
     registry_secret: Option<String>,
@@ -94,6 +100,8 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
             repository: args.repository,
             index: args.index,
             index_secret: args.index_secret,
+            npm_index: args.npm_index,
+            npm_index_secret: args.npm_index_secret,
             registry_secret: args.registry_secret,
             image_pull_secrets: args.builder_pull_secrets,
             plain_http: args.registry_plain_http,

@@ -38,10 +38,10 @@ pub use watch::Watching;
 use anyhow::{Context, bail};
 use clap::Args;
 use http::HeaderValue;
-use knack_packages::{Rules, declare};
+use knack_packages::{Declaration, Rules, declare};
 use knack_registry::HistorySettings;
 use knack_skill::catalog::Node;
-use knack_skill::model::Skill;
+use knack_skill::model::{Packages as PackageNames, Skill};
 use tokio::net::TcpListener;
 
 use crate::cli::terminal::{self, Terminal};
@@ -363,22 +363,33 @@ fn packages(
 }
 
 /// Names of the packages that a skill declares.
-fn declared_packages(skill: &Skill) -> Vec<String> {
+fn declared_packages(skill: &Skill) -> PackageNames {
     let declared = declare(&skill.files, skill.requirements.as_deref());
     if declared.is_declared() {
-        declared.names()
+        names(&declared)
     } else {
-        Vec::new()
+        PackageNames::default()
     }
 }
 
 /// The same, or those of the standard environment, for a skill that declares none.
-fn declared_or_standard(skill: &Skill) -> Vec<String> {
+fn declared_or_standard(skill: &Skill) -> PackageNames {
     let declared = declare(&skill.files, skill.requirements.as_deref());
     if declared.wants_environment() {
-        declared.names()
+        names(&declared)
     } else {
-        Vec::new()
+        PackageNames::default()
+    }
+}
+
+fn names(declared: &Declaration) -> PackageNames {
+    PackageNames {
+        python: declared.names(),
+        node: declared
+            .node
+            .as_ref()
+            .map(|node| node.names.clone())
+            .unwrap_or_default(),
     }
 }
 

@@ -15,7 +15,7 @@ use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_hub_api::convert::overrides_to_line;
 use knack_hub_api::{ContentFile, Overrides};
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_packages::stated_on_cluster;
+use knack_packages::stated;
 use knack_skill::config::ConfigParam;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
@@ -407,8 +407,7 @@ fn judge(wanted: &InService, content: artifact::Content) -> Content {
         .collect();
     let skill = knack_skill::load(content.to_load(&wanted.skill)).skill.map(Arc::new);
     // Imports of scripts are not looked at: no Python is parsed here.
-    let declares =
-        |skill: &Arc<LoadedSkill>| declared_packages(&stated_on_cluster(&skill.files, skill.requirements.as_deref()));
+    let declares = |skill: &Arc<LoadedSkill>| declared_packages(&stated(&skill.files, skill.requirements.as_deref()));
     let summary = Arc::new(Summary {
         in_service: wanted.clone(),
         packages: skill.as_ref().and_then(declares),

@@ -1,9 +1,11 @@
 //! What a revision declares of packages, in the form of a status: for the controller, which writes it, and for the hub, which
 //! asks it of a revision that no status speaks of any more.
 
+use std::collections::BTreeSet;
+
 use knack_api::skill_status::PackagesStatus;
 use knack_packages::environment::Input;
-use knack_packages::{Declaration, Finding};
+use knack_packages::{Declaration, Finding, NodeDeclaration};
 
 /// Most characters of a requirement in a status.
 const REQUIREMENT_MAX: usize = 512;
@@ -14,7 +16,7 @@ const REFUSED_MAX: usize = 1024;
 
 /// What status says of the packages that a skill declares; `None` if it declares none.
 pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
-    if !declared.declares_python() && !declared.is_refused() {
+    if !declared.is_declared() && !declared.is_refused() {
         return None;
     }
     let lines: Vec<String> = match &declared.lock {
@@ -25,12 +27,17 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
             .collect(),
         None => declared.python.iter().map(ToString::to_string).collect(),
     };
-    let lines = lines.iter().take(knack_packages::MAX_PACKAGES);
+    let listed = |lines: Vec<String>| -> Vec<String> {
+        let lines = lines.iter().take(knack_packages::MAX_PACKAGES);
+        lines.map(|line| cut(line, REQUIREMENT_MAX)).collect()
+    };
+    let input = Input::of(declared);
     Some(PackagesStatus {
-        source: cut(&declared.source.shown(), SOURCE_MAX),
-        locked: declared.lock.is_some(),
-        digest: (!declared.is_refused()).then(|| Input::of(declared).digest()),
-        python: lines.map(|line| cut(line, REQUIREMENT_MAX)).collect(),
+        source: cut(&declared.shown_source(), SOURCE_MAX),
+        locked: input.is_locked(),
+        digest: (!declared.is_refused()).then(|| input.digest()),
+        python: listed(lines),
+        node: listed(declared.node.as_ref().map(of_node).unwrap_or_default()),
         refused: declared
             .findings
             .iter()
@@ -39,9 +46,53 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
     })
 }
 
+/// Each version of a package once, wherever it stands.
+fn of_node(declared: &NodeDeclaration) -> Vec<String> {
+    let packages = declared.lock.packages().iter();
+    let all: BTreeSet<String> = packages
+        .map(|package| format!("{}@{}", package.name, package.version))
+        .collect();
+    all.into_iter().collect()
+}
+
 fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),
         Some(_) => text.chars().take(max - 3).chain("...".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_packages::stated;
+    use knack_skill::model::SkillFile;
+
+    use super::*;
+
+    /// As many as the definition of a Skill allows; all of them decide about the digest.
+    #[test]
+    fn a_status_lists_each_package_of_node_once_and_not_without_end() {
+        let lock = |count: usize| {
+            let mut packages = serde_json::Map::new();
+            for number in 0..count {
+                let integrity = format!("sha512-{}==", "a".repeat(86));
+                let entry = serde_json::json!({"version": "1.0.0", "integrity": integrity});
+                packages.insert(format!("node_modules/p{number:03}"), entry.clone());
+                packages.insert(format!("node_modules/p{number:03}/node_modules/p000"), entry);
+            }
+            let text = serde_json::json!({"lockfileVersion": 3, "packages": packages}).to_string();
+            let file = SkillFile {
+                bytes: text.into_bytes().into(),
+                executable: false,
+            };
+            let declared = stated(&[("package-lock.json".to_owned(), file)].into(), None);
+            declared_packages(&declared).unwrap()
+        };
+        let (few, many, more) = (lock(2), lock(220), lock(221));
+        assert_eq!(few.node, ["p000@1.0.0", "p001@1.0.0"]);
+        assert_eq!((few.source.as_str(), few.locked), ("package-lock.json", true));
+        assert_eq!(many.node.len(), knack_packages::MAX_PACKAGES);
+        assert_eq!(many.node, more.node);
+        assert_ne!(many.digest, more.digest);
     }
 }

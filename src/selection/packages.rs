@@ -78,7 +78,7 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
     if let Some(broken) = broken(runtime, declared) {
         return verdict(broken.state, broken.text);
     }
-    if declared.python.is_empty() {
+    if is_none(declared) {
         return None;
     }
     if let Some(asked) = asked(runtime, revision, scope) {
@@ -94,6 +94,11 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
         |image| format!("{installed}; the code has what is in {image}"),
     );
     verdict(State::PackagesOff, message)
+}
+
+/// Whether nothing is asked for.
+const fn is_none(declared: &PackagesStatus) -> bool {
+    declared.python.is_empty() && declared.node.is_empty()
 }
 
 fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
@@ -122,7 +127,7 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     let declared = revision.packages?;
     if revision.image.is_some()
         || declared.refused.is_some()
-        || declared.python.is_empty()
+        || is_none(declared)
         || broken(runtime, declared).is_some()
     {
         return None;

@@ -154,3 +154,67 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
         assert_eq!(given.is_ok_and(|given| given.is_some()), state == "Ready", "{what}");
     }
 }
+
+/// Rules of a runtime are of versions that are chosen; those of a lock of Node are not.
+#[test]
+fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them() {
+    let node = json!({"source": "package-lock.json", "locked": true, "node": ["docx@9.5.1"], "digest": "d1"});
+    let open = json!({"source": "requirements.txt; package.json", "python": ["mcp>=1"], "node": ["docx@9.5.1"], "digest": "d1"});
+    let demands = json!({"packages": {"constraints": ["docx<2", "six<2"], "requireLock": true}});
+    let environment = InImage {
+        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
+        home: "/opt/knack/packages/env-1".to_owned(),
+    };
+    let record = EnvironmentRecord {
+        state: State::Ready,
+        message: "said".to_owned(),
+        environment: Some(environment),
+        since: 0,
+        used: 0,
+    };
+    let key = key("d1", true, &Rules::default(), "r.io/default@sha256:00");
+    let ready = Records([(key, record)].into());
+    let (nothing, none) = (Records::default(), NamespaceLabels::new());
+    for (what, declared, records, spec, said, state) in [
+        ("it is there", &node, Some(&ready), json!({}), "served", "Ready"),
+        ("under rules", &node, Some(&ready), demands.clone(), "served", "Ready"),
+        (
+            "nobody has looked",
+            &node,
+            Some(&nothing),
+            json!({}),
+            "refused PackagesBuilding",
+            "Resolving",
+        ),
+        (
+            "nothing builds",
+            &node,
+            None,
+            json!({}),
+            "PackagesMissing: its code runs without",
+            "PackagesOff",
+        ),
+        (
+            "those of Python beside it are open",
+            &open,
+            Some(&ready),
+            demands,
+            "refused LockRequired",
+            "Refused",
+        ),
+    ] {
+        let mut skill = skill("blue", "pdf", json!({}), json!({}));
+        skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
+        let runtime = runtime("blue", spec);
+        let scope = Scope {
+            default_image: Some("r.io/default@sha256:00"),
+            allow_image_tags: true,
+            environments: records,
+            ..scope(&none)
+        };
+        let told = told(&select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill))[0]);
+        assert!(told.starts_with(said), "{what}: {told}");
+        let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
+        assert_eq!(found.state.as_str(), state, "{what}");
+    }
+}

@@ -8,7 +8,7 @@ use cluster_support::progress;
 use knack::jobs::{EnvGrant, JobExecutor};
 use knack_execution::{ExecutionRequest, Executor as _, SkillMount, StartKind};
 use knack_skill::call::ToolRun;
-use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
 use knack_skill::risk::Risk;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ fn skill() -> Arc<Skill> {
         files: BTreeMap::from([("key.py".to_owned(), script)]),
         digest: "of-tested".to_owned(),
         sandbox: SandboxRequest::default(),
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,

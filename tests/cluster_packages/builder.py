@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 
-from parts import Guard, Index, layer, pulled, push, registry, wheel
+from parts import Guard, Index, layer, node_lock, node_package, pulled, push, registry, wheel
 
 ADDRESS = "127.0.0.1:5017"
 REPOSITORY = ADDRESS + "/team/environments"
@@ -16,8 +16,13 @@ WHEELS = [
     wheel("greeter", "1.0", {"greeter/__init__.py": "def hello(): return 'hello of 1.0'\n", "INFO/entry_points.txt": "[console_scripts]\ngreet = greeter:hello\n"}, "Requires-Dist: helper\n"),
     wheel("helper", "2.1", {"helper.py": "NAME = 'helper'\n"}),
 ]
-# Linked by no other release of the test.
+NODE_PACKAGES = [
+    node_package("greeter", "1.0.0", {"index.cjs": "exports.hello = () => 'hello of ' + require('@s/helper').name;\n"}),
+    node_package("@s/helper", "2.1.0", {"index.cjs": "exports.name = 'helper';\n"}),
+]
+# What the images of the test say that they are made for.
 PYTHON = {}
+NODE = {}
 
 
 def key(request):
@@ -31,7 +36,10 @@ def key(request):
     parts = [given["requirements"], given["lock"] or ""]
     for file, clauses in given["python"]:
         parts += [file, *[word for clause in clauses for word in clause]]
-    constraints = "" if given["lock"] is not None else "".join(sorted(line + "\n" for line in request["constraints"]))
+    if given.get("node"):
+        parts += ["package-lock.json", given["node"]]
+    is_locked = given["lock"] is not None or (not given["requirements"] and given.get("node"))
+    constraints = "" if is_locked else "".join(sorted(line + "\n" for line in request["constraints"]))
     return hashed(["1", hashed(parts), constraints, request["base"]])[:32]
 
 
@@ -44,7 +52,7 @@ def build(request, index, folder, **more):
     subprocess.run(["chmod", "-R", "u+w", store], stderr=subprocess.DEVNULL, check=False)
     shutil.rmtree(store, ignore_errors=True)
     environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "KNACK_UV": os.environ["KNACK_UV"], "UV_DEFAULT_INDEX": index, "UV_HTTP_RETRIES": "0",
-                   "KNACK_SANDBOX_PYTHON": PYTHON["name"], **more.get("environment", {})}
+                   "NPM_CONFIG_REGISTRY": index.replace("/simple", "/npm"), "KNACK_SANDBOX_PYTHON": PYTHON["name"], "KNACK_SANDBOX_NODE": NODE["name"], **more.get("environment", {})}
     command = [os.environ["KNACK_PROGRAM"], "packages", "build", "--key", more.get("key") or key(request), "--request", os.path.join(folder, "request.json.gz"),
                "--repository", more.get("repository", REPOSITORY), "--store", store, "--plain-http", "--outcome", outcome, *more.get("arguments", [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
@@ -58,8 +66,9 @@ def build(request, index, folder, **more):
     return said
 
 
-def asked(requirements, base, constraints=(), lock=None, python=()):
-    return {"input": {"requirements": requirements, "lock": lock, "python": list(python)}, "constraints": list(constraints), "base": base}
+def asked(requirements, base, constraints=(), lock=None, python=(), node=None):
+    of_node = {"node": node} if node else {}
+    return {"input": {"requirements": requirements, "lock": lock, "python": list(python), **of_node}, "constraints": list(constraints), "base": base}
 
 
 def expect(said, state, part):
@@ -175,6 +184,59 @@ def killed(folder):
             raise AssertionError(said)
 
 
+def of_node(python, folder):
+    """Packages of Node stand in the same layer, and a link at the root of the image leads to them; an image without Node gets none."""
+    node = push(ADDRESS, "sandbox-node", "sandbox-node")
+    both = push(ADDRESS, "sandbox-both", "sandbox-node", labels={"dev.knack.python": PYTHON["name"]})
+    index, lock = Index("127.0.0.1", WHEELS, node=NODE_PACKAGES), node_lock(NODE_PACKAGES)
+    for what, requirements, base, part, has_wheel, has_node in [
+        ("Node alone", "", node, "2 packages, 0 MB, Node: @s/helper 2.1.0, greeter 1.0.0", False, True),
+        ("both", "helper\n", both, "3 packages, 0 MB, Python %s: helper 2.1; Node: @s/helper 2.1.0, greeter 1.0.0", True, True),
+        ("an image without Node", "helper\n", python, "without packages of Node, since the sandbox image has no Node that is known (label dev.knack.node); 1 packages", True, False),
+    ]:
+        said = build(asked(requirements, base, node=lock), index.url, folder)
+        head, _, tail = part.partition("%s")
+        expect(said, "Ready", head)
+        expect(said, "Ready", tail)
+        with layer(said["image"], -1) as tar:
+            members = {"/" + member.name.rstrip("/"): member for member in tar}
+        link = members.pop("/node_modules", None)
+        if (link is not None) != has_node or (link is not None and (not link.issym() or link.linkname != said["home"] + "/node_modules" or link.uid != 0)):
+            raise AssertionError("%s: the link is %s" % (what, link and link.linkname))
+        files = [path[len(said["home"]):] for path in members if path.startswith(said["home"] + "/")]
+        if ("/node_modules/@s/helper/index.cjs" in files) != has_node or any(path.endswith("/site-packages/helper.py") for path in files) != has_wheel:
+            raise AssertionError("%s: %s" % (what, files))
+        if build(asked(requirements, base, node=lock), index.url, folder) != said:
+            raise AssertionError("%s: another image" % what)
+    escaping = [node_package("greeter", "1.0.0", {"index.cjs": "", "link": b"/etc"})]
+    absent = [node_package("nosuch", "1.0.0", {})]
+    for what, base, packages, data, state, part in [
+        ("no Node", python, NODE_PACKAGES, None, "PackagesOff", "dev.knack.node"),
+        ("another file", node, NODE_PACKAGES, b"x", "HashMismatch", "is not the one of package-lock.json"),
+        ("not in the index", node, absent, None, "PackageNotFound", "nosuch 1.0.0"),
+        ("a link", node, escaping, None, "Refused", "link"),
+    ]:
+        of = Index("127.0.0.1", [], node=[] if packages is absent else packages)
+        said = build(asked("", base, node=node_lock(packages, data)), of.url, folder)
+        of.close()
+        try:
+            expect(said, state, part)
+        except AssertionError as error:
+            raise AssertionError("%s: %s" % (what, error)) from error
+        if "image" in said:
+            raise AssertionError("%s: %s" % (what, said))
+    index.close()
+    guarded, npmrc = Index("127.0.0.1", [], password="reader:secret", node=NODE_PACKAGES), os.path.join(folder, "npmrc")
+    for line, state in [("//127.0.0.1:%d/npm/:_auth=cmVhZGVyOnNlY3JldA==", "Ready"), ("//127.0.0.1:%d/npm/:_authToken=secret", "IndexUnreachable"), ("//127.0.0.2:%d/:_auth=secret", "IndexUnreachable")]:
+        with open(npmrc, "w", encoding="utf-8") as file:
+            file.write(line % guarded.port + "\n")
+        said = build(asked("", node, node=lock), guarded.url, folder, environment={"KNACK_NPMRC": npmrc})
+        expect(said, state, "")
+        if "secret" in said["message"]:
+            raise AssertionError("a password is told: %s" % said)
+    guarded.close()
+
+
 def passwords(base, folder):
     """An index that asks for a password and a registry that asks for a token; without them the reason is told."""
     guard, index = Guard(ADDRESS, "robot:secret"), Index("127.0.0.1", WHEELS, password="reader:secret")
@@ -206,8 +268,10 @@ def tests(report):
         os.chmod(folder, 0o755)
         base = push(ADDRESS, "sandbox-python", "sandbox-python")
         PYTHON["name"] = pulled(base)[1]["config"]["Labels"]["dev.knack.python"]
+        NODE["name"] = pulled(push(ADDRESS, "sandbox-node", "sandbox-node"))[1]["config"]["Labels"]["dev.knack.node"]
         index = Index("127.0.0.1", WHEELS)
         report.check("an environment becomes an image", lambda: whole(base, index, folder))
+        report.check("packages of Node stand where node looks", lambda: of_node(base, folder))
         report.check("what cannot be built says why", lambda: refusals(base, index, folder))
         report.check("wheels that want out stay inside", lambda: hostile(base, folder))
         report.check("an index or a registry that goes is named", lambda: killed(folder))

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import http.client
 import http.server
@@ -38,12 +39,36 @@ def wheel(name, version, files, metadata="", modes=None):
     return "%s-%s-py3-none-any.whl" % (name, version), packed.getvalue()
 
 
-class Index:
-    """PEP 503 pages of these wheels, with the requests that came."""
+def node_package(name, version, files):
+    """A package of Node as npm packs it: name, version and bytes of its file. A value that is no text is the target of a link."""
+    packed = io.BytesIO()
+    files = {"package.json": json.dumps({"name": name, "version": version, "main": "index.cjs"}), **files}
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+        for path, text in files.items():
+            member = tarfile.TarInfo("package/" + path)
+            if isinstance(text, str):
+                member.size = len(text.encode())
+                tar.addfile(member, io.BytesIO(text.encode()))
+            else:
+                member.type, member.linkname = tarfile.SYMTYPE, text.decode()
+                tar.addfile(member)
+    return name, version, packed.getvalue()
 
-    def __init__(self, address, wheels, password=None, on_file=None):
+
+def node_lock(packages, data=None):
+    """A package-lock.json of these, each at the top. `data`: bytes that the hashes are of instead."""
+    entries = {"": {"dependencies": {name: version for name, version, _ in packages}}}
+    for name, version, own in packages:
+        entries["node_modules/" + name] = {"version": version, "integrity": "sha512-" + base64.b64encode(hashlib.sha512(data or own).digest()).decode()}
+    return json.dumps({"lockfileVersion": 3, "packages": entries})
+
+
+class Index:
+    """PEP 503 pages of these wheels, and files of these packages of Node, with the requests that came."""
+
+    def __init__(self, address, wheels, password=None, on_file=None, node=()):
         """`on_file` is called with the name of a file before it is sent; False from it: the connection ends without an answer."""
-        pages = {}
+        pages = {"/npm/%s/-/%s-%s.tgz" % (name, name.split("/")[-1], version): data for name, version, data in node}
         for name, data in wheels:
             project = "/simple/%s/" % name.split("-")[0].replace("_", "-").lower()
             pages[project] = pages.get(project, b"") + ("<a href='/files/%s#sha256=%s'>%s</a>\n" % (name, hashlib.sha256(data).hexdigest(), name)).encode()
@@ -66,8 +91,10 @@ class Index:
                 self.send_header("Content-Type", "text/html" if self.path.startswith("/simple") else "application/octet-stream")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
+                # A builder that fails for one file ends what it fetches beside it.
+                with contextlib.suppress(OSError):
+                    if self.command == "GET":
+                        self.wfile.write(body)
 
             do_HEAD = do_GET
 
@@ -77,6 +104,7 @@ class Index:
         self.server = http.server.ThreadingHTTPServer((address, 0), Handler)
         self.url = "http://%s:%d/simple" % (address, self.server.server_address[1])
         self.port = self.server.server_address[1]
+        self.npm = "http://%s:%d/npm/" % (address, self.port)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
@@ -173,7 +201,7 @@ def fetch(url, accept="*/*"):
         return response.read()
 
 
-def push(address, repository, image, label="of the tests"):
+def push(address, repository, image, label="of the tests", labels=()):
     """An archive of images/build.sh into the registry, as an image of its own; the reference by digest.
 
     The label makes it another image: a kubelet that pulled the one that the bed was given as a file asks a registry for that too from then on."""
@@ -186,7 +214,7 @@ def push(address, repository, image, label="of the tests"):
         top = json.load(tar.extractfile("index.json"))["manifests"][0]
         manifest = json.loads(module.blob(tar, top["digest"]))
         config = json.loads(module.blob(tar, manifest["config"]["digest"]))
-        config["config"].setdefault("Labels", {})["org.example.test"] = label
+        config["config"].setdefault("Labels", {}).update({"org.example.test": label, **dict(labels)})
         for layer in manifest["layers"]:
             to.push_blob(repository, layer["digest"], module.blob(tar, layer["digest"]))
     manifest["config"].update(described(config))

@@ -6,7 +6,7 @@ import os
 import builder
 from bed import apply, exists, get, wait_until
 from harness import CHART, assert_equal, helm, kubectl
-from parts import Index, push, registry, wheel
+from parts import Index, node_lock, push, registry, wheel
 from skill_run import run_skill
 
 # Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
@@ -42,12 +42,38 @@ spec:
               print("not writable:", type(error).__name__)
 """
 
+NODE_SKILL = """
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {name: %(name)s, namespace: %(namespace)s}
+spec:
+  sandbox: {imageName: node}
+  source:
+    inline:
+      files:
+        SKILL.md: |
+          ---
+          name: %(name)s
+          description: Greets.
+          ---
+          Run scripts/say.cjs.
+        package.json: '{"dependencies": {"greeter": "1.0.0", "@s/helper": "2.1.0"}}'
+        package-lock.json: %(lock)s
+        scripts/say.cjs: |
+          const fs = require('fs');
+          console.log(require('greeter').hello(), require.resolve('greeter') === fs.realpathSync('/node_modules/greeter/index.cjs'));
+          import('@s/helper').then((helper) => console.log('imported', helper.default.name));
+          for (const change of [() => fs.writeFileSync('/node_modules/x', 'x'), () => fs.unlinkSync('/node_modules'), () => fs.writeFileSync(require.resolve('greeter'), '')]) {
+            try { change(); console.log('changed'); } catch (error) { console.log('not writable'); }
+          }
+"""
+
 
 def install():
     values = {
         "image.repository": "knack.local/knack", "image.tag": "dev", "gatewayImage.repository": "knack.local/knack-gateway",
         "sandbox.images.python": STATE["base"], "packages.repository": REPOSITORY, "packages.registryPlainHttp": "true",
-        "packages.index": STATE["index"].url, "packages.builderImage": "knack.local/packages-builder:dev",
+        "packages.index": STATE["index"].url, "packages.npmIndex": STATE["index"].npm, "packages.builderImage": "knack.local/packages-builder:dev",
         "packages.egress[0].cidr": NODE + "/32", "packages.egress[0].ports[0]": "5000", "packages.egress[0].ports[1]": str(STATE["index"].port),
     }
     take = ["--take-ownership"] if exists("crd", "skills.knack.dev") else []
@@ -100,6 +126,27 @@ def built_once():
     until("greets-too", "Ready")
     assert_equal(len(STATE["index"].asked), before, "requests to the index")
     assert_equal(run_once("greets-too")[:1], ["hello of 1.0 helper"], "the answer")
+
+
+def of_node():
+    """A package of Node, in a pod of the image that the runtime names for it."""
+    images = [{"name": "node", "image": STATE["node"]}]
+    kubectl("patch", "skillruntime", "default", "-n", SANDBOXES, "--type=merge", "-p", json.dumps({"spec": {"sandbox": {"images": images}}}))
+    apply(NODE_SKILL % {"name": "greets-js", "namespace": SKILLS, "lock": json.dumps(node_lock(builder.NODE_PACKAGES))})
+    found = until("greets-js", "Ready")
+    assert_equal((found["accepted"], found["reason"]), (True, "Accepted"), "the verdict")
+    if "Node: @s/helper 2.1.0, greeter 1.0.0" not in found["packages"]["message"]:
+        raise AssertionError(found)
+    declared = get("skill", "greets-js", "-n", SKILLS)["status"]["packages"]
+    assert_equal((declared["node"], declared["locked"], declared["source"]), (["@s/helper@2.1.0", "greeter@1.0.0"], True, "package.json"), "what is declared")
+    said = run_skill(SKILLS + "/greets-js", SANDBOXES + "/default", NAMESPACE, ["node", "skills/greets-js/scripts/say.cjs"]).splitlines()
+    assert_equal(sorted(said), ["hello of helper true", "imported helper", "not writable", "not writable", "not writable"], "the answer")
+    # The runtime's own image has no Node, which is told; an image that a runtime names is taken to have what it needs.
+    apply((NODE_SKILL % {"name": "lacks-js", "namespace": SKILLS, "lock": json.dumps(node_lock(builder.NODE_PACKAGES))}).replace("  sandbox: {imageName: node}\n", ""))
+    found = until("lacks-js", "PackagesOff")
+    assert_equal((found["accepted"], found["reason"]), (True, "Accepted"), "the verdict")
+    if "dev.knack.node" not in found["packages"]["message"]:
+        raise AssertionError(found)
 
 
 def refused():
@@ -199,6 +246,7 @@ STEPS = [
     ("rights end at the builds", rights),
     ("a skill runs with its packages", served),
     ("the same packages are built once", built_once),
+    ("a skill runs with its packages of Node", of_node),
     ("what cannot be built is told and not served", refused),
     ("no other digest runs", foreign_digest),
     ("an edit that cannot be built leaves the last good revision in service", newest_is_not_there),
@@ -215,7 +263,8 @@ def tests(report):
     apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
     with registry(ADDRESS):
         STATE["base"] = push(ADDRESS, "sandbox-python", "sandbox-python")
-        STATE["index"] = Index(NODE, builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})])
+        STATE["node"] = push(ADDRESS, "sandbox-node", "sandbox-node")
+        STATE["index"] = Index(NODE, builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})], node=builder.NODE_PACKAGES)
         report.steps(STEPS, diagnosis)
         STATE["index"].close()
     report.check("uninstalled", removed)

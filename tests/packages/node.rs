@@ -8,6 +8,7 @@ use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{ExecutionRequest, Executor, Exit, Language, Program, SkillMount};
 use knack_packages::State;
+use knack_packages::environment::Input;
 use knack_skill::model::{Skill, SkillRef};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, SpecOverrides};
@@ -122,6 +123,15 @@ async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
     assert_ne!(same, text);
     let again = build(&world, &same, BuildLimits::default()).await.unwrap();
     assert!(!again.is_new && again.environment.root == built.environment.root);
+    // A builder of a cluster reads the same from its request.
+    let asked = Input::of(&declared(&[("package-lock.json", &text)]));
+    let request: Input = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
+    let builder = world.builder(BuildLimits::default()).await;
+    let there = builder
+        .environment(&request.declaration().unwrap(), &|_| {})
+        .await
+        .unwrap();
+    assert!(!there.is_new && there.environment.root == built.environment.root);
 }
 
 struct Row {

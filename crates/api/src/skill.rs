@@ -87,7 +87,8 @@ pub struct SkillSpec {
     /// Limits that the skill asks for; it may only tighten those of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SkillSandbox>,
-    /// Packages that its code imports; replace every declaration in its files, `requirements.lock` apart.
+    /// Python packages that its code imports; replace every declaration of such in its files, `requirements.lock` apart. Packages
+    /// of Node are declared in its files alone, and fixed by `package-lock.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<SkillPackages>,
     /// Which runtimes may serve it. Default: those of its own namespace and the cluster default. Cluster only.
@@ -227,7 +228,7 @@ pub struct SkillSandbox {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillPackages {
-    /// Requirements as pip writes them: `pillow>=10`. An empty list asks for none.
+    /// Requirements as pip writes them: `pillow>=10`. An empty list asks for none of Python.
     #[serde(default)]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub python: Vec<String>,

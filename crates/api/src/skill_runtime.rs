@@ -109,12 +109,13 @@ pub struct SkillRuntimeSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePackages {
-    /// Versions that may be chosen, as in a constraints file of pip: `mcp<2`. They add no package; a skill that fixes
-    /// another version is not served.
+    /// Versions of Python packages that may be chosen, as in a constraints file of pip: `mcp<2`. They add no package; a skill
+    /// that fixes another version is not served. Packages of Node have the versions of their lock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub constraints: Vec<String>,
-    /// Serves skills that declare packages only with a lock (`requirements.lock`).
+    /// Serves skills that declare Python packages only with a lock (`requirements.lock`). Packages of Node are installed by a
+    /// lock alone, whatever is set here.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_lock: bool,
 }

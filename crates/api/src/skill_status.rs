@@ -253,14 +253,18 @@ pub struct PackagesStatus {
     /// Which declaration counts.
     #[schemars(length(max = 256))]
     pub source: String,
-    /// Whether a lock fixes their versions.
+    /// Whether locks fix all their versions.
     #[serde(default)]
     pub locked: bool,
-    /// Names and versions of the lock, or requirements without one.
+    /// Of Python: names and versions of the lock, or requirements without one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub python: Vec<String>,
-    /// Hex SHA-256 of what decides about an environment: the lock, or the requirements without one.
+    /// Of Node: names and versions of the lock, such as `docx@9.5.1`, sorted; the first 200 of more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200), inner(length(max = 512)))]
+    pub node: Vec<String>,
+    /// Hex SHA-256 of what decides about an environment: the locks, and the requirements without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub digest: Option<String>,

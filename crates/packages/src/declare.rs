@@ -184,14 +184,6 @@ pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> D
     declared
 }
 
-/// What is stated, as far as builders of a cluster install it: packages of Node they do not, and a finding says so.
-pub fn stated_on_cluster(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
-    let front = Front::of(files);
-    let mut declared = stated_of_python(files, spec, front.as_ref());
-    declared.findings.extend(node::not_on_cluster(files, front.as_ref()));
-    declared
-}
-
 fn stated_of_python(
     files: &BTreeMap<String, SkillFile>,
     spec: Option<&[String]>,

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::declare::{Declaration, Source};
 use crate::finding::Finding;
 use crate::lock::Lock;
+use crate::node::{NODE_LOCK_FILE, NodeDeclaration, NodeLock};
 use crate::requirements_txt;
 use crate::rules::Rules;
 use crate::state::State;
@@ -32,6 +33,10 @@ pub struct Input {
     lock: Option<String>,
     /// Versions of Python that scripts ask for, by file.
     python: Vec<(String, Vec<(String, String)>)>,
+    /// The lock of packages of Node in its one form, where there is one. Absent without: a builder of before there were any
+    /// knows such a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
 }
 
 impl Input {
@@ -45,7 +50,13 @@ impl Input {
             },
             lock: declared.lock.as_ref().map(|lock| lock.text().to_owned()),
             python: declared.requires_python.clone(),
+            node: declared.node.as_ref().map(|node| node.lock.file_text()),
         }
+    }
+
+    /// Whether locks fix every version, so that constraints choose none.
+    pub const fn is_locked(&self) -> bool {
+        self.lock.is_some() || (self.requirements.is_empty() && self.node.is_some())
     }
 
     /// SHA-256 in hex: equal inputs have equal digests.
@@ -58,6 +69,10 @@ impl Input {
                     .iter()
                     .flat_map(|(operator, version)| [operator.as_str(), version.as_str()]),
             );
+        }
+        // After the name of its file, which is no script's. Without one the digest is that of before there were any.
+        if let Some(node) = &self.node {
+            parts.extend([NODE_LOCK_FILE, node.as_str()]);
         }
         hash(&parts)
     }
@@ -73,11 +88,21 @@ impl Input {
             Some(text) => Some(Lock::read("lock", text.as_bytes())?),
             None => None,
         };
+        let node = self
+            .node
+            .as_ref()
+            .map(|text| NodeLock::read(text.as_bytes()))
+            .transpose()?;
         Ok(Declaration {
             source: Source::Requirements("requirements".to_owned()),
             python: read.lines.into_iter().map(|line| line.requirement).collect(),
             lock,
-            node: None,
+            node: node.map(|lock| NodeDeclaration {
+                source: NODE_LOCK_FILE.to_owned(),
+                // For people, who read the skill's own.
+                names: Vec::new(),
+                lock,
+            }),
             requires_python: self.python.clone(),
             imports: BTreeMap::new(),
             findings: Vec::new(),
@@ -100,12 +125,12 @@ impl Request {
     /// The key. Errors: the constraints cannot be read.
     pub fn key(&self) -> Result<String, String> {
         let rules = Rules::read(&self.constraints, false)?;
-        Ok(key(&self.input.digest(), self.input.lock.is_some(), &rules, &self.base))
+        Ok(key(&self.input.digest(), self.input.is_locked(), &rules, &self.base))
     }
 }
 
 /// What an environment of a cluster is known by: 32 hex digits over what is declared, the base image and, where no lock
-/// fixes versions, what the runtime allows. Equal for two skills with one lock at runtimes of one image.
+/// fixes versions, what the runtime allows. Equal for two skills with equal locks at runtimes of one image.
 pub fn key(digest: &str, is_locked: bool, rules: &Rules, base: &str) -> String {
     let constraints = if is_locked {
         String::new()
@@ -230,146 +255,5 @@ impl Records {
 }
 
 #[cfg(test)]
-mod tests {
-    use knack_skill::model::SkillFile;
-
-    use super::*;
-    use crate::declare::stated;
-
-    fn declared(files: &[(&str, &str)]) -> Declaration {
-        let file = |text: &str| SkillFile {
-            bytes: text.as_bytes().into(),
-            executable: false,
-        };
-        let files = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), file(text)))
-            .collect();
-        let declared = stated(&files, None);
-        assert!(!declared.is_refused(), "{:?}", declared.findings);
-        declared
-    }
-
-    fn lock(version: &str) -> String {
-        format!("six=={version} --hash=sha256:{}\n", "a".repeat(64))
-    }
-
-    #[test]
-    fn a_builder_reads_what_was_declared() {
-        let script = "# /// script\n# requires-python = \">=3.9\"\n# dependencies = [\"six>=1\"]\n# ///\n";
-        let locked = lock("1.16");
-        for files in [
-            &[("requirements.txt", "six>=1 ; python_version > '3'\nmcp[cli]<2\n")][..],
-            &[("requirements.txt", "six>=1"), ("requirements.lock", &locked)],
-            &[("requirements.lock", &locked)],
-            &[("scripts/a.py", script)],
-        ] {
-            let of_skill = declared(files);
-            let input = Input::of(&of_skill);
-            let text = serde_json::to_string(&input).unwrap();
-            let read: Input = serde_json::from_str(&text).unwrap();
-            let built = read.declaration().unwrap();
-            assert_eq!(built.lock, of_skill.lock, "{files:?}");
-            assert_eq!(built.requires_python, of_skill.requires_python);
-            if built.lock.is_none() {
-                assert_eq!(built.requirements_text(), of_skill.requirements_text());
-            }
-            assert_eq!(Input::of(&built).digest(), input.digest(), "{files:?}");
-        }
-    }
-
-    #[test]
-    fn a_key_changes_with_what_decides_and_with_nothing_else() {
-        let key = |files: &[(&str, &str)], constraints: &[&str], base: &str| {
-            let request = Request {
-                input: Input::of(&declared(files)),
-                constraints: constraints.iter().map(|text| (*text).to_owned()).collect(),
-                base: base.to_owned(),
-            };
-            request.key().unwrap()
-        };
-        let (one, other) = (lock("1.16"), lock("1.17"));
-        let open = [("requirements.txt", "six>=1")];
-        let locked = [("requirements.lock", one.as_str())];
-        let base = key(&locked, &[], "img@sha256:a");
-        assert_eq!(base.len(), 32);
-        for (what, same, found) in [
-            (
-                "a comment in the lock",
-                true,
-                key(&[("requirements.lock", &format!("# x\n{one}"))], &[], "img@sha256:a"),
-            ),
-            (
-                "what the lock was made from",
-                true,
-                key(&[open[0], locked[0]], &[], "img@sha256:a"),
-            ),
-            (
-                "constraints where a lock decides",
-                true,
-                key(&locked, &["six<2"], "img@sha256:a"),
-            ),
-            (
-                "another version",
-                false,
-                key(&[("requirements.lock", &other)], &[], "img@sha256:a"),
-            ),
-            ("another base", false, key(&locked, &[], "img@sha256:b")),
-            ("no lock", false, key(&open, &[], "img@sha256:a")),
-        ] {
-            assert_eq!(found == base, same, "{what}");
-        }
-        let free = key(&open, &[], "img@sha256:a");
-        assert_ne!(
-            free,
-            key(&open, &["six<2"], "img@sha256:a"),
-            "constraints choose versions"
-        );
-        assert_eq!(
-            free,
-            key(&[("requirements.txt", "# x\nsix >= 1\n")], &[], "img@sha256:a")
-        );
-    }
-
-    #[test]
-    fn records_are_read_as_they_are_written_and_nothing_else_is() {
-        let key = "a".repeat(32);
-        let record = |state, image: Option<&str>| EnvironmentRecord {
-            state,
-            message: "why \"image\"".to_owned(),
-            environment: image.map(|image| InImage {
-                image: image.to_owned(),
-                home: "/opt/knack/packages/env-1".to_owned(),
-            }),
-            since: 7,
-            used: 8,
-        };
-        let digest = format!("r.example:5000/x@sha256:{}", "b".repeat(64));
-        for (record, is_read) in [
-            (record(State::Ready, Some(&digest)), true),
-            (record(State::NoWheel, None), true),
-            (record(State::Ready, None), false),
-            (record(State::Ready, Some("r.example/x:latest")), false),
-        ] {
-            let records = Records(BTreeMap::from([(key.clone(), record)]));
-            let read = Records::read(&records.lines());
-            assert_eq!(read == records, is_read, "{records:?}");
-            assert!(is_read || read.0.is_empty());
-        }
-        for (key, text) in [
-            ("a", "{\"state\":\"Failed\"}"),
-            (key.as_str(), "{\"state\":\"x\"}"),
-            (key.as_str(), "{"),
-        ] {
-            let lines = BTreeMap::from([(key.to_owned(), text.to_owned())]);
-            assert_eq!(Records::read(&lines), Records::default(), "{text}");
-        }
-        for home in ["relative", "/a/../etc", "/a:b"] {
-            let bad = InImage {
-                image: digest.clone(),
-                home: home.to_owned(),
-            };
-            assert!(!bad.is_plausible(), "{home}");
-        }
-    }
-}
+#[path = "environment_tests.rs"]
+mod tests;

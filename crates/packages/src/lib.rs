@@ -30,7 +30,7 @@ pub mod script;
 pub mod standard;
 pub mod state;
 
-pub use declare::{Declaration, Source, declare, stated, stated_on_cluster};
+pub use declare::{Declaration, Source, declare, stated};
 pub use environment::{EnvironmentRecord, Records, Request};
 pub use finding::{Finding, FindingKind};
 pub use findings::findings;

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage, ScoreIndex, ScoredSkill};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, Dialect, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
 use knack_skill::risk::Risk;
 
 /// Skills in the catalog (issue: "scoring 10,000 skills against a 4 KB request").
@@ -127,7 +127,7 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         .into(),
         digest: String::new(),
         sandbox: SandboxRequest::default(),
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,

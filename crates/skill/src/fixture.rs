@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 
 use crate::catalog::{Catalog, CatalogSettings, ModelCode, Node};
 use crate::model::{
-    ActivationMode, CallForm, Dialect, Input, InputKind, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
+    ActivationMode, CallForm, Dialect, Input, InputKind, Packages, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
 };
 use crate::risk::Risk;
 
@@ -33,7 +33,7 @@ pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
         files: BTreeMap::new(),
         digest: format!("digest-of-{name}"),
         sandbox: SandboxRequest::default(),
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,

@@ -112,9 +112,8 @@ pub struct Skill {
     pub digest: String,
     /// Limits that the skill asks for; a runtime may only tighten them.
     pub sandbox: SandboxRequest,
-    /// Names of the Python packages that its runs can import, as far as whoever runs them provides any. A load leaves it
-    /// empty.
-    pub packages: Vec<String>,
+    /// Packages that its runs can import, as far as whoever runs them provides any. A load leaves it empty.
+    pub packages: Packages,
     /// Requirements of Python packages that a manifest sets, as written; they replace every declaration in the files.
     pub requirements: Option<Vec<String>>,
     /// The upload that it is. A load leaves it empty: no file says of itself that it is a version of another skill.
@@ -122,6 +121,15 @@ pub struct Skill {
     /// Names of tools that are not run here, since values of their configuration are missing or do not fit: as a hub says
     /// it. A load leaves it empty.
     pub withheld: Vec<String>,
+}
+
+/// Names of packages, for models.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Packages {
+    /// Of Python.
+    pub python: Vec<String>,
+    /// Of Node: those that the skill asks for, not what these bring.
+    pub node: Vec<String>,
 }
 
 /// One version of an uploaded skill.

@@ -7,7 +7,9 @@ use knack_skill::at_skill;
 use knack_skill::autoscore::{AutoContext, AutoMessage, MAX_SELECTED, ScoreIndex, ScoredSkill};
 use knack_skill::call::{CallContext, Decision, resolve};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, CallForm, Dialect, SandboxRequest, Skill, SkillFile, SkillRef, Tool};
+use knack_skill::model::{
+    ActivationMode, CallForm, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
+};
 use knack_skill::plan::{ContainerSkill, PlanRequest, ToolChoice, plan};
 use knack_skill::risk::Risk;
 use knack_skill::{schema, texts};
@@ -48,7 +50,7 @@ prop_compose! {
             extra: Map::new(),
             files: files.into_iter().map(|path| (path, file.clone())).collect(), digest: String::new(),
             sandbox: SandboxRequest::default(),
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,

@@ -2,7 +2,7 @@
 
 use knack_api::SkillOverrides;
 use knack_api::skill_status::PackagesStatus;
-use knack_packages::stated_on_cluster;
+use knack_packages::stated;
 use knack_skill::LoadInput;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use knack_skill::problem::{Problem, Profile};
@@ -44,7 +44,7 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
         return Err(Verdict::new(State::Stalled, Reason::InvalidSkill, list(errors)));
     };
     // The imports of scripts are not looked at: no Python is parsed here.
-    let declared = stated_on_cluster(&skill.files, skill.requirements.as_deref());
+    let declared = stated(&skill.files, skill.requirements.as_deref());
     let told = declared.findings.iter().map(ToString::to_string);
     let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
     let artifact = artifact::build(id, &skill.files, overrides);
@@ -152,12 +152,39 @@ mod tests {
         let why = refused.packages.unwrap().refused.unwrap();
         assert!(why.contains("is an address") && !why.contains("secret"), "{why}");
         assert_eq!(refused.warnings, [why]);
-        let node = with("packages: {node: [docx]}");
-        assert!(
-            node.warnings[0].contains("packages of Node are not installed on a cluster"),
-            "{:?}",
-            node.warnings
+    }
+
+    #[test]
+    fn packages_of_node_are_those_of_their_lock_and_without_one_a_warning_says_what_to_do() {
+        let document = "---\nname: demo\ndescription: d\npackages: {node: [\"@s/docx@^9\"]}\n---\nbody";
+        let without = judged(document).unwrap();
+        let packages = without.packages.unwrap();
+        assert_eq!(
+            (packages.python, packages.node, packages.refused),
+            (vec![], vec![], None)
         );
+        assert!(
+            without.warnings[0].contains("installed by package-lock.json alone")
+                && without.warnings[0].contains("make it with knack skill lock"),
+            "{:?}",
+            without.warnings
+        );
+        let lock = |entry: serde_json::Value| {
+            let root = serde_json::json!({"dependencies": {"@s/docx": "^9"}});
+            serde_json::json!({"lockfileVersion": 3, "packages": {"": root, "node_modules/@s/docx": entry}}).to_string()
+        };
+        let integrity = format!("sha512-{}==", "a".repeat(86));
+        let whole = lock(serde_json::json!({"version": "9.5.1", "integrity": integrity}));
+        let judged = judged_files(&[("SKILL.md", document), ("package-lock.json", &whole)]).unwrap();
+        assert_eq!(judged.warnings, [""; 0]);
+        let packages = judged.packages.unwrap();
+        assert_eq!((packages.python.len(), packages.locked), (0, true));
+        assert_eq!(packages.node, ["@s/docx@9.5.1"]);
+        let scripted = lock(serde_json::json!({"version": "9.5.1", "integrity": integrity, "hasInstallScript": true}));
+        let refused = judged_files(&[("SKILL.md", document), ("package-lock.json", &scripted)]).unwrap();
+        let why = refused.packages.unwrap().refused.unwrap();
+        assert!(why.contains("@s/docx needs an install script"), "{why}");
+        assert_eq!(refused.warnings, [why]);
     }
 
     #[test]

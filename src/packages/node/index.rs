@@ -8,15 +8,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use knack_packages::State;
 use knack_packages::node::NodePackage;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 use sha2::{Digest as _, Sha512};
 use tokio::io::AsyncWriteExt as _;
 
+use super::npmrc::authorization;
 use crate::packages::BuildError;
 
-/// The settings of npm that name an index, the first that is set.
-const VARIABLES: [&str; 2] = ["NPM_CONFIG_REGISTRY", "npm_config_registry"];
+/// Names the index, as npm's settings do.
+pub(crate) const NPM_INDEX_VARIABLE: &str = "NPM_CONFIG_REGISTRY";
+/// Names a file with credentials for it, in the form of npm's settings.
+pub(crate) const NPMRC_VARIABLE: &str = "KNACK_NPMRC";
+
+/// What is read of the environment: the settings of npm that name an index, of which the first that is set counts, and the file.
+const VARIABLES: [&str; 3] = [NPM_INDEX_VARIABLE, "npm_config_registry", NPMRC_VARIABLE];
 
 /// The index where none is named.
 const DEFAULT: &str = "https://registry.npmjs.org/";
@@ -45,6 +52,8 @@ const SAID_MAX: usize = 300;
 pub struct NpmIndex {
     base: Url,
     client: Client,
+    /// For each request; a redirect to another host goes without.
+    authorization: Option<HeaderValue>,
 }
 
 /// Whether asking again may help.
@@ -54,7 +63,8 @@ enum Failure {
 }
 
 impl NpmIndex {
-    /// The index that these variables name, else npm's own. Errors: it is no address, or there is no client.
+    /// The index that these variables name, else npm's own. Reads a file, which blocks for a moment. Errors: it is no address, the
+    /// file has no credential for it, or there is no client.
     pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, BuildError> {
         let mut named: [Option<OsString>; VARIABLES.len()] = Default::default();
         for (name, value) in variables {
@@ -64,8 +74,9 @@ impl NpmIndex {
                 named[at] = Some(value);
             }
         }
-        let named = named.into_iter().flatten().next();
-        let off = |why: &str| BuildError::new(State::PackagesOff, format!("{}: {why}", VARIABLES[0]));
+        let [first, second, npmrc] = named;
+        let named = first.or(second);
+        let off = |why: &str| BuildError::new(State::PackagesOff, format!("{NPM_INDEX_VARIABLE}: {why}"));
         let mut text = match named {
             None => DEFAULT.to_owned(),
             Some(value) => value.into_string().map_err(|_| off("it is not UTF-8"))?,
@@ -76,6 +87,7 @@ impl NpmIndex {
         let base = Url::parse(&text).ok();
         let base = base.filter(|base| matches!(base.scheme(), "https" | "http") && base.has_host());
         let base = base.ok_or_else(|| off("it is not the address of an index (https://…)"))?;
+        let authorization = npmrc.map(|file| read_npmrc(Path::new(&file), &base)).transpose()?;
         let client = Client::builder()
             .redirect(Policy::limited(REDIRECTS_MAX))
             .connect_timeout(CONNECT_TIMEOUT)
@@ -83,7 +95,11 @@ impl NpmIndex {
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| BuildError::new(State::PackagesOff, format!("no HTTP client: {error}")))?;
-        Ok(Self { base, client })
+        Ok(Self {
+            base,
+            client,
+            authorization,
+        })
     }
 
     /// Writes the file of a package, which has the hash of the lock.
@@ -127,7 +143,11 @@ impl NpmIndex {
         let url = self.base.join(&package.file).map_err(|error| {
             Failure::Lasting(of(package, State::Failed, &format!("its file has no address: {error}")))
         })?;
-        let response = self.client.get(url).send().await;
+        let mut request = self.client.get(url);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        let response = request.send().await;
         let response = response.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         let index = self.shown();
@@ -136,7 +156,7 @@ impl NpmIndex {
             StatusCode::NOT_FOUND | StatusCode::GONE => {
                 let why = format!(
                     "{index} has no file {}; {} names the index to ask",
-                    package.file, VARIABLES[0]
+                    package.file, NPM_INDEX_VARIABLE
                 );
                 Err(Failure::Lasting(of(package, State::PackageNotFound, &why)))
             }
@@ -175,6 +195,12 @@ impl NpmIndex {
             .port()
             .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
+}
+
+fn read_npmrc(file: &Path, index: &Url) -> Result<HeaderValue, BuildError> {
+    let wrong = |why: String| BuildError::new(State::IndexUnreachable, format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    authorization(&text, index).map_err(wrong)
 }
 
 /// What is wrong with a package.

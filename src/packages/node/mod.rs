@@ -3,8 +3,10 @@
 mod index;
 mod install;
 mod npm;
+mod npmrc;
 mod unpack;
 
 pub use index::NpmIndex;
+pub(crate) use index::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 pub(super) use install::{Machine, install};
 pub use npm::lock_of_npm;

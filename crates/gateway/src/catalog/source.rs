@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use knack_skill::functions::ReadFunctions;
-use knack_skill::model::{Skill, SkillFile, SkillRef, Upload};
+use knack_skill::model::{Packages, Skill, SkillFile, SkillRef, Upload};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, Loaded, SpecOverrides, load_with};
 use sha2::{Digest as _, Sha256};
@@ -92,12 +92,12 @@ impl SkillSource {
     }
 }
 
-/// Names of the Python packages that runs of a skill have.
-pub type PackageNames = fn(&Skill) -> Vec<String>;
+/// Names of the packages that runs of a skill have.
+pub type PackageNames = fn(&Skill) -> Packages;
 
 /// Where nobody builds environments.
-pub fn no_packages(_: &Skill) -> Vec<String> {
-    Vec::new()
+pub fn no_packages(_: &Skill) -> Packages {
+    Packages::default()
 }
 
 /// How bad a report is.

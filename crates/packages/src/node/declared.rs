@@ -150,22 +150,6 @@ fn stale_in(lock: &NodeLock, dependency: &Dependency) -> Option<Finding> {
     Some(Finding::new(FindingKind::Lock, NODE_LOCK_FILE, 0, text, help))
 }
 
-/// What is told of packages of Node where nothing installs them.
-pub(crate) fn not_on_cluster(files: &BTreeMap<String, SkillFile>, front: Option<&Front<'_>>) -> Option<Finding> {
-    let declares = match wish_of(files, front) {
-        Ok(wish) => wish.map(|wish| wish.source),
-        Err(findings) => findings.into_iter().next().map(|finding| finding.file),
-    };
-    let source = declares.or_else(|| files.contains_key(NODE_LOCK_FILE).then(|| NODE_LOCK_FILE.to_owned()))?;
-    Some(Finding::new(
-        FindingKind::NotInstalled,
-        file_of(&source),
-        0,
-        "packages of Node are not installed on a cluster; they have no effect",
-        "name a sandbox image that has them in spec.sandbox.image",
-    ))
-}
-
 /// The file of a source.
 fn file_of(source: &str) -> &str {
     source.strip_prefix("packages.node in ").unwrap_or(source)
@@ -203,10 +187,6 @@ mod tests {
 
     fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
         super::declared(files, Front::of(files).as_ref(), findings)
-    }
-
-    fn not_on_cluster(files: &BTreeMap<String, SkillFile>) -> Option<Finding> {
-        super::not_on_cluster(files, Front::of(files).as_ref())
     }
 
     fn lock(root: &Value, names: &[&str]) -> String {
@@ -279,25 +259,6 @@ mod tests {
             assert_eq!(declared(&files(list), &mut findings), None);
             assert_eq!(findings, []);
         }
-    }
-
-    #[test]
-    fn on_a_cluster_one_finding_says_that_nothing_is_installed() {
-        let lock = lock(&json!({"c": "^1"}), &["c"]);
-        for (list, file) in [
-            (&[("SKILL.md", FRONT), (NODE_LOCK_FILE, lock.as_str())][..], "SKILL.md"),
-            (&[(PACKAGE_JSON, "{\"dependencies\": {\"c\": \"^1\"}}")], PACKAGE_JSON),
-            (&[(PACKAGE_JSON, "{")], PACKAGE_JSON),
-            (&[(NODE_LOCK_FILE, "{")], NODE_LOCK_FILE),
-        ] {
-            let told = not_on_cluster(&files(list)).unwrap();
-            assert!(
-                !told.is_error() && told.text.contains("not installed on a cluster"),
-                "{told}"
-            );
-            assert_eq!(told.file, file);
-        }
-        assert_eq!(not_on_cluster(&files(&[("SKILL.md", "x"), (PACKAGE_JSON, "{}")])), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::MAX_NODE_PACKAGES;
 use super::location::{is_name, name_of};
@@ -98,6 +98,29 @@ impl NodeLock {
         at.ok().map(|at| &self.packages[at])
     }
 
+    /// A lock file of these packages and nothing else, for another process: [`NodeLock::read`] gives them again, by the same rules.
+    pub fn file_text(&self) -> String {
+        let mut packages = Map::new();
+        for package in &self.packages {
+            let NodePackage {
+                location,
+                name,
+                version,
+                file,
+                sha512,
+                cpu,
+                libc,
+                optional,
+            } = package;
+            let entry = json!({
+                "name": name, "version": version, "resolved": format!("{NO_HOST}/{file}"),
+                "integrity": format!("sha512-{sha512}"), "cpu": cpu, "libc": libc, "optional": optional,
+            });
+            packages.insert(location.clone(), entry);
+        }
+        json!({"lockfileVersion": 3, "packages": packages}).to_string()
+    }
+
     /// What decides about an environment: equal for locks that install the same.
     pub fn text(&self) -> String {
         let lines = self.packages.iter().map(|package| {
@@ -118,6 +141,9 @@ impl NodeLock {
         lines.collect()
     }
 }
+
+/// Stands for the host of an index in [`NodeLock::file_text`]; nobody asks it.
+const NO_HOST: &str = "https://index.invalid";
 
 fn finding(text: impl Into<String>) -> Finding {
     Finding::new(FindingKind::Lock, NODE_LOCK_FILE, 0, text, HELP)

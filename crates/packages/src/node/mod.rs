@@ -14,8 +14,8 @@ mod location;
 mod lock;
 mod package_json;
 
+pub(crate) use declared::declared;
 pub use declared::{NodeDeclaration, Wish, wish};
-pub(crate) use declared::{declared, not_on_cluster};
 pub use dependency::Dependency;
 pub use lock::{NODE_LOCK_FILE, NodeLock, NodePackage};
 

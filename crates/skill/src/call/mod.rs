@@ -31,6 +31,7 @@ pub use types::{
     SeenEnd, Validate,
 };
 
+use crate::model::Packages;
 use crate::texts;
 
 /// Makes the model-facing text of a run's outcome, in the form of the tool that asked for it.
@@ -55,13 +56,16 @@ fn missing_module(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     let handle = |mount: &Mount| mount.path.rsplit('/').next().unwrap_or_default().to_owned();
     let named = spec.skill.as_ref().map(|id| {
         let mount = spec.mounts.iter().find(|mount| mount.skill.id == *id);
-        let packages = mount.map_or(&[][..], |mount| mount.skill.packages.as_slice());
+        let packages = mount.map(|mount| mount.skill.packages.clone()).unwrap_or_default();
         (mount.map_or_else(|| id.name.clone(), handle), packages)
     });
-    let with_packages = spec.mounts.iter().filter(|mount| !mount.skill.packages.is_empty());
-    let others: Vec<String> = with_packages.map(handle).collect();
-    let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    let named = named.as_ref().map(|(name, packages)| (name.as_str(), *packages));
+    let others = spec.mounts.iter();
+    let others: Vec<(String, &Packages)> = others.map(|mount| (handle(mount), &mount.skill.packages)).collect();
+    let others: Vec<(&str, &Packages)> = others
+        .iter()
+        .map(|(name, packages)| (name.as_str(), *packages))
+        .collect();
+    let named = named.as_ref().map(|(name, packages)| (name.as_str(), packages));
     texts::missing_module(&outcome.stderr, named, &others)
 }
 

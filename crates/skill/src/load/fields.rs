@@ -9,7 +9,7 @@ use super::reader::USED_KEYS;
 use super::reading::Fields;
 use super::types::LoadInput;
 use crate::functions::ReadFunctions;
-use crate::model::Skill;
+use crate::model::{Packages, Skill};
 use crate::problem::Problem;
 use crate::tree;
 
@@ -70,7 +70,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
         extra: extra(&document.members),
         files: input.files,
         sandbox,
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: input.overrides.packages,
         object_ids: Vec::new(),
         upload: None,

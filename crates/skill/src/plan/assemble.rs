@@ -145,11 +145,11 @@ fn wanting(active: &[(Active, &Entry)], named: &[Named<'_>]) -> Vec<Note> {
     notes.collect()
 }
 
-/// Skills whose runs have packages, among those that models may know of.
+/// Skills whose runs have packages of Python, among those that models may know of.
 fn packages(catalog: &Catalog) -> Vec<(&str, &[String])> {
-    let has = |entry: &&Entry| entry.mode != ActivationMode::Never && !entry.skill.packages.is_empty();
+    let has = |entry: &&Entry| entry.mode != ActivationMode::Never && !entry.skill.packages.python.is_empty();
     let with = catalog.entries().iter().filter(has);
-    with.map(|entry| (&*entry.handle, entry.skill.packages.as_slice()))
+    with.map(|entry| (&*entry.handle, entry.skill.packages.python.as_slice()))
         .collect()
 }
 

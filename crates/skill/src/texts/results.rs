@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::declared::{input_line, packages_line};
 use super::more_files;
 use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd, is_stageable};
-use crate::model::Input;
+use crate::model::{Input, Packages};
 use crate::risk::Risk;
 use crate::tool_result::{self, ToolOutcome};
 
@@ -362,27 +362,60 @@ pub fn litellm_result(outcome: &Outcome) -> String {
     cut(&parts.join("\n\n"))
 }
 
-/// Follows the result of a run that lacked a Python module; `None` for every other run.
+/// Follows the result of a run that lacked a module of Python or a package of Node; `None` for every other run.
 ///
-/// `named`: the skill that the run named, with its packages. `others`: mounted skills that have packages, where it named none.
-pub fn missing_module(stderr: &str, named: Option<(&str, &[String])>, others: &[&str]) -> Option<String> {
-    let last = stderr.trim_end().lines().last()?;
-    let module = last.strip_prefix("ModuleNotFoundError: No module named '")?;
-    let module = shortened(module.split('\'').next()?);
-    let here = match (named, others) {
-        (Some((skill, names)), _) if !names.is_empty() => {
+/// `named`: the skill that the run named, with its packages. `others`: mounted skills with theirs, where it named none.
+pub fn missing_module(stderr: &str, named: Option<(&str, &Packages)>, others: &[(&str, &Packages)]) -> Option<String> {
+    let (module, word, names): (_, _, fn(&Packages) -> &[String]) = match missing_in_python(stderr) {
+        Some(module) => (module, "Python", |packages| &packages.python),
+        None => (missing_in_node(stderr)?, "Node", |packages| &packages.node),
+    };
+    let module = shortened(module);
+    let with_packages = others.iter().find(|(_, packages)| !names(packages).is_empty());
+    let here = match (named, with_packages) {
+        (Some((skill, packages)), _) if !names(packages).is_empty() => {
             format!(
-                "Runs of skill \"{skill}\" have these Python packages: {}.",
-                packages_line(names)
+                "Runs of skill \"{skill}\" have these {word} packages: {}.",
+                packages_line(names(packages))
             )
         }
-        (None, [skill, ..]) => format!("Packages come with a skill: name it in the call, for example \"{skill}\"."),
+        (None, Some((skill, _))) => {
+            format!("Packages come with a skill: name it in the call, for example \"{skill}\".")
+        }
         _ => String::new(),
     };
     let gap = if here.is_empty() { "" } else { " " };
     Some(format!(
         "Module \"{module}\" is not here, and nothing can be installed at run time.{gap}{here}"
     ))
+}
+
+/// The module that a program of Python ended for.
+fn missing_in_python(stderr: &str) -> Option<&str> {
+    let last = stderr.trim_end().lines().last()?;
+    last.strip_prefix("ModuleNotFoundError: No module named '")?
+        .split('\'')
+        .next()
+}
+
+/// The package that a program of Node ended for, by `require` or by `import`. A file that is missing is the program's own matter.
+fn missing_in_node(stderr: &str) -> Option<&str> {
+    /// Lines of the error that node shows last: the stack, of ten frames, and the files that led there.
+    const LINES: usize = 60;
+    const SAID: [&str; 2] = [
+        "Error: Cannot find module '",
+        "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '",
+    ];
+    let mut lines = stderr.trim_end().lines().rev();
+    // Node's word for an error that nothing has caught.
+    lines.next()?.strip_prefix("Node.js v")?;
+    let name = |line: &str| {
+        let rest = SAID.iter().find_map(|said| line.strip_prefix(said))?;
+        Some(line.len() - rest.len())
+    };
+    let (line, at) = lines.take(LINES).find_map(|line| Some((line, name(line)?)))?;
+    let module = line[at..].split('\'').next()?;
+    (!module.starts_with(['.', '/'])).then_some(module)
 }
 
 /// Cuts a text to [`MAX_RESULT_BYTES`]: about 24 KiB of its head, 8 KiB of its tail, and a line between them with the

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd};
 use crate::catalog::Node;
+use crate::model::Packages;
 use crate::risk::Risk;
 
 fn outcome(end: End) -> Outcome {
@@ -283,11 +284,20 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
     let trace = |module: &str| {
         format!("Traceback (most recent call last):\n  File \"x\"\nModuleNotFoundError: No module named '{module}'\n")
     };
+    let python = |names: &[String]| Packages {
+        python: names.to_vec(),
+        node: vec!["docx".to_owned()],
+    };
+    let (charts, none) = (python(&chart), Packages::default());
+    let node_alone = Packages {
+        node: names(&["docx", "@s/x"]),
+        ..Packages::default()
+    };
     let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
     for (stderr, named, others, told) in [
         (
             trace("scipy"),
-            Some(("chart", chart.as_slice())),
+            Some(("chart", &charts)),
             &[][..],
             Some(format!(
                 "{scipy} Runs of skill \"chart\" have these Python packages: matplotlib, numpy."
@@ -296,20 +306,88 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
         (
             trace("scipy"),
             None,
-            &["chart", "other"],
+            &[("plain", &none), ("report", &node_alone), ("chart", &charts)],
             Some(format!(
                 "{scipy} Packages come with a skill: name it in the call, for example \"chart\"."
             )),
         ),
-        (trace("scipy"), Some(("plain", &[])), &[], Some(scipy.to_owned())),
+        (trace("scipy"), Some(("plain", &none)), &[], Some(scipy.to_owned())),
+        (
+            trace("scipy"),
+            Some(("report", &node_alone)),
+            &[],
+            Some(scipy.to_owned()),
+        ),
         (trace("scipy"), None, &[], Some(scipy.to_owned())),
         (
             "ModuleNotFoundError: No module named 'x'\nfine".to_owned(),
-            Some(("chart", &chart)),
+            Some(("chart", &charts)),
             &[],
             None,
         ),
         (String::new(), None, &[], None),
+    ] {
+        assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
+    }
+}
+
+#[test]
+fn a_package_of_node_that_is_missing_is_told_with_those_of_node() {
+    let charts = Packages {
+        python: vec!["matplotlib".to_owned()],
+        node: vec!["docx".to_owned()],
+    };
+    let none = Packages::default();
+    let node_alone = Packages {
+        node: vec!["docx".to_owned(), "@s/x".to_owned()],
+        ..Packages::default()
+    };
+    // Texts of node 18 and 20.
+    let required = |module: &str| {
+        format!(
+            "node:internal/modules/cjs/loader:1080\n  throw err;\n  ^\n\nError: Cannot find module '{module}'\nRequire stack:\n- /w/<code>\n    \
+             at Module._load (node:internal/modules/cjs/loader:922:27)\n    at <code>:1:1 {{\n  code: 'MODULE_NOT_FOUND',\n  \
+             requireStack: [ '/w/<code>' ]\n}}\n\nNode.js v18.19.0\n"
+        )
+    };
+    let imported = "node:internal/modules/esm/resolve:873\n  throw new ERR_MODULE_NOT_FOUND(packageName);\n        ^\n\n\
+        Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'scipy' imported from /w/.tmp/code.mjs\n    at packageResolve \
+        (node:internal/modules/esm/resolve:873:9) {\n  code: 'ERR_MODULE_NOT_FOUND'\n}\n\nNode.js v20.20.2\n";
+    let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
+    for (stderr, named, others, told) in [
+        (
+            required("scipy"),
+            Some(("report", &node_alone)),
+            &[][..],
+            Some(format!(
+                "{scipy} Runs of skill \"report\" have these Node packages: docx, @s/x."
+            )),
+        ),
+        (
+            imported.to_owned(),
+            Some(("chart", &charts)),
+            &[],
+            Some(format!(
+                "{scipy} Runs of skill \"chart\" have these Node packages: docx."
+            )),
+        ),
+        (
+            required("scipy"),
+            None,
+            &[("plain", &none), ("report", &node_alone)],
+            Some(format!(
+                "{scipy} Packages come with a skill: name it in the call, for example \"report\"."
+            )),
+        ),
+        (required("scipy"), Some(("plain", &none)), &[], Some(scipy.to_owned())),
+        (required("./own.js"), Some(("report", &node_alone)), &[], None),
+        (required("/w/skills/own.js"), Some(("report", &node_alone)), &[], None),
+        (
+            format!("{}went on\n", required("scipy")),
+            Some(("report", &node_alone)),
+            &[],
+            None,
+        ),
     ] {
         assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, CallForm, Dialect, Input, InputKind, SandboxRequest, Skill, SkillRef, Tool};
+use knack_skill::model::{
+    ActivationMode, CallForm, Dialect, Input, InputKind, Packages, SandboxRequest, Skill, SkillRef, Tool,
+};
 use knack_skill::risk::Risk;
 use knack_skill::schema;
 use serde_json::{Map, Value};
@@ -55,7 +57,7 @@ pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
         files: BTreeMap::new(),
         digest: String::new(),
         sandbox: SandboxRequest::default(),
-        packages: Vec::new(),
+        packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
