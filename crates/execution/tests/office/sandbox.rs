@@ -198,6 +198,7 @@ fn take(frame: FromRunner, told: &mut Told) {
         | FromRunner::Claimed(_)
         | FromRunner::Started(_)
         | FromRunner::FileError(_)
+        | FromRunner::Restarted {}
         | FromRunner::Sealed(_) => {}
     }
 }
