@@ -27,7 +27,7 @@ struct ResultLabel {
 
 /// What the process knows, for probes.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct BuildMetrics {
     is_ready: Mutex<bool>,
     registry: Registry,
     environments: Family<StateLabel, Gauge>,
@@ -35,7 +35,7 @@ pub(super) struct Told {
     seconds: Histogram,
 }
 
-impl Default for Told {
+impl Default for BuildMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("knack_packages");
         let told = Self {
@@ -67,7 +67,7 @@ impl Default for Told {
     }
 }
 
-impl Told {
+impl BuildMetrics {
     /// All environments that are known.
     pub(super) fn know(&self, records: &Records) {
         for state in State::ALL {
@@ -91,7 +91,7 @@ impl Told {
     }
 }
 
-impl Probes for Told {
+impl Probes for BuildMetrics {
     fn ready(&self) -> Result<String, String> {
         let is_ready = *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
         is_ready
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_metrics_are_of_every_state_and_of_builds_by_result() {
-        let told = Told::default();
+        let told = BuildMetrics::default();
         assert!(told.ready().is_err());
         let record = EnvironmentRecord {
             state: State::NoWheel,

@@ -21,7 +21,7 @@ pub struct Outcome {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct OutcomeRecord {
     state: String,
     message: String,
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ impl Outcome {
     pub fn text(&self) -> String {
         let mut end = self.message.floor_char_boundary(REASON_MAX_BYTES);
         loop {
-            let written = Written {
+            let written = OutcomeRecord {
                 state: self.state.to_string(),
                 message: self.message[..end].to_owned(),
                 environment: self.environment.clone(),
@@ -58,7 +58,7 @@ impl Outcome {
 
     /// As it is read. `None`: this is no message of a builder, or it names an image outside of the repository.
     pub fn read(text: &str, repository: &str) -> Option<Self> {
-        let written: Written = serde_json::from_str(text).ok()?;
+        let written: OutcomeRecord = serde_json::from_str(text).ok()?;
         let state = State::of_word(&written.state)?;
         let is_own = |environment: &InImage| {
             environment.is_plausible()

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::admitted::admitted;
 use super::decide::{Build, decide};
 use super::job::{BuilderSettings, compressed, job, name, request};
-use super::metrics::Told;
+use super::metrics::BuildMetrics;
 use super::standing::{seconds, standing};
 use super::wanted::{Wanted, wanted};
 use crate::api_call::{CallError, call};
@@ -86,7 +86,7 @@ pub async fn serve(
         }
     };
     let _watches = watch::spawn(&client, &settings.watching, &shared, on_skill);
-    let told = Arc::new(Told::default());
+    let told = Arc::new(BuildMetrics::default());
     let probing = tokio::spawn(probes::serve(
         told.clone(),
         axum::Router::new(),
@@ -140,7 +140,7 @@ struct Server {
     shared: Arc<Shared>,
     artifacts: Artifacts,
     events: Events,
-    told: Arc<Told>,
+    told: Arc<BuildMetrics>,
 }
 
 impl Server {

@@ -43,7 +43,7 @@ impl std::fmt::Debug for Pair {
 
 /// A pair whose authority is published and which is not served yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingPair {
     /// The pair.
     pub pair: Pair,
     /// When its authority was published.
@@ -66,7 +66,7 @@ pub struct State {
     /// The pair that serves.
     pub active: Option<Pair>,
     /// The pair that will.
-    pub next: Option<Pending>,
+    pub next: Option<PendingPair>,
     /// The authority that did.
     pub previous: Option<Previous>,
 }
@@ -133,7 +133,7 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
             }
         }
         Due::Prepare => State {
-            next: pair.map(|pair| Pending {
+            next: pair.map(|pair| PendingPair {
                 pair,
                 published_at: now,
             }),
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn after_a_long_sleep_the_published_one_serves_before_a_third_is_made() {
         let state = State {
-            next: Some(Pending {
+            next: Some(PendingPair {
                 pair: pair("b", 61, ROOT),
                 published_at: 61 * DAY,
             }),

@@ -66,8 +66,8 @@ pub async fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
         check_id(id)?;
     }
     let found = match &args.namespace {
-        None => Found::of(vec![(args.gateway.to_string(), on_this_machine(&args).await)]),
-        Some(namespace) => Found::of(in_cluster(&args, namespace).await?),
+        None => Lookups::of(vec![(args.gateway.to_string(), on_this_machine(&args).await)]),
+        Some(namespace) => Lookups::of(in_cluster(&args, namespace).await?),
     };
     for (gateway, error) in &found.errors {
         terminal::note(&format!("{gateway}: {error:#}"));
@@ -126,16 +126,16 @@ fn check_id(id: &str) -> anyhow::Result<()> {
 }
 
 /// What came of asking: nothing, for a gateway that does not know the request.
-type Asked = anyhow::Result<Option<String>>;
+type Lookup = anyhow::Result<Option<String>>;
 
-struct Found {
+struct Lookups {
     asked: usize,
     answers: Vec<String>,
     errors: Vec<(String, anyhow::Error)>,
 }
 
-impl Found {
-    fn of(all: Vec<(String, Asked)>) -> Self {
+impl Lookups {
+    fn of(all: Vec<(String, Lookup)>) -> Self {
         let mut found = Self {
             asked: all.len(),
             answers: Vec::new(),
@@ -151,7 +151,7 @@ impl Found {
     }
 }
 
-async fn on_this_machine(args: &TraceArgs) -> Asked {
+async fn on_this_machine(args: &TraceArgs) -> Lookup {
     let asked = async {
         let stream = TcpStream::connect(args.gateway).await.context(
             "is knack dev running? name its address with --gateway, or a namespace of a cluster with --namespace",
@@ -161,7 +161,7 @@ async fn on_this_machine(args: &TraceArgs) -> Asked {
     bounded(asked).await
 }
 
-async fn in_cluster(args: &TraceArgs, namespace: &str) -> anyhow::Result<Vec<(String, Asked)>> {
+async fn in_cluster(args: &TraceArgs, namespace: &str) -> anyhow::Result<Vec<(String, Lookup)>> {
     let pods: Api<Pod> = Api::namespaced(client(args.context.clone()).await?, namespace);
     let listed = timed(pods.list(&ListParams::default().limit(PODS_MAX)))
         .await
@@ -224,7 +224,7 @@ fn listen_port(sidecar: &Container) -> Option<u16> {
     Some(address.port())
 }
 
-async fn bounded(asked: impl Future<Output = Asked>) -> Asked {
+async fn bounded(asked: impl Future<Output = Lookup>) -> Lookup {
     match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
         Ok(asked) => asked,
         Err(_) => bail!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
@@ -232,7 +232,7 @@ async fn bounded(asked: impl Future<Output = Asked>) -> Asked {
 }
 
 /// One request over a connection of its own. HTTP/1.0, so that the answer ends with the connection.
-async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, id: Option<&str>) -> Asked {
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, id: Option<&str>) -> Lookup {
     let id = id.map(|id| format!("/{id}")).unwrap_or_default();
     let request = format!("GET /knack/v1/requests{id} HTTP/1.0\r\nhost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -246,7 +246,7 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, id: Option<&str>) 
 }
 
 /// The body of an answer; `None` for one that does not know the request.
-fn read(answer: &[u8]) -> Asked {
+fn read(answer: &[u8]) -> Lookup {
     let end = memchr::memmem::find(answer, b"\r\n\r\n").context("the answer has no end of its head")?;
     let head = String::from_utf8_lossy(&answer[..end]);
     let line = head.lines().next().unwrap_or_default();
@@ -299,7 +299,7 @@ mod tests {
             read(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n{}").unwrap().as_deref(),
             Some("{}")
         );
-        assert_eq!(read(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap(), None);
+        assert_eq!(read(b"HTTP/1.1 404 Not Lookups\r\n\r\n").unwrap(), None);
         for answer in [&b""[..], b"HTTP/1.0 403 Forbidden\r\n\r\n", b"SSH-2.0\r\n\r\n"] {
             assert!(read(answer).is_err(), "{answer:?}");
         }

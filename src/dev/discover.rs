@@ -68,7 +68,7 @@ pub fn discover_all(search: &Search) -> Discovered {
                 found.skill_folder(search, parent);
             }
             Ok(_) if is_archive(path) => found.archive(path),
-            Ok(_) => found.manifest_file(path, Named::ByUser),
+            Ok(_) => found.manifest_file(path, FoundBy::ByUser),
             Err(error) => found.fail(origin, format!("cannot be read: {error}")),
         }
     }
@@ -81,7 +81,7 @@ pub fn discover_all(search: &Search) -> Discovered {
 
 /// How a file came into the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum FoundBy {
     ByUser,
     BySearch,
 }
@@ -94,7 +94,7 @@ fn is_skill_file(path: &Path) -> bool {
 /// The skills and runtimes of a manifest's text.
 pub fn discover_text(origin: &str, text: &str) -> Discovered {
     let mut found = Discovered::default();
-    found.manifests(origin, text, Named::ByUser);
+    found.manifests(origin, text, FoundBy::ByUser);
     found.without_archived()
 }
 
@@ -189,7 +189,7 @@ impl Discovered {
     /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
     fn searched_yaml(&mut self, path: &Path) {
         match read_bounded(path) {
-            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, Named::BySearch),
+            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FoundBy::BySearch),
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
             Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
         }
@@ -224,7 +224,7 @@ impl Discovered {
         }
     }
 
-    fn manifest_file(&mut self, path: &Path, named: Named) {
+    fn manifest_file(&mut self, path: &Path, named: FoundBy) {
         let origin = path.display().to_string();
         match read_bounded(path) {
             Ok(text) => self.manifests(&origin, &text, named),
@@ -232,7 +232,7 @@ impl Discovered {
         }
     }
 
-    fn manifests(&mut self, origin: &str, text: &str, named: Named) {
+    fn manifests(&mut self, origin: &str, text: &str, named: FoundBy) {
         let parsed = parse_manifests(text);
         let maps = ConfigMaps::of(parsed.iter().filter_map(|result| match result {
             Ok(Manifest::ConfigMap(map)) => Some(&**map),
@@ -260,9 +260,9 @@ impl Discovered {
     }
 
     /// Prompts and keys go to the upstreams of a runtime: a file counts for them only if its user named it.
-    fn runtime(&mut self, origin: &str, mut manifest: SkillRuntimeManifest, named: Named) {
+    fn runtime(&mut self, origin: &str, mut manifest: SkillRuntimeManifest, named: FoundBy) {
         let upstreams = &mut manifest.spec.gateway.upstreams;
-        if named == Named::BySearch && !upstreams.is_empty() {
+        if named == FoundBy::BySearch && !upstreams.is_empty() {
             upstreams.clear();
             let text = format!(
                 "SkillRuntime {}: spec.gateway.upstreams is not used from a file that was found by searching; name the \

@@ -52,7 +52,7 @@ impl Default for Site {
 
 /// What an address asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked<'a> {
+enum Target<'a> {
     Index,
     /// The SKILL.md of a skill.
     Document(&'a str),
@@ -62,7 +62,7 @@ enum Asked<'a> {
 
 /// What is behind an address.
 #[derive(Debug)]
-struct Found {
+struct ServedFile {
     media_type: &'static str,
     sha256: String,
     /// `None`: the sender has them.
@@ -70,45 +70,45 @@ struct Found {
 }
 
 impl Site {
-    async fn find(&self, parts: &Parts, snapshot: &Snapshot) -> Result<Found, Refused> {
+    async fn find(&self, parts: &Parts, snapshot: &Snapshot) -> Result<ServedFile, Refusal> {
         if !matches!(parts.method, Method::GET | Method::HEAD) {
-            return Err(Refused::NotAllowed);
+            return Err(Refusal::NotAllowed);
         }
         let skills = offered(snapshot);
         let skill = |name: &str| {
             let found = skills.iter().find(|skill| skill.id.name == name);
-            found.copied().ok_or(Refused::NotFound)
+            found.copied().ok_or(Refusal::NotFound)
         };
-        match asked(parts.uri.path()).ok_or(Refused::NotFound)? {
-            Asked::Index => {
+        match asked(parts.uri.path()).ok_or(Refusal::NotFound)? {
+            Target::Index => {
                 let mut offers = Vec::with_capacity(skills.len());
                 for skill in skills {
                     offers.push(offer(skill, self.digest(skill).await?));
                 }
-                Ok(Found::new("application/json", written(&offers).into()))
+                Ok(ServedFile::new("application/json", written(&offers).into()))
             }
-            Asked::Document(name) => {
-                let file = skill(name)?.files.get(SKILL_MD).ok_or(Refused::NotFound)?;
-                Ok(Found::new(
+            Target::Document(name) => {
+                let file = skill(name)?.files.get(SKILL_MD).ok_or(Refusal::NotFound)?;
+                Ok(ServedFile::new(
                     "text/markdown; charset=utf-8",
                     Bytes::from_owner(Arc::clone(&file.bytes)),
                 ))
             }
-            Asked::Archive(name) => {
+            Target::Archive(name) => {
                 let skill = skill(name)?;
                 if kind(skill) != Kind::Archive {
-                    return Err(Refused::NotFound);
+                    return Err(Refusal::NotFound);
                 }
                 let media_type = "application/zip";
                 let known = self.known(&skill.digest);
                 if let Some(sha256) = known.filter(|sha256| has(&parts.headers, sha256)) {
-                    return Ok(Found {
+                    return Ok(ServedFile {
                         media_type,
                         sha256,
                         bytes: None,
                     });
                 }
-                Ok(Found::new(media_type, self.packed(skill).await?.into()))
+                Ok(ServedFile::new(media_type, self.packed(skill).await?.into()))
             }
         }
     }
@@ -119,7 +119,7 @@ impl Site {
     }
 
     /// The digest of a skill's file.
-    async fn digest(&self, skill: &Arc<Skill>) -> Result<String, Refused> {
+    async fn digest(&self, skill: &Arc<Skill>) -> Result<String, Refusal> {
         if let Some(known) = self.known(&skill.digest) {
             return Ok(known);
         }
@@ -133,16 +133,16 @@ impl Site {
     }
 
     /// A skill's file. It is made on a thread that may take long.
-    async fn packed(&self, skill: &Arc<Skill>) -> Result<Vec<u8>, Refused> {
+    async fn packed(&self, skill: &Arc<Skill>) -> Result<Vec<u8>, Refusal> {
         let _one = self.packing.acquire().await;
         let packing = Arc::clone(skill);
         let packed = tokio::task::spawn_blocking(move || file(&packing)).await;
         let packed = packed.map_err(|error| error.to_string()).and_then(|packed| packed);
-        packed.map_err(|error| Refused::Failed(format!("skill {}: {error}", skill.id.name)))
+        packed.map_err(|error| Refusal::Failed(format!("skill {}: {error}", skill.id.name)))
     }
 }
 
-impl Found {
+impl ServedFile {
     fn new(media_type: &'static str, bytes: Bytes) -> Self {
         Self {
             media_type,
@@ -175,13 +175,13 @@ impl Discovery for Site {
     }
 }
 
-fn asked(path: &str) -> Option<Asked<'_>> {
+fn asked(path: &str) -> Option<Target<'_>> {
     let rest = path.strip_prefix(FOLDER)?;
     if rest == "index.json" {
-        return Some(Asked::Index);
+        return Some(Target::Index);
     }
-    let document = rest.strip_suffix("/SKILL.md").map(Asked::Document);
-    document.or_else(|| rest.strip_suffix(".zip").map(Asked::Archive))
+    let document = rest.strip_suffix("/SKILL.md").map(Target::Document);
+    document.or_else(|| rest.strip_suffix(".zip").map(Target::Archive))
 }
 
 /// The skills of an index, by name: what requests may name by a name alone, if installers take the name, and no more than
@@ -245,8 +245,8 @@ fn has(headers: &HeaderMap, sha256: &str) -> bool {
     })
 }
 
-fn answered(asked: &HeaderMap, found: Found) -> Response<Bytes> {
-    let Found {
+fn answered(asked: &HeaderMap, found: ServedFile) -> Response<Bytes> {
+    let ServedFile {
         media_type,
         sha256,
         bytes,
@@ -280,13 +280,13 @@ fn typed(headers: &mut HeaderMap, media_type: &'static str) {
 
 /// Why there is no file.
 #[derive(Debug)]
-enum Refused {
+enum Refusal {
     NotFound,
     NotAllowed,
     Failed(String),
 }
 
-impl Refused {
+impl Refusal {
     fn response(&self, path: &str) -> Response<Bytes> {
         let (status, kind, message) = match self {
             Self::NotFound => (
@@ -324,9 +324,9 @@ mod tests {
     #[test]
     fn addresses_are_the_index_and_the_files_of_skills() {
         for (path, expected) in [
-            ("/.well-known/agent-skills/index.json", Some(Asked::Index)),
-            ("/.well-known/agent-skills/a/SKILL.md", Some(Asked::Document("a"))),
-            ("/.well-known/agent-skills/a.zip", Some(Asked::Archive("a"))),
+            ("/.well-known/agent-skills/index.json", Some(Target::Index)),
+            ("/.well-known/agent-skills/a/SKILL.md", Some(Target::Document("a"))),
+            ("/.well-known/agent-skills/a.zip", Some(Target::Archive("a"))),
             ("/.well-known/agent-skills/", None),
             ("/.well-known/agent-skills/a", None),
             ("/.well-known/agent-skills/a/scripts/x.py", None),

@@ -8,7 +8,7 @@ use crate::packages::Packages;
 
 /// The skills whose packages are installed.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct ReadySkills {
     packages: Option<Arc<Packages>>,
     changed: tokio::sync::watch::Sender<u64>,
     skills: Mutex<Skills>,
@@ -20,7 +20,7 @@ struct Skills {
     uploads: Vec<Arc<Skill>>,
 }
 
-impl Judged {
+impl ReadySkills {
     /// None yet. `changed` wakes who installs.
     pub(super) fn new(packages: Option<Arc<Packages>>, changed: tokio::sync::watch::Sender<u64>) -> Self {
         Self {

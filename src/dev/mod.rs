@@ -28,7 +28,7 @@ pub use discover::{
     Discovered, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
 use discovery::Site;
-use judged::Judged;
+use judged::ReadySkills;
 pub(crate) use local::executor as local_executor;
 pub(crate) use runtime::{config_values, package_rules};
 pub use search::Search;
@@ -170,7 +170,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::default();
     let tracer = Tracer::from_env("knack-dev").map_err(anyhow::Error::msg)?;
     let (changed, changes) = tokio::sync::watch::channel(0);
-    let judged = Arc::new(Judged::new(packages.clone(), changed));
+    let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
     let uploads = uploads(&args, &search, judged).await?;
     // Who runs is who uploads, also after a restart.
@@ -293,7 +293,7 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
 }
 
 /// Uploaded skills, with `--registry`.
-async fn uploads(args: &DevArgs, search: &Search, judged: Arc<Judged>) -> anyhow::Result<Option<Arc<DevUploads>>> {
+async fn uploads(args: &DevArgs, search: &Search, judged: Arc<ReadySkills>) -> anyhow::Result<Option<Arc<DevUploads>>> {
     let Some(folder) = &args.registry else { return Ok(None) };
     let catalogs = catalogs::catalogs(&args.catalogs).await?;
     let opened = DevUploads::open((folder, args.history_days), search.packages, judged, catalogs);
@@ -316,7 +316,7 @@ async fn watch(
     search: &Search,
     capabilities: &Capabilities,
     metrics: &Metrics,
-    judged: Arc<Judged>,
+    judged: Arc<ReadySkills>,
 ) -> anyhow::Result<(Arc<LiveCatalog>, Watching)> {
     let node = if capabilities.languages.contains(&Language::Node) {
         Node::Present

@@ -24,7 +24,7 @@ use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
 use super::history::Noted;
-use super::judged::Judged;
+use super::judged::ReadySkills;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
 
@@ -41,7 +41,7 @@ pub(super) struct DevUploads {
     gateway: OnceLock<Weak<Gateway>>,
     secret: [u8; 32],
     packages: PackageNames,
-    judged: Arc<Judged>,
+    judged: Arc<ReadySkills>,
     /// What callers are served; held while one is made, so that it is made once.
     made: tokio::sync::Mutex<HashMap<Owner, Made>>,
     /// Versions that cannot be served, which are told once.
@@ -61,17 +61,17 @@ struct Made {
 }
 
 /// Versions by id.
-type Versions = BTreeMap<String, (Named, Arc<Skill>)>;
+type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
 
 /// What a record says of a version: the references under which it is named, and its mode.
-type Named = (Vec<String>, Option<Mode>);
+type VersionNames = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
     /// Opens a folder, with the history of so many days. `packages` tells which packages the runs of a skill have.
     pub(super) fn open(
         (root, history_days): (&Path, u32),
         packages: PackageNames,
-        judged: Arc<Judged>,
+        judged: Arc<ReadySkills>,
         catalogs: Catalogs,
     ) -> std::io::Result<Self> {
         let opened = FolderStore::open(root)?;

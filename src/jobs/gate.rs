@@ -37,7 +37,7 @@ struct State {
 
 /// Why a pod is not used.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct GateRefusal {
     /// Why, for the caller.
     pub(super) missing: Missing,
     /// Whether a pod on another node may be used.
@@ -100,7 +100,7 @@ impl Gate {
     }
 
     /// Returns when a pod may be used, or refuses it. A node that nothing is known of is probed first.
-    pub(super) async fn admit(&self, required: bool, node: &str, since: Instant) -> Result<(), Refused> {
+    pub(super) async fn admit(&self, required: bool, node: &str, since: Instant) -> Result<(), GateRefusal> {
         let until = tokio::time::Instant::now() + ASK_PATIENCE;
         let mut told = self.told.subscribe();
         loop {
@@ -175,8 +175,8 @@ impl Gate {
     }
 }
 
-fn unknown(node: &str) -> Refused {
-    Refused {
+fn unknown(node: &str) -> GateRefusal {
+    GateRefusal {
         missing: Missing::new(
             format!(
                 "spec.sandbox.enforcement is Required, and it could not be determined whether node {node} keeps sandboxes \
@@ -188,8 +188,8 @@ fn unknown(node: &str) -> Refused {
     }
 }
 
-fn open(node: &str) -> Refused {
-    Refused {
+fn open(node: &str) -> GateRefusal {
+    GateRefusal {
         missing: Missing::new(
             format!(
                 "spec.sandbox.enforcement is Required, and node {node} lets sandboxes reach the network (condition Isolated)"

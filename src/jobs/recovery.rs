@@ -42,9 +42,9 @@ const READ_TRIES: u32 = 40;
 const READ_RETRY: Duration = Duration::from_millis(500);
 
 /// The content of a pod's journal.
-enum Found {
+enum JournalContent {
     /// A run, by id and context.
-    Run(Box<Known>),
+    Run(Box<EarlierRun>),
     /// No run: the pod may go.
     Idle(PodFacts),
     /// A run that no caller of this hub can ask for: of a hub with another key.
@@ -56,7 +56,7 @@ enum Found {
 }
 
 /// A run of an earlier owner.
-struct Known {
+struct EarlierRun {
     facts: PodFacts,
     id: ExecutionId,
     context: Context,
@@ -77,7 +77,7 @@ pub(super) async fn recover(
     // What an earlier owner ran before the oldest journal that is kept is unknown.
     records.raise_floor(now().saturating_sub(view.ttl));
     remember_jobs(launcher, view, records, settings.max_finished).await;
-    let found: Vec<Found> = futures::stream::iter(pods)
+    let found: Vec<JournalContent> = futures::stream::iter(pods)
         .map(|facts| look(launcher, facts))
         .buffer_unordered(READERS)
         .collect()
@@ -87,21 +87,21 @@ pub(super) async fn recover(
     let (mut known, mut unknown) = (0, 0);
     for found in found {
         match found {
-            Found::Run(run) => {
+            JournalContent::Run(run) => {
                 known += 1;
                 adopted.insert(run.facts.job.clone());
                 adopt(launcher, records, *run, orphan_grace, over);
             }
-            Found::Idle(facts) if facts.is_over() => {}
-            Found::Idle(facts) => idle.push(facts),
-            Found::Foreign(facts, id) => {
+            JournalContent::Idle(facts) if facts.is_over() => {}
+            JournalContent::Idle(facts) => idle.push(facts),
+            JournalContent::Foreign(facts, id) => {
                 tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
                 records.refuse(id);
                 unknown += 1;
                 idle.push(facts);
             }
-            Found::Gone => unknown += 1,
-            Found::Unreadable(facts) => {
+            JournalContent::Gone => unknown += 1,
+            JournalContent::Unreadable(facts) => {
                 // It is unknown which execution it was: one that was requested before now is refused rather than run
                 // twice.
                 tracing::error!(pod = %facts.name, "a journal cannot be read; unknown executions are refused");
@@ -123,47 +123,47 @@ pub(super) async fn recover(
 }
 
 /// Reads the journal of a pod.
-async fn look(launcher: &Launcher, facts: PodFacts) -> Found {
+async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
     if facts.is_probe {
-        return Found::Idle(facts);
+        return JournalContent::Idle(facts);
     }
     let key = launcher.keys.runner(&facts.uid);
     for _ in 0..READ_TRIES {
         match journal::read(&launcher.cluster.pods, &facts.name, &key, Until::Now, &mut |_| {}).await {
             Ok(journal) => return judge(launcher, facts, journal),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Found::Gone,
+            Err(kube::Error::Api(status)) if status.code == 404 => return JournalContent::Gone,
             // No container yet: nothing has run.
-            Err(error) if journal::is_before_container(&error) => return Found::Idle(facts),
+            Err(error) if journal::is_before_container(&error) => return JournalContent::Idle(facts),
             Err(error) => {
                 tracing::warn!(pod = %facts.name, %error, "a journal cannot be read now");
                 tokio::time::sleep(READ_RETRY).await;
             }
         }
     }
-    Found::Unreadable(facts)
+    JournalContent::Unreadable(facts)
 }
 
-fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> Found {
+fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalContent {
     let Some(started) = &journal.started else {
         return match journal.foreign_run.as_deref().map(str::parse) {
-            Some(Ok(id)) => Found::Foreign(facts, id),
-            Some(Err(_)) => Found::Unreadable(facts),
+            Some(Ok(id)) => JournalContent::Foreign(facts, id),
+            Some(Err(_)) => JournalContent::Unreadable(facts),
             // The missing part may have the line that says what has started.
-            None if journal.is_damaged => Found::Unreadable(facts),
-            None => Found::Idle(facts),
+            None if journal.is_damaged => JournalContent::Unreadable(facts),
+            None => JournalContent::Idle(facts),
         };
     };
     let Ok(id) = started.id.parse() else {
-        return Found::Unreadable(facts);
+        return JournalContent::Unreadable(facts);
     };
     match launcher.keys.open(&facts.uid, &started.context) {
-        Some(context) => Found::Run(Box::new(Known {
+        Some(context) => JournalContent::Run(Box::new(EarlierRun {
             facts,
             id,
             context,
             journal,
         })),
-        None => Found::Foreign(facts, id),
+        None => JournalContent::Foreign(facts, id),
     }
 }
 
@@ -194,7 +194,13 @@ async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<
 }
 
 /// Makes a run of an earlier owner known again; one that still runs is followed to its end.
-fn adopt(launcher: &Launcher, records: &Arc<Records>, known: Known, orphan_grace: Duration, over: &CancellationToken) {
+fn adopt(
+    launcher: &Launcher,
+    records: &Arc<Records>,
+    known: EarlierRun,
+    orphan_grace: Duration,
+    over: &CancellationToken,
+) {
     let skill = match (&known.context.skill_namespace, &known.context.skill) {
         (Some(namespace), Some(name)) => Some(format!("{namespace}/{name}")),
         (None, name) => name.clone(),
@@ -210,8 +216,8 @@ fn adopt(launcher: &Launcher, records: &Arc<Records>, known: Known, orphan_grace
 }
 
 /// Follows an adopted run to its end and writes its record.
-async fn finish(launcher: Launcher, run: Run, known: Known, over: CancellationToken) {
-    let Known {
+async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: CancellationToken) {
+    let EarlierRun {
         facts,
         id,
         context,
@@ -288,10 +294,10 @@ async fn end_idle(
         // How the run ended says only whether a run began; the journal says which one, while it exists.
         if let RunEnd::Failed(_) = burn(launcher, &pod).await {
             match look(launcher, facts.clone()).await {
-                Found::Run(run) => return adopt(launcher, records, *run, orphan_grace, over),
-                Found::Foreign(_, id) => records.refuse(id),
-                Found::Idle(_) => {}
-                Found::Gone | Found::Unreadable(_) => {
+                JournalContent::Run(run) => return adopt(launcher, records, *run, orphan_grace, over),
+                JournalContent::Foreign(_, id) => records.refuse(id),
+                JournalContent::Idle(_) => {}
+                JournalContent::Gone | JournalContent::Unreadable(_) => {
                     tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had begun a run; unknown executions are refused");
                     records.raise_floor(now());
                 }

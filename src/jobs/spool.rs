@@ -20,20 +20,20 @@ const EVENT_BYTES: usize = 96;
 /// The events of one execution.
 #[derive(Debug)]
 pub(super) struct Spool {
-    events: Mutex<Kept>,
+    events: Mutex<Buffer>,
     /// Length, and whether it is complete.
     seen: watch::Sender<(usize, bool)>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Buffer {
     list: Vec<Event>,
     bytes: usize,
     memory: Option<MemoryBudget>,
     share: Option<MemoryShare>,
 }
 
-impl Kept {
+impl Buffer {
     /// Whether there is room for one more event with this many bytes.
     fn makes_room(&mut self, bytes: usize) -> bool {
         if self.list.len() >= EVENTS_MAX {
@@ -56,9 +56,9 @@ impl Spool {
     /// An empty one that counts its output in `memory`.
     pub(super) fn new(memory: Option<MemoryBudget>) -> Arc<Self> {
         Arc::new(Self {
-            events: Mutex::new(Kept {
+            events: Mutex::new(Buffer {
                 memory,
-                ..Kept::default()
+                ..Buffer::default()
             }),
             seen: watch::Sender::new((0, false)),
         })
@@ -109,7 +109,7 @@ impl Spool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Buffer> {
         // The list is valid between any two statements.
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cluster::Cluster;
 use super::event::Event;
-use super::gate::Refused;
+use super::gate::GateRefusal;
 use super::history;
 use super::isolation;
 use super::keys::Keys;
@@ -380,7 +380,7 @@ impl Term {
         view: &RuntimeView,
         sandbox: Sandbox,
         bounds: &Bounds,
-    ) -> Result<Result<Sandbox, Refused>, ExecutionError> {
+    ) -> Result<Result<Sandbox, GateRefusal>, ExecutionError> {
         let admitted = self
             .launcher
             .gate

@@ -68,11 +68,11 @@ struct Index {
     #[serde(rename = "$schema", default)]
     schema: String,
     #[serde(default)]
-    skills: Vec<Written>,
+    skills: Vec<IndexEntry>,
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct IndexEntry {
     name: String,
     #[serde(rename = "type")]
     kind: String,
@@ -106,8 +106,8 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<Entry>, SourceError> {
     index.skills.into_iter().map(|written| entry(base, written)).collect()
 }
 
-fn entry(base: &Url, written: Written) -> Result<Entry, SourceError> {
-    let Written {
+fn entry(base: &Url, written: IndexEntry) -> Result<Entry, SourceError> {
+    let IndexEntry {
         name,
         kind,
         url,

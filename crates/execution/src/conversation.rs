@@ -138,7 +138,7 @@ pub async fn read_result(
     collected: &mut Collected,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> Result<RunResult, ExecutionError> {
-    let asked = Asked {
+    let asked = SentRun {
         id: id.to_string(),
         digest: transport.asked(),
     };
@@ -158,12 +158,12 @@ pub async fn read_result(
 }
 
 /// What a runner was asked to run.
-struct Asked {
+struct SentRun {
     id: String,
     digest: String,
 }
 
-impl Asked {
+impl SentRun {
     fn check_started(&self, started: &Started) -> Result<(), ExecutionError> {
         self.check(&started.id, &started.digest)
     }

@@ -66,7 +66,7 @@ struct Lines {
 #[derive(Debug, Default)]
 struct Line {
     held: usize,
-    waiters: VecDeque<(u64, oneshot::Sender<Held>)>,
+    waiters: VecDeque<(u64, oneshot::Sender<QueuePlace>)>,
 }
 
 /// A place to run in, given back when dropped.
@@ -74,11 +74,11 @@ struct Line {
 pub struct RunPermit {
     /// How long its owner waited for it.
     pub waited: Duration,
-    _held: Held,
+    _held: QueuePlace,
 }
 
 #[derive(Debug)]
-struct Held {
+struct QueuePlace {
     lines: Arc<Mutex<Lines>>,
     sharer: Sharer,
 }
@@ -116,7 +116,7 @@ impl Queue {
                 lines.by_sharer.entry(Arc::clone(&sharer)).or_default().held += 1;
                 return Ok(RunPermit {
                     waited: Duration::ZERO,
-                    _held: Held {
+                    _held: QueuePlace {
                         lines: Arc::clone(&self.lines),
                         sharer,
                     },
@@ -165,7 +165,7 @@ fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
 
 impl Lines {
     /// A seat at the end of the sharer's line; `None` if all are taken and no line is longer than his would be.
-    fn sit_down(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<Held>)> {
+    fn sit_down(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<QueuePlace>)> {
         if self.waiting >= max {
             let own = self.by_sharer.get(sharer).map_or(0, |line| line.waiters.len());
             let longest = self
@@ -194,7 +194,7 @@ impl Lines {
     }
 
     /// The next to be admitted: of the sharers with the fewest running calls the one whose turn it is.
-    fn next(&mut self) -> Option<(Sharer, oneshot::Sender<Held>)> {
+    fn next(&mut self) -> Option<(Sharer, oneshot::Sender<QueuePlace>)> {
         let fewest = |(_, sharer): &(usize, &Sharer)| self.by_sharer[*sharer].held;
         let (turn, _) = self.turns.iter().enumerate().min_by_key(fewest)?;
         let sharer = self.turns.remove(turn)?;
@@ -239,7 +239,7 @@ impl Lines {
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         let next = {
             let mut lines = lock(&self.lines);

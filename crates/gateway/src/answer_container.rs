@@ -28,7 +28,7 @@ pub struct AnswerContainer {
 
 /// What decides about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ContainerContext<'a> {
     /// The request.
     pub view: &'a View,
     /// Its plan.
@@ -44,7 +44,7 @@ pub struct Asked<'a> {
 }
 
 /// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names.
-pub async fn of(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> Option<AnswerContainer> {
+pub async fn of(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> Option<AnswerContainer> {
     let (format, kind) = asked.route;
     let injects = !asked.plan.tools.is_empty();
     if kind != Kind::Generate || asked.plan.litellm {
@@ -72,7 +72,7 @@ pub async fn of(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) 
     }
 }
 
-fn of_messages(gateway: &Gateway, asked: &Asked<'_>, named: Option<Container>) -> AnswerContainer {
+fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> AnswerContainer {
     let own = asked.plan.container.ours.iter();
     let own = own.filter_map(|&index| asked.view.container_skills.get(index));
     let skills: Vec<_> = own.map(skill).collect();

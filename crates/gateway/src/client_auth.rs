@@ -34,7 +34,7 @@ pub struct ClientAuth {
     hub: HubClient,
     runtime: RuntimeName,
     tenants: Arc<Tenants>,
-    verdicts: Mutex<HashMap<[u8; 32], Known>>,
+    verdicts: Mutex<HashMap<[u8; 32], Review>>,
 }
 
 /// A client that was let in.
@@ -55,7 +55,7 @@ impl Client {
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct Review {
     fresh_until: Instant,
     usable_until: Instant,
     /// The client, or why it is refused.
@@ -99,7 +99,7 @@ impl ClientAuth {
                 let fresh_until = now + Duration::from_secs(answer.valid_seconds);
                 self.remember(
                     key,
-                    Known {
+                    Review {
                         fresh_until,
                         usable_until: fresh_until + STALE_FOR,
                         verdict: verdict.clone(),
@@ -109,7 +109,7 @@ impl ClientAuth {
             }
             Err(error) => match known {
                 // The hub is away; recently authenticated clients are still accepted.
-                Some(Known {
+                Some(Review {
                     verdict: Ok(client),
                     usable_until,
                     ..
@@ -119,7 +119,7 @@ impl ClientAuth {
         }
     }
 
-    fn remember(&self, key: [u8; 32], known: Known) {
+    fn remember(&self, key: [u8; 32], known: Review) {
         let mut verdicts = self.lock();
         if verdicts.len() >= REMEMBERED {
             let now = Instant::now();
@@ -131,7 +131,7 @@ impl ClientAuth {
         verdicts.insert(key, known);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Known>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Review>> {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

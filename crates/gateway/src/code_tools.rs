@@ -137,7 +137,7 @@ mod tests {
 
     /// What a request says, besides its tool.
     #[derive(Clone, Copy, Default)]
-    struct Asked {
+    struct RequestedTools {
         ours: usize,
         foreign: usize,
         only_there: Option<&'static str>,
@@ -146,7 +146,7 @@ mod tests {
         denied: bool,
     }
 
-    fn decide(format: Format, lacks: bool, asked: Asked) -> Result<Option<String>, String> {
+    fn decide(format: Format, lacks: bool, asked: RequestedTools) -> Result<Option<String>, String> {
         let skill = |at| ContainerSkill {
             kind: "skill_reference".to_owned(),
             id: format!("skill_{at}"),
@@ -185,15 +185,15 @@ mod tests {
 
     #[test]
     fn a_code_tool_is_ours_by_attached_skills_or_by_the_setting() {
-        let plain = Asked::default();
-        let ours = Asked { ours: 1, ..plain };
-        let both = Asked { foreign: 1, ..ours };
-        let files = Asked {
+        let plain = RequestedTools::default();
+        let ours = RequestedTools { ours: 1, ..plain };
+        let both = RequestedTools { foreign: 1, ..ours };
+        let files = RequestedTools {
             only_there: Some("file_ids"),
             ..plain
         };
-        let off = Asked { off: true, ..plain };
-        let none = Asked {
+        let off = RequestedTools { off: true, ..plain };
+        let none = RequestedTools {
             choice_none: true,
             ..off
         };
@@ -202,7 +202,7 @@ mod tests {
             (Format::Responses, false, ours, true),
             (Format::Responses, false, both, false),
             (Format::Responses, false, files, false),
-            (Format::Responses, false, Asked { ours: 1, ..files }, false),
+            (Format::Responses, false, RequestedTools { ours: 1, ..files }, false),
             (Format::Responses, false, none, false),
             (Format::Responses, true, plain, true),
             (Format::Responses, true, ours, true),
@@ -243,21 +243,25 @@ mod tests {
 
     #[test]
     fn what_cannot_be_served_here_is_refused_by_name() {
-        let plain = Asked::default();
+        let plain = RequestedTools::default();
         for (lacks, asked, said) in [
             (
                 true,
-                Asked {
+                RequestedTools {
                     only_there: Some("file_ids"),
                     ..plain
                 },
                 "\"file_ids\" is not supported",
             ),
-            (true, Asked { foreign: 1, ..plain }, "\"skill_0\" is not served here"),
-            (true, Asked { denied: true, ..plain }, "modelCode: Deny"),
+            (
+                true,
+                RequestedTools { foreign: 1, ..plain },
+                "\"skill_0\" is not served here",
+            ),
+            (true, RequestedTools { denied: true, ..plain }, "modelCode: Deny"),
             (
                 false,
-                Asked {
+                RequestedTools {
                     ours: 1,
                     denied: true,
                     ..plain

@@ -17,7 +17,7 @@ pub struct Disk {
 
 /// One content. The last one that is dropped removes it; a reader that has begun is not disturbed.
 #[derive(Debug, Clone)]
-pub struct Stored(Arc<OnDisk>);
+pub struct StoredContent(Arc<OnDisk>);
 
 #[derive(Debug)]
 struct OnDisk(PathBuf);
@@ -40,13 +40,13 @@ impl Disk {
     }
 
     /// Writes one content. Blocks.
-    pub fn write(&self, bytes: &[u8]) -> std::io::Result<Stored> {
+    pub fn write(&self, bytes: &[u8]) -> std::io::Result<StoredContent> {
         let path = self
             .root
             .path()
             .join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         std::fs::write(&path, bytes)?;
-        Ok(Stored(Arc::new(OnDisk(path))))
+        Ok(StoredContent(Arc::new(OnDisk(path))))
     }
 
     /// How many contents there are, beside the lock.
@@ -56,7 +56,7 @@ impl Disk {
     }
 }
 
-impl Stored {
+impl StoredContent {
     /// The content; `None` if it cannot be read.
     pub async fn read(&self) -> Option<Bytes> {
         match tokio::fs::read(&self.0.0).await {

@@ -11,7 +11,7 @@ use knack_wire::own_files::FILE_PREFIX;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::disk::{Disk, Stored};
+use super::disk::{Disk, StoredContent};
 use super::records::Key;
 
 /// How long a generated file is kept (docs/design/conversation.md#files).
@@ -56,16 +56,16 @@ struct Response {
     made: Instant,
     /// The same for the clients.
     made_at: Timestamp,
-    files: Vec<Kept>,
+    files: Vec<KeptFile>,
 }
 
 /// One file on disk, for as long as it is referenced: removing it does not disturb its readers.
 #[derive(Debug, Clone)]
-struct Kept {
+struct KeptFile {
     /// In the Files API.
     id: String,
     entry: FileEntry,
-    stored: Stored,
+    stored: StoredContent,
 }
 
 /// A file that a run made, as the Files API has it.
@@ -80,7 +80,7 @@ pub struct MadeFile {
     /// When its response was made; it is kept for [`FILES_KEPT`] from then on.
     pub made_at: Timestamp,
     /// Where it is.
-    pub stored: Stored,
+    pub stored: StoredContent,
 }
 
 impl FileStore {
@@ -131,12 +131,12 @@ impl FileStore {
         files: Vec<(FileEntry, Bytes)>,
         (at, made_at): (Instant, Timestamp),
     ) -> std::io::Result<()> {
-        let mut made: Vec<Kept> = Vec::with_capacity(files.len());
+        let mut made: Vec<KeptFile> = Vec::with_capacity(files.len());
         for (entry, bytes) in files {
             let stored = self.disk.write(&bytes)?;
             made.retain(|earlier| earlier.entry.name != entry.name);
             let id = file_id(&response, &entry.name);
-            made.push(Kept { id, entry, stored });
+            made.push(KeptFile { id, entry, stored });
         }
         let mut inner = self.lock();
         // A later round of the same response: earlier files stay unless they were written again.
@@ -144,7 +144,7 @@ impl FileStore {
             inner
                 .remove(&(caller, response.clone()))
                 .map_or((Vec::new(), Vec::new()), |old| {
-                    let stays = |kept: &Kept| !made.iter().any(|new| new.entry.name == kept.entry.name);
+                    let stays = |kept: &KeptFile| !made.iter().any(|new| new.entry.name == kept.entry.name);
                     old.files.into_iter().partition(stays)
                 });
         entries.append(&mut made);
@@ -170,7 +170,7 @@ impl FileStore {
 
     /// One file of a response with its entry; `None` as for [`FileStore::list`].
     pub async fn read(&self, caller: &Key, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
-        let Kept { entry, stored, .. } = {
+        let KeptFile { entry, stored, .. } = {
             let inner = self.lock();
             let found = inner.visible(caller, response)?;
             found.files.iter().find(|kept| kept.entry.name == name)?.clone()
@@ -251,7 +251,7 @@ impl Inner {
     }
 
     /// Takes one file out of its response.
-    fn take(&mut self, caller: &Key, id: &str) -> Option<Kept> {
+    fn take(&mut self, caller: &Key, id: &str) -> Option<KeptFile> {
         let response = self.by_id.remove(&(*caller, id.to_owned()))?;
         let found = self.responses.get_mut(&(*caller, response))?;
         let at = found.files.iter().position(|kept| kept.id == id)?;
@@ -279,7 +279,7 @@ impl Inner {
     }
 }
 
-impl Kept {
+impl KeptFile {
     fn shown(&self, response: &str, made_at: Timestamp) -> MadeFile {
         MadeFile {
             id: self.id.clone(),
@@ -291,7 +291,7 @@ impl Kept {
     }
 }
 
-fn size(files: &[Kept]) -> u64 {
+fn size(files: &[KeptFile]) -> u64 {
     files.iter().map(|kept| kept.entry.size_bytes).sum()
 }
 

@@ -17,7 +17,7 @@ use knack_wire::history::Caller;
 use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
 use tokio::time::Instant;
 
-use super::answer_container::{self, AnswerContainer, Asked};
+use super::answer_container::{self, AnswerContainer, ContainerContext};
 use super::budget::BodyError;
 use super::caller;
 use super::code_tools;
@@ -346,7 +346,7 @@ async fn container(
     (hidden, log): (&Hidden, &RequestLog),
     named: Option<Container>,
 ) -> Option<AnswerContainer> {
-    let asked = Asked {
+    let asked = ContainerContext {
         view,
         plan,
         injection,

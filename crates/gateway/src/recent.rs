@@ -26,11 +26,11 @@ const LISTED_MAX: usize = 20;
 /// The last requests.
 #[derive(Debug, Default)]
 pub struct Recent {
-    kept: Mutex<Kept>,
+    kept: Mutex<RecentReports>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentReports {
     /// The last one at the end. They become JSON when somebody asks, since most are never asked for.
     reports: VecDeque<Arc<RequestReport>>,
     bytes: usize,
@@ -67,7 +67,7 @@ impl Recent {
         kept.reports.iter().skip(skipped).cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RecentReports> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,7 +21,7 @@ use super::recorder::Recorder;
 use super::records::RecordStore;
 use super::replicas::Replicas;
 use super::run_history::RunHistory;
-use super::tenants::{Served, Tenant};
+use super::tenants::{ServedCatalog, Tenant};
 use super::uploads::Uploads;
 use super::upstream::Upstreams;
 use super::user_files::UserFiles;
@@ -119,8 +119,8 @@ impl Gateway {
     }
 
     /// What is served to callers that no check has identified.
-    pub fn served(&self) -> Served {
-        Served {
+    pub fn served(&self) -> ServedCatalog {
+        ServedCatalog {
             catalog: Arc::clone(&self.catalog),
             executor: Arc::clone(&self.executor),
         }
@@ -128,7 +128,7 @@ impl Gateway {
 
     /// What the sender of a request is served. An authenticated client is served what its namespace sees; without client
     /// authentication, all are served the same, and each what it uploaded.
-    pub async fn served_to(&self, parts: &Parts) -> (Served, Arc<Snapshot>) {
+    pub async fn served_to(&self, parts: &Parts) -> (ServedCatalog, Arc<Snapshot>) {
         let served = match parts.extensions.get::<Tenant>() {
             Some(tenant) => tenant.served().await,
             None => self.served(),

@@ -29,7 +29,7 @@ const SCARCE_DIVISOR: usize = 4;
 
 /// What a client is served.
 #[derive(Debug, Clone)]
-pub struct Served {
+pub struct ServedCatalog {
     /// Its skills.
     pub catalog: Arc<LiveCatalog>,
     /// Runs programs, with the skills that it sees.
@@ -47,7 +47,7 @@ pub struct Tenants {
 
 #[derive(Debug)]
 struct Entry {
-    served: Served,
+    served: ServedCatalog,
     following: Following,
     followed_since: Instant,
     asked_at: Instant,
@@ -62,7 +62,7 @@ pub struct Tenant {
 
 impl Tenant {
     /// What this client is served. Waits for the first catalog of its namespace, not for long.
-    pub async fn served(&self) -> Served {
+    pub async fn served(&self) -> ServedCatalog {
         self.tenants.served(&self.namespace).await
     }
 }
@@ -96,7 +96,7 @@ impl Tenants {
         self.lock().is_empty()
     }
 
-    async fn served(&self, namespace: &Arc<str>) -> Served {
+    async fn served(&self, namespace: &Arc<str>) -> ServedCatalog {
         let (served, mut first, until) = {
             let mut entries = self.lock();
             let now = Instant::now();
@@ -122,7 +122,7 @@ impl Tenants {
         // Not saved: without a hub no client is authenticated, so nobody would be served from it.
         let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), None, on_change);
         Entry {
-            served: Served {
+            served: ServedCatalog {
                 catalog,
                 executor: RemoteExecutor::new(hub, self.runtime.clone()),
             },

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use knack_telemetry::genai::{self, Answered, Asked, Called, Conventions, Failure, Ran, Served};
+use knack_telemetry::genai::{self, Answered, Called, ClientRequest, Conventions, Failure, ProviderRequest, Ran};
 use knack_telemetry::{Kind, Scope, SpanPosition, TraceContext, Tracer};
 use knack_wire::drive::EndKind;
 use knack_wire::glance::{self, Glance};
@@ -27,7 +27,7 @@ struct Active {
     place: SpanPosition,
     format: Format,
     kind: CallKind,
-    served: Served,
+    served: ClientRequest,
     round: Option<Round>,
 }
 
@@ -38,7 +38,7 @@ struct Round {
     sent: Instant,
     /// When the last bytes arrived: the end of a round that succeeded.
     heard: Instant,
-    asked: Asked,
+    asked: ProviderRequest,
     answered: Answered,
     /// The answer comes as a stream.
     streams: bool,
@@ -71,10 +71,10 @@ impl RequestTrace {
             place,
             format: route.format,
             kind: route.kind,
-            served: Served {
+            served: ClientRequest {
                 route: route_text,
                 path: head.uri.path().to_owned(),
-                ..Served::default()
+                ..ClientRequest::default()
             },
             round: None,
         })))
@@ -97,7 +97,7 @@ impl RequestTrace {
     ) {
         let Some(active) = &mut self.0 else { return };
         active.close(None);
-        let mut asked = Asked {
+        let mut asked = ProviderRequest {
             format: active.format,
             kind: active.kind,
             model: log.model.clone(),

@@ -12,16 +12,16 @@ use crate::offer::Offer;
 
 /// What a request is served from.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct CallContext {
     pub(crate) caller: Caller,
     pub(crate) offer: Arc<Offer>,
     pub(crate) executor: Arc<dyn Executor>,
 }
 
 /// The head of the HTTP request, and what was found for it.
-pub(crate) fn asked(context: &RequestContext<RoleServer>) -> Result<(&Parts, &Asked), ErrorData> {
+pub(crate) fn asked(context: &RequestContext<RoleServer>) -> Result<(&Parts, &CallContext), ErrorData> {
     let parts = context.extensions.get::<Parts>();
     parts
-        .and_then(|parts| Some((parts, parts.extensions.get::<Asked>()?)))
+        .and_then(|parts| Some((parts, parts.extensions.get::<CallContext>()?)))
         .ok_or_else(|| ErrorData::internal_error("the request came without its head", None))
 }

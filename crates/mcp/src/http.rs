@@ -14,7 +14,7 @@ use knack_wire::Fault;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use crate::asked::Asked;
+use crate::asked::CallContext;
 use crate::offer::Offers;
 use crate::server::Server;
 use crate::slots::Slots;
@@ -81,7 +81,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     };
     let (served, snapshot) = gateway.served_to(&parts).await;
     let offer = shared.offers.of(snapshot).await;
-    parts.extensions.insert(Asked {
+    parts.extensions.insert(CallContext {
         caller,
         offer,
         executor: served.executor,

@@ -12,7 +12,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::asked::{Asked, asked};
+use crate::asked::{CallContext, asked};
 use crate::management;
 use crate::offer::page;
 use crate::tool_call::call_tool;
@@ -30,7 +30,7 @@ impl Server {
 }
 
 /// The text that a model request without any naming gets: the list of skills, and those that are always active.
-fn instructions(asked: &Asked) -> Option<String> {
+fn instructions(asked: &CallContext) -> Option<String> {
     let text = &asked.offer.plan.system;
     (!text.is_empty()).then(|| text.to_string())
 }

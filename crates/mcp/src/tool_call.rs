@@ -10,12 +10,12 @@ use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RequestContext;
 
 use crate::answer;
-use crate::asked::Asked;
+use crate::asked::CallContext;
 
 /// Runs one call. Its client's leaving cancels it.
 pub(crate) async fn call_tool(
     gateway: &Gateway,
-    asked: &Asked,
+    asked: &CallContext,
     params: CallToolRequestParams,
     parts: &Parts,
     context: &RequestContext<RoleServer>,

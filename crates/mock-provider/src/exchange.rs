@@ -15,7 +15,7 @@ use super::intake::{authorized, parse};
 use super::received::Received;
 use super::render;
 use super::render::chat::StreamOptions;
-use super::route::{self, Asked};
+use super::route::{self, GeminiCall};
 use super::rules::{self, Refusal, Subject};
 use super::script::{Delivery, Fail, FormatName, Step};
 use super::select;
@@ -26,7 +26,7 @@ pub(super) struct Exchange<'a> {
     pub(super) mock: &'a Inner,
     pub(super) number: u64,
     pub(super) format: FormatName,
-    pub(super) asked: Asked,
+    pub(super) asked: GeminiCall,
     pub(super) query: String,
 }
 

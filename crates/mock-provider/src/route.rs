@@ -66,7 +66,7 @@ fn gemini(path: &str) -> Option<Route> {
 
 /// What a Gemini path and query ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct GeminiCall {
     pub(super) model: String,
     pub(super) stream: bool,
     /// A stream is one JSON array.
@@ -75,7 +75,7 @@ pub(super) struct Asked {
     pub(super) vertex: bool,
 }
 
-impl Asked {
+impl GeminiCall {
     pub(super) fn read(path: &str, query: &str) -> Self {
         let (before, name) = path.rsplit_once("/models/").unwrap_or_default();
         let (model, verb) = name.rsplit_once(':').unwrap_or_default();

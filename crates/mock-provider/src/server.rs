@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use super::exchange::Exchange;
 use super::intake::{format_of, header_list, refusal_of};
 use super::log::{MockHandle, RecordedRequest};
-use super::route::{self, Asked, Route};
+use super::route::{self, GeminiCall, Route};
 use super::rules::Refusal;
 use super::script::{FormatName, Script};
 use super::state::{Clock, Inner};
-use super::stored::Stored;
+use super::stored::ConversationStates;
 
 /// Largest request body in bytes, as the gateway's own limit.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -54,7 +54,7 @@ impl Mock {
             handle: MockHandle::default(),
             answers: AtomicU64::new(0),
             failed: Mutex::new(HashMap::new()),
-            stored: Stored::default(),
+            stored: ConversationStates::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -133,7 +133,7 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
         mock: &mock.inner,
         number,
         format: format_of(route, &headers),
-        asked: Asked::read(&path, parts.uri.query().unwrap_or_default()),
+        asked: GeminiCall::read(&path, parts.uri.query().unwrap_or_default()),
         query: parts.uri.query().unwrap_or_default().to_owned(),
     };
     let Ok(bytes) = bytes else {

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 
 use super::log::MockHandle;
 use super::script::Script;
-use super::stored::Stored;
+use super::stored::ConversationStates;
 
 /// Most keys of failures with `times` that are counted; a script with more restarts the counts.
 pub(super) const MAX_COUNTED_FAILURES: usize = 10_000;
@@ -23,5 +23,5 @@ pub(super) struct Inner {
     pub(super) handle: MockHandle,
     pub(super) answers: AtomicU64,
     pub(super) failed: Mutex<HashMap<(String, Bytes), usize>>,
-    pub(super) stored: Stored,
+    pub(super) stored: ConversationStates,
 }

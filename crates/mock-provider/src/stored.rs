@@ -21,7 +21,7 @@ struct State {
 
 /// States by the id of a response or of a conversation.
 #[derive(Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct ConversationStates {
     states: Mutex<HashMap<String, State>>,
 }
 
@@ -40,7 +40,7 @@ fn own_items(body: &Value) -> Vec<Value> {
     }
 }
 
-impl Stored {
+impl ConversationStates {
     /// The request with the items that it goes on from before its own.
     ///
     /// Errors: the response is not known. A conversation that is not known begins.
@@ -62,7 +62,7 @@ impl Stored {
         Ok(whole)
     }
 
-    /// Keeps an answer, unless the request says otherwise. `whole` is what [`Stored::whole`] gave.
+    /// Keeps an answer, unless the request says otherwise. `whole` is what [`ConversationStates::whole`] gave.
     pub(super) fn keep(&self, body: &Value, whole: &Value, response: &Value) {
         if body["store"] == false {
             return;

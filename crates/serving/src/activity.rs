@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::answer::Held;
+use super::answer::DroppableBody;
 use super::{Bounds, Closed};
 
 /// What is known of a connection: a value.
@@ -65,7 +65,7 @@ impl State {
 pub(super) struct Activity {
     state: Mutex<State>,
     /// Bodies of a multiplexed connection: each has its own reader, which may stop while the others continue.
-    bodies: Mutex<Vec<Weak<Held>>>,
+    bodies: Mutex<Vec<Weak<DroppableBody>>>,
 }
 
 /// One request that is being answered; over when dropped.
@@ -120,7 +120,7 @@ impl Activity {
     }
 
     /// Watches the body of one of several answers.
-    pub(super) fn watch(&self, body: &Arc<Held>) {
+    pub(super) fn watch(&self, body: &Arc<DroppableBody>) {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
         bodies.retain(|body| body.strong_count() > 0);
         bodies.push(Arc::downgrade(body));

@@ -24,7 +24,7 @@ enum Of {
     /// The only answer of its connection at this moment: it ends with the connection.
     One(Body),
     /// One of several.
-    Several(Arc<Held>),
+    Several(Arc<DroppableBody>),
 }
 
 /// A body that can be dropped when its reader has stopped.
@@ -32,7 +32,7 @@ enum Of {
 /// HTTP/2 polls a body again only when its reader has made room. Until then nothing in the body can act, so what it holds
 /// (an upstream request, memory, a run) has to be dropped from outside.
 #[derive(Debug)]
-pub(super) struct Held(Mutex<Reading>);
+pub(super) struct DroppableBody(Mutex<Reading>);
 
 #[derive(Debug)]
 struct Reading {
@@ -46,7 +46,7 @@ type Polled = Poll<Option<Result<Frame<Bytes>, axum::Error>>>;
 impl Answer {
     pub(super) fn new(body: Body, open: Open, activity: &Activity, multiplexed: bool) -> Self {
         let body = if multiplexed {
-            let held = Arc::new(Held(Mutex::new(Reading {
+            let held = Arc::new(DroppableBody(Mutex::new(Reading {
                 body: Some(body),
                 handed_out: None,
             })));
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-impl Held {
+impl DroppableBody {
     /// Drops the body if its last piece was handed out that long ago and no other was asked for since.
     pub(super) fn drop_if_stalled(&self, now: Instant, bound: Duration) {
         let mut reading = self.lock();

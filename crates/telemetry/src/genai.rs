@@ -139,7 +139,7 @@ pub const fn route(format: Format, kind: CallKind) -> &'static str {
 
 /// A request of a client, answered.
 #[derive(Debug, Clone, Default)]
-pub struct Served {
+pub struct ClientRequest {
     /// `http.route`.
     pub route: &'static str,
     /// Path as it came, without the query, which may carry a key.
@@ -161,7 +161,7 @@ pub struct Served {
 }
 
 /// The span of a client's request.
-pub fn served(of: &Served) -> Description {
+pub fn served(of: &ClientRequest) -> Description {
     let mut attributes = Attributes::default();
     attributes
         .put("http.request.method", "POST")
@@ -188,7 +188,7 @@ pub fn served(of: &Served) -> Description {
 
 /// The request to a provider in one round.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct ProviderRequest {
     /// Wire format.
     pub format: Format,
     /// Kind of call.
@@ -218,7 +218,7 @@ pub struct Answered {
     pub failure: Option<Failure>,
 }
 
-impl Asked {
+impl ProviderRequest {
     /// The span's name: `{operation} {model}`.
     pub fn name(&self) -> String {
         let operation = operation(self.format, self.kind);
@@ -231,7 +231,7 @@ impl Asked {
 }
 
 /// The span of one upstream round.
-pub fn round(asked: &Asked, answered: &Answered, conventions: Conventions) -> Description {
+pub fn round(asked: &ProviderRequest, answered: &Answered, conventions: Conventions) -> Description {
     let Answered { answer, .. } = answered;
     let usage = answer.usage;
     let mut attributes = Attributes::default();

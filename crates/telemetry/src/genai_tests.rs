@@ -20,8 +20,8 @@ fn lines(description: &Description) -> Vec<String> {
         .collect()
 }
 
-fn asked() -> Asked {
-    Asked {
+fn asked() -> ProviderRequest {
+    ProviderRequest {
         format: Format::Messages,
         kind: CallKind::Generate,
         model: "claude-x".to_owned(),
@@ -146,7 +146,7 @@ fn operation_provider_and_route_follow_the_format() {
 
 #[test]
 fn what_is_not_known_is_left_out() {
-    let asked = Asked {
+    let asked = ProviderRequest {
         model: String::new(),
         stream: false,
         server: None,
@@ -261,7 +261,7 @@ fn a_call_names_tool_execution_and_skill() {
 
 #[test]
 fn a_request_is_a_server_span_whose_fault_is_the_servers_only() {
-    let of = Served {
+    let of = ClientRequest {
         route: "/v1/messages",
         path: "/gw/v1/messages".to_owned(),
         request_id: "r1".to_owned(),
@@ -296,7 +296,7 @@ fn a_request_is_a_server_span_whose_fault_is_the_servers_only() {
         (200, true, Some("cancelled")),
         (499, true, Some("cancelled")),
     ] {
-        let span = served(&Served {
+        let span = served(&ClientRequest {
             status,
             left,
             ..of.clone()

@@ -32,20 +32,20 @@ pub(in super::super) struct Looks(Mutex<HashMap<Name, Entry>>);
 
 #[derive(Debug, Default)]
 struct Entry {
-    pending: Pending,
-    kept: Option<Kept>,
+    pending: ChangedSkills,
+    kept: Option<KeptLook>,
 }
 
 /// The skills that changed since the kept look was made.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Pending {
+pub(super) enum ChangedSkills {
     /// These, by namespace and name.
     Skills(BTreeSet<Name>),
     /// Any.
     Any,
 }
 
-impl Default for Pending {
+impl Default for ChangedSkills {
     fn default() -> Self {
         Self::Skills(BTreeSet::new())
     }
@@ -53,7 +53,7 @@ impl Default for Pending {
 
 /// A look, and what it was made with.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptLook {
     basis: Basis,
     at: Instant,
     look: Look,
@@ -87,7 +87,7 @@ impl Looks {
     pub(in super::super) fn note(&self, runtime: &Name, changed: &Changed) {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = looks.get_mut(runtime) else { return };
-        let Pending::Skills(known) = &mut entry.pending else {
+        let ChangedSkills::Skills(known) = &mut entry.pending else {
             return;
         };
         if let Some(names) = changed.names() {
@@ -96,7 +96,7 @@ impl Looks {
                 return;
             }
         }
-        entry.pending = Pending::Any;
+        entry.pending = ChangedSkills::Any;
     }
 
     /// Takes the look of a runtime, if it can be used for the next one, with the skills that changed since. From here on changes are
@@ -109,7 +109,7 @@ impl Looks {
         let entry = looks.entry(runtime.clone()).or_default();
         let (pending, kept) = (std::mem::take(&mut entry.pending), entry.kept.take()?);
         match pending {
-            Pending::Skills(names) if kept.basis.is(basis) && kept.at.elapsed() < AGE_MAX => {
+            ChangedSkills::Skills(names) if kept.basis.is(basis) && kept.at.elapsed() < AGE_MAX => {
                 Some((kept.look, names, kept.at))
             }
             _ => None,
@@ -121,7 +121,7 @@ impl Looks {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Without an entry there were too many of them, or the runtime is gone.
         if let Some(entry) = looks.get_mut(runtime) {
-            entry.kept = Some(Kept { basis, at, look });
+            entry.kept = Some(KeptLook { basis, at, look });
         }
     }
 
@@ -136,13 +136,13 @@ impl Looks {
 pub(super) struct Look {
     pub(super) summary: Summary,
     /// By a keyed hash of namespace and name.
-    skills: HashMap<u64, Judged>,
+    skills: HashMap<u64, SkillLook>,
     keys: RandomState,
 }
 
 /// What a look found of one skill.
 #[derive(Debug)]
-struct Judged {
+struct SkillLook {
     /// A hash of all that others are affected by.
     effect: u64,
     revision: Revision,
@@ -153,12 +153,12 @@ impl Look {
     /// Of everything that a runtime selected.
     pub(super) fn new(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Self {
         let keys = RandomState::new();
-        let judged = |item: &Selected<'_>| Judged {
+        let judged = |item: &Selected<'_>| SkillLook {
             effect: effect(&keys, runtime, item),
             revision: Revision::of(item),
             verdict: (item.accepted.is_ok(), verdict_word(item)),
         };
-        let judged: Vec<Judged> = selected.iter().map(judged).collect();
+        let judged: Vec<SkillLook> = selected.iter().map(judged).collect();
         let revision = judged.iter().map(|judged| judged.revision).sum();
         let names = selected.iter().map(|item| key(&keys, name(item)));
         let skills = names.zip(judged).collect();

@@ -151,7 +151,7 @@ async fn guarded(
 }
 
 /// What a runtime finds when it looks at skills.
-struct Found {
+struct LookOutcome {
     summary: Summary,
     /// Skills whose status differs from this runtime's selection.
     outdated: Vec<Name>,
@@ -161,14 +161,14 @@ struct Found {
 
 /// Looks at what changed, where that is known of every skill and changes nothing for others, or else at all of them. For
 /// runtimes that select in few namespaces a look is cheap, and is not kept.
-fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Basis) -> Found {
+fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Basis) -> LookOutcome {
     let is_wide = namespaces_reached(runtime, scope).is_none();
     let name = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     let kept = is_wide.then(|| context.looks.take(&name, basis)).flatten();
     if let Some((mut look, changed, at)) = kept
         && let Some(outdated) = find_changed(context, runtime, scope, &mut look, &changed)
     {
-        return Found {
+        return LookOutcome {
             summary: look.summary.clone(),
             outdated,
             kept: Some((look, at)),
@@ -185,14 +185,14 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
     let selected = select(runtime, scope, Caller::All, skills.iter().copied());
     let outdated = outdated(&name, &skills, &selected);
     if !is_wide {
-        return Found {
+        return LookOutcome {
             summary: Summary::of(runtime, &selected),
             outdated,
             kept: None,
         };
     }
     let look = Look::new(runtime, &selected);
-    Found {
+    LookOutcome {
         summary: look.summary.clone(),
         outdated,
         kept: Some((look, at)),

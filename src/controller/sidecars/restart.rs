@@ -43,7 +43,7 @@ pub(super) struct Restarts {
 }
 
 /// A workload with what its change needs.
-struct Found {
+struct WorkloadObject {
     reference: ObjectReference,
     version: String,
 }
@@ -118,7 +118,7 @@ impl Restarts {
         context: &Context,
         namespace: &str,
         one: &Workload,
-        found: &Found,
+        found: &WorkloadObject,
     ) -> Result<(), ControllerError> {
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": found.version},
@@ -148,7 +148,7 @@ impl Restarts {
         Ok(())
     }
 
-    async fn tell(&self, context: &Context, one: &Workload, found: &Found, seen: &str) {
+    async fn tell(&self, context: &Context, one: &Workload, found: &WorkloadObject, seen: &str) {
         let note = format!(
             "restarts, since the sidecar of {} of its pods is older than this installation's: {seen}, and not {}",
             one.stale, self.image
@@ -175,7 +175,7 @@ async fn workloads(
     context: &Context,
     namespace: &str,
     stale: &BTreeMap<Option<(&'static str, String)>, usize>,
-) -> Result<(Vec<Workload>, BTreeMap<(&'static str, String), Found>), ControllerError> {
+) -> Result<(Vec<Workload>, BTreeMap<(&'static str, String), WorkloadObject>), ControllerError> {
     let (mut all, mut found) = (Vec::new(), BTreeMap::new());
     let mut take = |one: Option<Workload>, reference: ObjectReference, version: Option<String>| {
         let (Some(mut one), Some(version)) = (one, version) else {
@@ -184,7 +184,7 @@ async fn workloads(
         let key = (one.kind, one.name.clone());
         one.stale = stale.get(&Some(key.clone())).copied().unwrap_or(0);
         all.push(one);
-        found.insert(key, Found { reference, version });
+        found.insert(key, WorkloadObject { reference, version });
     };
     each::<Deployment>(context, namespace, |one| {
         take(deployment(&one), one.object_ref(&()), one.resource_version());

@@ -57,7 +57,7 @@ pub(super) async fn run(
             return Err(refused(problem));
         }
     };
-    let Asked {
+    let CheckedRequest {
         executor,
         request,
         runtime,
@@ -96,7 +96,7 @@ pub(super) async fn run(
 }
 
 /// A request that is checked and complete.
-struct Asked {
+struct CheckedRequest {
     executor: Arc<JobExecutor>,
     request: JobRequest,
     runtime: String,
@@ -104,7 +104,7 @@ struct Asked {
 }
 
 /// Makes a request of a body, or the reason for refusing it.
-async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
+async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<CheckedRequest, Problem> {
     let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
     let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
     // A request keeps its share of the budget until the run has ended, however long it waits.
@@ -119,7 +119,7 @@ async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body)
         memory: Some(Arc::new(holding)),
         ..request(state, caller, &granted, &executor, post).await?
     };
-    Ok(Asked {
+    Ok(CheckedRequest {
         executor,
         request,
         runtime: granted.name.to_string(),

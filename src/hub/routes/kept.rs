@@ -33,7 +33,7 @@ const LINES_AT_ONCE: usize = 32;
 
 /// The parts of a write besides its path.
 #[derive(Debug, Deserialize)]
-pub(super) struct Written {
+pub(super) struct WriteQuery {
     #[serde(default)]
     opening: Option<KeptKey>,
 }
@@ -43,7 +43,7 @@ pub(super) async fn write(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
     query: Query<OfRuntime>,
-    Query(written): Query<Written>,
+    Query(written): Query<WriteQuery>,
     Path(path): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,

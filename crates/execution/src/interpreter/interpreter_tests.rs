@@ -145,7 +145,7 @@ async fn one_that_hangs_is_passed_over_after_the_time_limit() {
 async fn none_at_all_finds_nothing() {
     let dir = open_directory();
     let found = find(&search(&[dir.path().to_path_buf()], &[], Reach::SameUser)).await;
-    assert_eq!(found, Found::default());
+    assert_eq!(found, FoundInterpreters::default());
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct Interpreter {
 
 /// The interpreters found, and the messages for the console.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundInterpreters {
     /// At most one per language, python first.
     pub interpreters: Vec<Interpreter>,
     /// One line per candidate that was passed over, and per interpreter chosen.
@@ -84,15 +84,15 @@ impl Search {
 }
 
 /// Resolves `python3` and, where it exists, `node`.
-pub async fn find(search: &Search) -> Found {
-    let mut found = Found::default();
+pub async fn find(search: &Search) -> FoundInterpreters {
+    let mut found = FoundInterpreters::default();
     for (language, name) in [(Language::Python, "python3"), (Language::Node, "node")] {
         find_one(search, language, name, &mut found).await;
     }
     found
 }
 
-async fn find_one(search: &Search, language: Language, name: &str, found: &mut Found) {
+async fn find_one(search: &Search, language: Language, name: &str, found: &mut FoundInterpreters) {
     let mut seen: Vec<PathBuf> = Vec::new();
     for candidate in search.candidates(name) {
         let answer = match ask::ask(language, &candidate).await {

@@ -98,7 +98,7 @@ fn listed(catalog: &Catalog) -> usize {
 /// What was served last, by origin and identity, for the case that a source breaks.
 #[derive(Debug, Default)]
 pub struct LastGood {
-    skills: HashMap<SkillRef, Kept>,
+    skills: HashMap<SkillRef, JudgedSource>,
     runtime: Option<RuntimeSettings>,
 }
 
@@ -115,7 +115,7 @@ impl LastGood {
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct JudgedSource {
     origin: String,
     /// Files and overrides it was made from: unchanged sources are not judged again.
     fingerprint: [u8; 32],
@@ -164,7 +164,7 @@ pub fn assemble(
 }
 
 fn finish(
-    served: BTreeMap<SkillRef, Kept>,
+    served: BTreeMap<SkillRef, JudgedSource>,
     names: &BTreeMap<String, SkillRef>,
     runtime: RuntimeSettings,
     node: Node,
@@ -192,7 +192,7 @@ fn finish(
 }
 
 /// What is noteworthy about skills together: names and ids that clash, pins that do not fit, a list over its budget.
-fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, Kept>) -> Vec<Report> {
+fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, JudgedSource>) -> Vec<Report> {
     let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
     let clashes = catalog.clashes().iter().map(ToString::to_string);
     let pins = runtime.pins.iter().filter_map(|pin| pin_note(catalog, pin));
@@ -242,12 +242,12 @@ fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option
 }
 
 /// Judges one source by the load profile; on errors falls back to the last good revision of the same skill.
-fn judge(source: &SkillSource, last: Option<Kept>, reports: &mut Vec<Report>) -> Option<Kept> {
+fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Report>) -> Option<JudgedSource> {
     let fingerprint = source.fingerprint();
     let last = match last {
         Some(kept) if kept.fingerprint == fingerprint => {
             reports.extend(kept.warnings.iter().cloned());
-            return Some(Kept {
+            return Some(JudgedSource {
                 origin: source.origin.clone(),
                 ..kept
             });
@@ -268,7 +268,7 @@ fn judge(source: &SkillSource, last: Option<Kept>, reports: &mut Vec<Report>) ->
     match (loaded.skill, last) {
         (Some(mut skill), _) => {
             skill.packages = (source.packages)(&skill);
-            Some(Kept {
+            Some(JudgedSource {
                 origin: source.origin.clone(),
                 fingerprint,
                 line: line(&skill),
@@ -285,7 +285,12 @@ fn judge(source: &SkillSource, last: Option<Kept>, reports: &mut Vec<Report>) ->
 }
 
 /// A file that could not be read does not show which skills it held: they stay as they were.
-fn keep_unread(unread: &Unread<'_>, last: &LastGood, served: &mut BTreeMap<SkillRef, Kept>, reports: &mut Vec<Report>) {
+fn keep_unread(
+    unread: &Unread<'_>,
+    last: &LastGood,
+    served: &mut BTreeMap<SkillRef, JudgedSource>,
+    reports: &mut Vec<Report>,
+) {
     for (id, kept) in &last.skills {
         if unread.origins.contains(&kept.origin) && !unread.found.contains(id) {
             reports.push(last_good_report(&kept.origin, id));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 
 use super::objects::FileInfo;
-use crate::disk::Stored;
+use crate::disk::StoredContent;
 use crate::files::{FILES_KEPT, FileEntry, MadeFile};
 
 /// OpenAI's word for what a file that a run made is for.
@@ -24,7 +24,7 @@ pub(super) enum Content {
     /// In the store of uploads.
     Uploaded,
     /// On the disk of this process.
-    Here(Stored),
+    Here(StoredContent),
     /// It came from another replica of this gateway.
     Read(Bytes),
 }

@@ -18,7 +18,7 @@ const MAX_ERRORS: u64 = 100;
 
 /// One thing that is found.
 #[derive(Debug)]
-pub(crate) enum Found<'a> {
+pub(crate) enum CollectedEntry<'a> {
     /// A new or changed file, whole.
     File {
         path: &'a str,
@@ -42,7 +42,7 @@ pub(crate) trait Sink {
     fn judge(&self, path: &str, size: u64) -> Result<(), (FileErrorKind, String)>;
 
     /// Takes one thing.
-    fn take(&mut self, found: Found<'_>);
+    fn take(&mut self, found: CollectedEntry<'_>);
 }
 
 struct Budget {
@@ -85,7 +85,7 @@ pub(crate) fn collect(
             Err(_) if budget.errors >= MAX_ERRORS => more_errors += 1,
             Err((kind, message)) => {
                 budget.errors += 1;
-                sink.take(Found::Error {
+                sink.take(CollectedEntry::Error {
                     path: String::from_utf8_lossy(path).into_owned(),
                     kind,
                     message,
@@ -101,7 +101,7 @@ pub(crate) fn collect(
     );
     let walked = folders.open_work().and_then(|top| walk(top, &skip, &mut visit));
     let mut summary = |kind, message| {
-        sink.take(Found::Error {
+        sink.take(CollectedEntry::Error {
             path: String::new(),
             kind,
             message,
@@ -180,7 +180,7 @@ fn one(
     budget.bytes -= bytes.len() as u64;
     budget.files -= 1;
     let sha256 = Sha256::digest(&bytes).into();
-    sink.take(Found::File {
+    sink.take(CollectedEntry::File {
         path,
         mode: stat.st_mode & 0o777,
         sha256,

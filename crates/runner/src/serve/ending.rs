@@ -7,7 +7,7 @@ use rustix::process::WaitStatus;
 use super::bounds::{MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
 use super::run::{Active, Process, Readiness};
 use super::session::Session;
-use crate::files::{Found, Sink, collect};
+use crate::files::{CollectedEntry, Sink, collect};
 use crate::process::{kill_everything, usage_of_children};
 use crate::protocol::{
     Data, Exit, FileError, FileErrorKind, FilePiece, FromRunner, PIECE_BYTES, RunResult, StreamReport, hex, json_bytes,
@@ -210,12 +210,12 @@ impl Sink for Outlet<'_> {
         Ok(())
     }
 
-    fn take(&mut self, found: Found<'_>) {
+    fn take(&mut self, found: CollectedEntry<'_>) {
         if self.written.is_err() {
             return;
         }
         match found {
-            Found::File {
+            CollectedEntry::File {
                 path,
                 mode,
                 sha256,
@@ -224,7 +224,7 @@ impl Sink for Outlet<'_> {
                 self.files += 1;
                 send_file(self.session, path, mode, &hex(&sha256), &bytes);
             }
-            Found::Error { path, kind, message } => {
+            CollectedEntry::Error { path, kind, message } => {
                 self.errors += 1;
                 self.session.tell(&FromRunner::FileError(FileError {
                     path: shorten(&path, MAX_TOLD_PATH_BYTES),

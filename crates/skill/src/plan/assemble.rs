@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::select::Named;
+use super::select::NamedSkill;
 use super::types::{Action, Active, Note, Plan, PlannedTool, Why};
 use crate::catalog::{Base, Catalog, Entry, Generic, ModelCode};
 use crate::litellm;
@@ -28,7 +28,7 @@ pub(crate) fn base(catalog: &Catalog) -> Base {
 /// `besides`: generic tools that are among them in any case.
 pub(super) fn assemble(
     catalog: &Catalog,
-    named: &[Named<'_>],
+    named: &[NamedSkill<'_>],
     scored: &[&Entry],
     client_tools: &[&str],
     besides: &[Generic],
@@ -67,7 +67,7 @@ pub(super) fn assemble(
 }
 
 /// Active skills in the order of the system text.
-fn active<'a>(catalog: &'a Catalog, named: &[Named<'a>], scored: &[&'a Entry]) -> Vec<(Active, &'a Entry)> {
+fn active<'a>(catalog: &'a Catalog, named: &[NamedSkill<'a>], scored: &[&'a Entry]) -> Vec<(Active, &'a Entry)> {
     let is_litellm = |entry: &Entry| {
         named
             .iter()
@@ -97,7 +97,7 @@ fn describe(entry: &Entry, why: Why) -> Active {
     }
 }
 
-fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames, named: &[Named<'_>]) -> String {
+fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames, named: &[NamedSkill<'_>]) -> String {
     let none = BTreeMap::new();
     let sections: Vec<String> = active
         .iter()
@@ -121,17 +121,17 @@ fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames
     blocks.join("\n\n")
 }
 
-fn naming<'a, 'b>(named: &'b [Named<'a>], skill: &SkillRef) -> Option<&'b Named<'a>> {
+fn naming<'a, 'b>(named: &'b [NamedSkill<'a>], skill: &SkillRef) -> Option<&'b NamedSkill<'a>> {
     named.iter().find(|named| named.entry.skill.id == *skill)
 }
 
 /// The id by which a `litellm:` skill was named, which its tool is called by.
-fn stored_id<'a>(naming: Option<&Named<'a>>, skill: &'a Skill) -> &'a str {
+fn stored_id<'a>(naming: Option<&NamedSkill<'a>>, skill: &'a Skill) -> &'a str {
     naming.and_then(|named| named.id).unwrap_or(&skill.id.name)
 }
 
 /// Says which templates ask for inputs in place of their bodies.
-fn wanting(active: &[(Active, &Entry)], named: &[Named<'_>]) -> Vec<Note> {
+fn wanting(active: &[(Active, &Entry)], named: &[NamedSkill<'_>]) -> Vec<Note> {
     let none = BTreeMap::new();
     let notes = active.iter().filter_map(|(active, entry)| {
         let inputs = naming(named, &active.skill.id).map_or(&none, |named| &named.inputs);
@@ -208,7 +208,7 @@ impl Parts<'_> {
     }
 
     /// Adds the tools of active skills; `litellm:` ones have a single tool each, and one code tool for all that have a Python file.
-    fn declared(&mut self, active: &[(Active, &Entry)], named: &[Named<'_>], model_code: ModelCode) {
+    fn declared(&mut self, active: &[(Active, &Entry)], named: &[NamedSkill<'_>], model_code: ModelCode) {
         let mut runs_code = false;
         for (active, entry) in active {
             if active.why == Why::Litellm {

@@ -94,8 +94,8 @@ pub fn plan_of_all(catalog: &Catalog) -> Plan {
         .entries()
         .iter()
         .filter(|entry| !matches!(entry.mode, ActivationMode::Never | ActivationMode::Always))
-        .map(|entry| select::Named::new(entry, Why::Header));
-    let named: Vec<select::Named<'_>> = named.collect();
+        .map(|entry| select::NamedSkill::new(entry, Why::Header));
+    let named: Vec<select::NamedSkill<'_>> = named.collect();
     let besides: &[Generic] = match catalog.settings().model_code {
         ModelCode::Allow => &[Generic::LoadSkill, Generic::RunCode],
         ModelCode::Deny => &[Generic::LoadSkill],

@@ -17,7 +17,7 @@ const OF_SHELL: &str = "skill_reference";
 
 /// A skill that the request names.
 #[derive(Debug, Clone)]
-pub(crate) struct Named<'a> {
+pub(crate) struct NamedSkill<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) why: Why,
     /// For a `litellm:` skill: the stored id as referenced, without the prefix.
@@ -26,7 +26,7 @@ pub(crate) struct Named<'a> {
     pub(crate) inputs: BTreeMap<String, String>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedSkill<'a> {
     pub(crate) fn new(entry: &'a Entry, why: Why) -> Self {
         Self {
             entry,
@@ -39,7 +39,7 @@ impl<'a> Named<'a> {
 
 /// What `container.skills` came to.
 pub(super) struct Container<'a> {
-    pub(super) skills: Vec<Named<'a>>,
+    pub(super) skills: Vec<NamedSkill<'a>>,
     pub(super) plan: ContainerPlan,
 }
 
@@ -67,16 +67,16 @@ pub(super) fn container<'a>(
     Ok(container)
 }
 
-fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<Named<'a>>, PlanError> {
+fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<NamedSkill<'a>>, PlanError> {
     if skill.kind == Some("anthropic") {
         return Ok(None);
     }
     if OURS.iter().any(|prefix| skill.id.starts_with(prefix)) {
         let id = skill.id.strip_prefix(PREFIX).unwrap_or(skill.id);
         let entry = catalog.find(id).ok_or_else(|| unknown(skill.id, id, catalog))?;
-        return Ok(Some(Named {
+        return Ok(Some(NamedSkill {
             id: Some(id),
-            ..Named::new(entry, Why::Litellm)
+            ..NamedSkill::new(entry, Why::Litellm)
         }));
     }
     if skill.id.starts_with(UPLOADED) {
@@ -84,22 +84,22 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
             Some(entry) => entry,
             None => version(skill.id, catalog)?.ok_or_else(|| unknown(skill.id, skill.id, catalog))?,
         };
-        return Ok(Some(Named::new(entry, Why::Container)));
+        return Ok(Some(NamedSkill::new(entry, Why::Container)));
     }
     if catalog.is_ambiguous(skill.id) {
         return Err(unknown(skill.id, skill.id, catalog));
     }
     if let Some(entry) = catalog.find_id(skill.id) {
-        return Ok(Some(Named {
+        return Ok(Some(NamedSkill {
             id: Some(skill.id),
-            ..Named::new(entry, Why::Litellm)
+            ..NamedSkill::new(entry, Why::Litellm)
         }));
     }
     let entry = match catalog.find(skill.id) {
         Some(entry) => Some(entry),
         None => version(skill.id, catalog)?,
     };
-    Ok(entry.map(|entry| Named::new(entry, Why::Container)))
+    Ok(entry.map(|entry| NamedSkill::new(entry, Why::Container)))
 }
 
 /// The skill that a reference with a version names.
@@ -118,7 +118,7 @@ fn unknown(written: &str, id: &str, catalog: &Catalog) -> PlanError {
 }
 
 /// Reads the header. `Ok(None)`: it says `none`.
-pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<Option<Vec<Named<'a>>>, PlanError> {
+pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<Option<Vec<NamedSkill<'a>>>, PlanError> {
     let mut named = Vec::new();
     let words = header
         .unwrap_or_default()
@@ -133,14 +133,14 @@ pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<O
             Some(entry) => entry,
             None => version(name, catalog)?.ok_or_else(|| unknown(name, name, catalog))?,
         };
-        named.push(Named::new(entry, Why::Header));
+        named.push(NamedSkill::new(entry, Why::Header));
     }
     Ok(Some(named))
 }
 
 /// Reads `@name text` at the start of each user text. Unknown names are plain text. The last mention's text fills the inputs.
-pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<Named<'a>> {
-    let mut named: Vec<Named<'a>> = Vec::new();
+pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<NamedSkill<'a>> {
+    let mut named: Vec<NamedSkill<'a>> = Vec::new();
     for mention in texts.iter().filter_map(|text| at_skill::parse(text)) {
         let Some(entry) = catalog.find(mention.skill) else {
             continue;
@@ -148,9 +148,9 @@ pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<Named<'a
         let inputs = at_skill::map_text(&entry.skill.inputs, mention.text);
         match named.iter_mut().find(|named| named.entry.skill.id == entry.skill.id) {
             Some(known) => known.inputs = inputs,
-            None => named.push(Named {
+            None => named.push(NamedSkill {
                 inputs,
-                ..Named::new(entry, Why::Mention)
+                ..NamedSkill::new(entry, Why::Mention)
             }),
         }
     }
@@ -158,7 +158,7 @@ pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<Named<'a
 }
 
 /// Adds skills that are not there yet; a later naming only gives inputs.
-pub(super) fn extend<'a>(named: &mut Vec<Named<'a>>, more: Vec<Named<'a>>) {
+pub(super) fn extend<'a>(named: &mut Vec<NamedSkill<'a>>, more: Vec<NamedSkill<'a>>) {
     for other in more {
         match named
             .iter_mut()
@@ -172,7 +172,7 @@ pub(super) fn extend<'a>(named: &mut Vec<Named<'a>>, more: Vec<Named<'a>>) {
 }
 
 /// Leaves out what is active anyway: naming an Always skill changes nothing, unless it came by `litellm:` or brings inputs.
-pub(super) fn without_always(mut named: Vec<Named<'_>>) -> Vec<Named<'_>> {
+pub(super) fn without_always(mut named: Vec<NamedSkill<'_>>) -> Vec<NamedSkill<'_>> {
     named.retain(|named| {
         named.entry.mode != ActivationMode::Always || named.why == Why::Litellm || !named.inputs.is_empty()
     });
@@ -180,7 +180,7 @@ pub(super) fn without_always(mut named: Vec<Named<'_>>) -> Vec<Named<'_>> {
 }
 
 /// Lets AUTO select among the skills that are not named already.
-pub(super) fn scored<'a>(request: &PlanRequest<'_>, catalog: &'a Catalog, named: &[Named<'a>]) -> Vec<&'a Entry> {
+pub(super) fn scored<'a>(request: &PlanRequest<'_>, catalog: &'a Catalog, named: &[NamedSkill<'a>]) -> Vec<&'a Entry> {
     if catalog.scores().is_empty() {
         return Vec::new();
     }

@@ -7,7 +7,7 @@
 use super::canon::Canon;
 use super::read::{self, Fields};
 use super::turn::Speaker;
-use super::turn::{Kept, Turn};
+use super::turn::{Turn, UpstreamHistory};
 use crate::format::responses::shell;
 use crate::json::{self, Kind, Span};
 use crate::request::Request;
@@ -51,7 +51,7 @@ fn kept(request: &Request, name: Span, response: Option<String>) -> Turn {
         speaker: Speaker::Assistant,
         canon: Some(canon.finish()),
         calls: answered.map(|item| item.text("call_id").into_owned()).collect(),
-        kept: Some(Kept { response }),
+        kept: Some(UpstreamHistory { response }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One pass over the visible history: the turns, the chain, and the keys to look up.
 
 use super::keys::{Caller, RecordKey};
-use super::turn::{Kept, Link, Speaker, Turn};
+use super::turn::{Link, Speaker, Turn, UpstreamHistory};
 use super::{chat, gemini, messages, responses};
 use crate::json::Span;
 use crate::request::Request;
@@ -121,7 +121,7 @@ impl Scan {
             .map(|(index, (turn, link))| {
                 let first = match &turn.kept {
                     None => Some(caller.chain_key(link)),
-                    Some(Kept { response }) => response.as_ref().map(|id| caller.response_key(id)),
+                    Some(UpstreamHistory { response }) => response.as_ref().map(|id| caller.response_key(id)),
                 };
                 Lookup {
                     turn: index,

@@ -19,12 +19,12 @@ pub struct Turn {
     /// Ids of the calls in an assistant turn, in order.
     pub calls: Vec<String>,
     /// Set for turns that are not in the request: the upstream keeps them. `calls` are those that the client answers.
-    pub kept: Option<Kept>,
+    pub kept: Option<UpstreamHistory>,
 }
 
 /// Turns that the upstream keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct UpstreamHistory {
     /// The response that the request goes on from; `None` for a conversation.
     pub response: Option<String>,
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::blobs::Blobs;
 use super::content::{Content, Missing};
 use super::heard::CatalogAge;
-use super::known::{Known, origin};
+use super::known::{KnownSource, origin};
 use super::mirror::{Mirror, Taken};
 use super::saved::{Identity, Place, Saver, Unsaved};
 use super::serving::Serving;
@@ -139,7 +139,7 @@ struct Follower {
     budget: MemoryBudget,
     held: Option<MemoryShare>,
     /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.
-    sources: BTreeMap<SkillRef, Known>,
+    sources: BTreeMap<SkillRef, KnownSource>,
     last: LastGood,
     /// Keeps the catalog on the disk, if there is a place for it.
     saver: Option<Saver>,
@@ -251,7 +251,7 @@ impl Follower {
         for (id, line) in self.mirror.served() {
             let (before, object) = (known.remove(id), ids.remove(id).unwrap_or_default());
             let now = if let Some(tree) = self.content.get(&line.digest) {
-                Some(Known::new(id, line, tree, object, before))
+                Some(KnownSource::new(id, line, tree, object, before))
             } else {
                 let why = failed.get(&line.digest).map(ToString::to_string).unwrap_or_default();
                 let text = format!("skill {}: its files could not be fetched: {why}", id.name);

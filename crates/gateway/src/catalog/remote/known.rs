@@ -11,13 +11,13 @@ use crate::catalog::{Fingerprint, ObjectIds, SkillSource, no_packages};
 
 /// A source, and what it was made from.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownSource {
     line: SkillLine,
     tree: Arc<Tree>,
     pub(super) source: Arc<SkillSource>,
 }
 
-impl Known {
+impl KnownSource {
     /// What the hub says of a skill now; the source of `before`, which is judged already, where that is the same.
     pub(super) fn new(
         id: &SkillRef,
@@ -114,9 +114,9 @@ mod tests {
             (&line, &others, ObjectIds::default(), false),
             (&line, &files, ids, false),
         ] {
-            let before = Known::new(&id, &line, &files, ObjectIds::default(), None);
+            let before = KnownSource::new(&id, &line, &files, ObjectIds::default(), None);
             let source = Arc::clone(&before.source);
-            let after = Known::new(&id, now, tree, object.clone(), Some(before));
+            let after = KnownSource::new(&id, now, tree, object.clone(), Some(before));
             assert_eq!(Arc::ptr_eq(&source, &after.source), is_kept, "{now:?} {object:?}");
             assert_eq!(after.source.object, object);
         }

@@ -24,7 +24,7 @@ const CONFIRM_EVERY: Duration = Duration::from_secs(15);
 /// The task that saves; it ends with this value.
 #[derive(Debug)]
 pub(in crate::catalog::remote) struct Saver {
-    wanted: Arc<Wanted>,
+    wanted: Arc<NextSave>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -36,7 +36,7 @@ enum Wish {
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct NextSave {
     next: Mutex<Option<Wish>>,
     told: Notify,
 }
@@ -52,7 +52,7 @@ impl Saver {
             tracing::warn!(file = %place.file().display(), %why, "the saved catalog is not used; the next one of the hub replaces it");
             None
         });
-        let wanted = Arc::new(Wanted::default());
+        let wanted = Arc::new(NextSave::default());
         let saving = Saving {
             place,
             age: age.clone(),
@@ -88,7 +88,7 @@ async fn read(place: &Place, blobs: &Blobs) -> Result<Option<Restored>, Unusable
     }
 }
 
-impl Wanted {
+impl NextSave {
     fn wish(&self, wish: Wish) {
         *self.lock() = Some(wish);
         self.told.notify_one();
@@ -121,7 +121,7 @@ struct Saving {
 }
 
 impl Saving {
-    async fn run(mut self, wanted: Arc<Wanted>) {
+    async fn run(mut self, wanted: Arc<NextSave>) {
         loop {
             match tokio::time::timeout(CONFIRM_EVERY, wanted.next()).await {
                 Ok(wish) => {
