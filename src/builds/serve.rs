@@ -310,7 +310,9 @@ impl Server {
             base: wanted.asked.base.clone(),
         };
         let bytes = compressed(&asked);
-        if bytes.len() > REQUEST_MAX_BYTES {
+        // The same ConfigMap holds both.
+        let beside = self.settings.builder.authorities.as_ref().map_or(0, String::len);
+        if bytes.len() + beside > REQUEST_MAX_BYTES {
             let text = "its lock is larger than a builder is given; lock fewer packages, or for fewer platforms";
             return Ok(Err(failed(State::TooLarge, text)));
         }

@@ -13,6 +13,7 @@ use knack_packages::node::{self, NODE_LOCK_FILE};
 use knack_packages::{Declaration, Finding, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
+use knack_trust::CaArgs;
 
 use super::discovered::discovered;
 use super::terminal;
@@ -24,6 +25,8 @@ use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm
 pub struct LockArgs {
     /// The skill's folder
     path: PathBuf,
+    #[command(flatten)]
+    ca: CaArgs,
 }
 
 /// Writes the locks beside the skill: of its functions, if it has any, and of its packages, if it declares any. Every
@@ -76,7 +79,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool
     let Some(wish) = wish else { return Ok(false) };
     let names: Vec<&str> = wish.dependencies.iter().map(|one| one.name.as_str()).collect();
     terminal::note(&format!("choosing versions for {}", names.join(", ")));
-    let (text, count) = lock_of_npm(&wish, &BuildLimits::default()).await?;
+    let (text, count) = lock_of_npm(&wish, &BuildLimits::default(), &args.ca.roots()?).await?;
     let file = args.path.join(NODE_LOCK_FILE);
     tokio::fs::write(&file, text)
         .await
@@ -87,7 +90,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool
 
 async fn lock_packages(args: &LockArgs, declared: &Declaration) -> anyhow::Result<()> {
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
-    let uv = Uv::find()?;
+    let uv = Uv::find()?.trusting(&args.ca.roots()?)?;
     let base = Base::of_host(Reach::SameUser).await?;
     let lock = lock_for_all_platforms(&uv, &base, declared, &BuildLimits::default()).await?;
     let file = args.path.join(LOCK_FILE);

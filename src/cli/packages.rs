@@ -9,6 +9,7 @@ use clap::Args;
 use knack_execution::interpreter::Reach;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::{Declaration, State, declare};
+use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
 use super::discovered::discovered;
@@ -25,6 +26,8 @@ pub struct PackagesArgs {
     /// Make the environments that are not there
     #[arg(long)]
     build: bool,
+    #[command(flatten)]
+    ca: CaArgs,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -54,7 +57,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
         bail!("no skill found; name a folder with a SKILL.md or a manifest file");
     }
     let rules = package_rules(&found.runtimes)?;
-    let builder = open_builder(BuildLimits::default(), rules).await;
+    let builder = open_builder(BuildLimits::default(), rules, &args.ca.roots()?).await;
     let mut all = Vec::new();
     for source in &found.skills {
         all.push(look(source, &builder, args.build).await);

@@ -42,7 +42,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(missing) = capabilities.missing {
         bail!("code is not run here: {missing}");
     }
-    let packages = Packages::new(environments, rules, terminal::note);
+    let packages = Packages::new(environments, rules, args.ca.roots()?, terminal::note);
     if packages.ensure(&skill).await.is_err() {
         bail!(
             "skill {}: what it declares is not there, so it is not run",
