@@ -352,5 +352,19 @@ mod tests {
         let env: Vec<&str> = container.env.iter().flatten().map(|env| env.name.as_str()).collect();
         assert_eq!(env, ["HOME", "TMPDIR"]);
         assert_eq!(container.args.as_ref().unwrap().last().unwrap(), "--plain-http");
+        assert_eq!(request(&bare, "k", "u", Vec::new()).data, None);
+    }
+
+    #[test]
+    fn authorities_go_with_the_request() {
+        let with = BuilderSettings {
+            authorities: Some("pem".to_owned()),
+            ..settings()
+        };
+        let asked = request(&with, "k", "u", Vec::new());
+        assert_eq!(asked.data, Some([("ca.crt".to_owned(), "pem".to_owned())].into()));
+        let pod = job(&with, "k").spec.unwrap().template.spec.unwrap();
+        let args = pod.containers[0].args.clone().unwrap();
+        assert!(args.contains(&"--ca-file=/request/ca.crt".to_owned()), "{args:?}");
     }
 }

@@ -38,6 +38,7 @@ pub use watch::Watching;
 use anyhow::{Context, bail};
 use clap::Args;
 use http::HeaderValue;
+use knack_packages::given::applied;
 use knack_packages::{Rules, declare};
 use knack_registry::HistorySettings;
 use knack_skill::catalog::Node;
@@ -361,10 +362,10 @@ fn packages(
     if capabilities.missing.is_some() {
         return (search, None);
     }
-    let offer = if Uv::find().is_ok() {
-        declared_or_standard
-    } else {
-        declared_packages
+    let offer = match Uv::find() {
+        Ok(_) if rules.gives_standard() => declared_or_given,
+        Ok(_) => declared_or_standard,
+        Err(_) => declared_packages,
     };
     (
         search.with_packages(offer),
@@ -390,6 +391,12 @@ fn declared_or_standard(skill: &Skill) -> Vec<String> {
     } else {
         Vec::new()
     }
+}
+
+/// The same where the runtime gives the standard environment to every skill that declares none.
+fn declared_or_given(skill: &Skill) -> Vec<String> {
+    let declared = declare(&skill.files, skill.requirements.as_deref());
+    applied(&Rules::default().with_standard(true), declared).names()
 }
 
 async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Environments) -> Arc<dyn Executor> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::interpreter::Reach;
+use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::Skill;
 use knack_trust::Roots;
@@ -66,7 +67,7 @@ impl Packages {
             if known.contains_key(&id) {
                 continue;
             }
-            let declared = declare(&skill.files, skill.requirements.as_deref());
+            let declared = applied(&self.rules, declare(&skill.files, skill.requirements.as_deref()));
             let wanted = declared.wants_environment().then(|| {
                 let why = format!(
                     "the packages of skill \"{}\" are being installed; try again in a minute",

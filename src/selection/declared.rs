@@ -17,6 +17,11 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
     if !declared.declares_python() && !declared.is_refused() {
         return None;
     }
+    Some(packages_status(declared))
+}
+
+/// The same of any declaration.
+pub(super) fn packages_status(declared: &Declaration) -> PackagesStatus {
     let lines: Vec<String> = match &declared.lock {
         Some(lock) => lock
             .packages()
@@ -26,7 +31,7 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
         None => declared.python.iter().map(ToString::to_string).collect(),
     };
     let lines = lines.iter().take(knack_packages::MAX_PACKAGES);
-    Some(PackagesStatus {
+    PackagesStatus {
         source: cut(&declared.source.shown(), SOURCE_MAX),
         locked: declared.lock.is_some(),
         digest: (!declared.is_refused()).then(|| Input::of(declared).digest()),
@@ -36,7 +41,7 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
             .iter()
             .find(|finding| finding.is_error())
             .map(|finding| cut(&Finding::to_string(finding), REFUSED_MAX)),
-    })
+    }
 }
 
 fn cut(text: &str, max: usize) -> String {

@@ -17,11 +17,10 @@ async fn a_file_that_cannot_be_used_is_refused_at_the_start() {
         &["dev", "skills", "--listen", "127.0.0.1:0"][..],
         &["skill", "import", "https://127.0.0.1:9/"],
         &["skill", "lock", "skills/good"],
-        &["skill", "diff", "skills/good", "https://127.0.0.1:9/"],
+        &["skill", "run", "skills/good", "--tool", "x"],
     ] {
         for (flag, value, why) in [
             ("--ca-file", "none.pem", "--ca-file none.pem: No such file"),
-            ("--ca-file", "skills", "--ca-file skills: it is no file"),
             ("--ca-file", "empty.pem", "--ca-file empty.pem: it is empty"),
             (
                 "--ca-file",
@@ -30,18 +29,19 @@ async fn a_file_that_cannot_be_used_is_refused_at_the_start() {
             ),
             ("--ca-pem", "hello", "--ca-pem: there is no certificate in it"),
         ] {
-            let by_flag = knack(folder.path(), &[arguments, &[flag, value]].concat(), &[]).await;
-            let name = format!("KNACK_{}", flag[2..].to_uppercase().replace('-', "_"));
-            let by_name = knack(folder.path(), arguments, &[(&name, value)]).await;
-            for output in [by_flag, by_name] {
-                // Of a lock, what declares nothing needs no index.
-                let said = err(&output);
-                assert!(
-                    !output.status.success() && (said.contains(why) || arguments[1] == "lock"),
-                    "{arguments:?}: {said}"
-                );
-            }
+            let output = knack(folder.path(), &[arguments, &[flag, value]].concat(), &[]).await;
+            let said = err(&output);
+            assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
         }
+    }
+    // By their names in the environment.
+    for (name, value, why) in [
+        ("KNACK_CA_FILE", "empty.pem", "--ca-file empty.pem: it is empty"),
+        ("KNACK_CA_PEM", "hello", "--ca-pem: there is no certificate in it"),
+    ] {
+        let output = knack(folder.path(), &["skill", "lock", "skills/good"], &[(name, value)]).await;
+        let said = err(&output);
+        assert!(!output.status.success() && said.contains(why), "{name}: {said}");
     }
 }
 
@@ -49,7 +49,7 @@ async fn a_file_that_cannot_be_used_is_refused_at_the_start() {
 async fn a_skill_is_imported_from_a_server_of_a_private_authority() {
     let server = tls::serve(Flaw::None, |_, _| tls::answer("200 OK", "", DOCUMENT.as_bytes()));
     let folder = folder(&[("ca.pem", &server.authority)]);
-    let address = format!("{}/SKILL.md", server.url);
+    let address = format!("{}/good/SKILL.md", server.url);
     let import =
         async |environment: &[(&str, &str)]| knack(folder.path(), &["skill", "import", &address], environment).await;
     let refused = import(&[]).await;

@@ -124,6 +124,10 @@ pub struct Skill {
     pub withheld: Vec<String>,
 }
 
+/// Stands in [`Skill::requirements`], alone, for the standard environment of packages: `spec.packages.standard` of a manifest. No
+/// requirement can be written so.
+pub const STANDARD_PACKAGES: &str = "<standard>";
+
 /// One version of an uploaded skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload {
