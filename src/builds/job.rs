@@ -110,7 +110,6 @@ pub(super) fn request(settings: &BuilderSettings, key: &str, job_uid: &str, requ
             .as_ref()
             .map(|authorities| [(AUTHORITIES_FILE.to_owned(), authorities.clone())].into()),
         immutable: Some(true),
-        ..ConfigMap::default()
     }
 }
 

@@ -157,6 +157,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
 
 /// What a runtime gives may be missing: the skill is served all the same, and what it declares wins.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
     let standard =
         knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
