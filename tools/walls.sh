@@ -22,6 +22,7 @@ knack-python-schema: : tokio kube
 knack-injection: : tokio kube
 knack-packages: : tokio kube reqwest
 knack-egress: : tokio kube reqwest
+knack-trust: : kube
 '
 wrong=
 while IFS=: read -r crate options banned; do

@@ -10,6 +10,7 @@ use flate2::read::GzDecoder;
 use knack_execution::interpreter::Reach;
 use knack_packages::environment::InImage;
 use knack_packages::{Declaration, Request, Rules, State};
+use knack_trust::{CaArgs, Roots};
 use serde_json::{Value, json};
 
 use super::credentials::{Credentials, RegistryError};
@@ -46,6 +47,8 @@ pub struct BuildArgs {
     /// Speak to the registry without TLS (test clusters)
     #[arg(long)]
     plain_http: bool,
+    #[command(flatten)]
+    ca: CaArgs,
     /// Where it says how it ended
     #[arg(long, value_name = "FILE", default_value = TERMINATION_FILE, hide = true)]
     outcome: PathBuf,
@@ -82,8 +85,9 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let wrong = |what: &str, text: &str| failed(format!("{what} {text:?} is no name of an image"));
     let target = Reference::parse(&args.repository).ok_or_else(|| wrong("--repository", &args.repository))?;
     let base = Reference::parse(&request.base).ok_or_else(|| wrong("the sandbox image", &request.base))?;
-    let from = Registry::new(&base, &credentials, args.plain_http).map_err(refused)?;
-    let to = Registry::new(&target, &credentials, args.plain_http).map_err(refused)?;
+    let roots = args.ca.roots().map_err(|error| failed(error.to_string()))?;
+    let from = Registry::new(&base, &credentials, args.plain_http, &roots).map_err(refused)?;
+    let to = Registry::new(&target, &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before anything is installed: what cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version).await.map_err(refused)?;
     let declared = request.input.declaration().map_err(|findings| {
@@ -97,7 +101,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
         (&own(PYTHON_VARIABLE), &own(NODE_VARIABLE)),
         &request.base,
     )?;
-    let built = install(args, &request, &fit.declared).await?;
+    let built = install(args, &request, (&fit.declared, &roots)).await?;
     let file = tempfile::NamedTempFile::new().map_err(|error| failed(format!("a temporary file: {error}")))?;
     let (folder, path) = (built.environment.root.clone(), file.path().to_path_buf());
     let modules = built.environment.node_modules.clone();
@@ -128,12 +132,17 @@ fn read(file: &Path) -> Result<Request, BuildError> {
     serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
 }
 
-async fn install(args: &BuildArgs, request: &Request, declared: &Declaration) -> Result<Built, BuildError> {
+async fn install(
+    args: &BuildArgs,
+    request: &Request,
+    (declared, roots): (&Declaration, &Roots),
+) -> Result<Built, BuildError> {
     let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
     let base = Base::of_host(Reach::SameUser).await?;
     let store = Store::open(&args.store, Reach::SameUser)?;
-    let npm = NpmIndex::of(std::env::vars_os());
-    let builder = Builder::new(store, base, Uv::find(), npm, BuildLimits::default(), rules);
+    let npm = NpmIndex::of(std::env::vars_os(), roots);
+    let uv = Uv::find().and_then(|uv| uv.trusting(roots));
+    let builder = Builder::new(store, base, uv, npm, BuildLimits::default(), rules);
     builder.environment(declared, &|line| tracing::info!("{line}")).await
 }
 

@@ -29,6 +29,10 @@ const WORK: &str = "/work";
 const REQUEST_FOLDER: &str = "/request";
 /// Its name there, and in the ConfigMap.
 pub(super) const REQUEST_FILE: &str = "request.json.gz";
+/// Authorities, beside the request.
+const AUTHORITIES_FILE: &str = "ca.crt";
+/// Most bytes of them: all of a Linux distribution are 220 KiB. The request has what a ConfigMap holds besides.
+pub const AUTHORITIES_MAX_BYTES: usize = 300 << 10;
 const INDEX_CREDENTIALS: &str = "/credentials/index";
 const NPM_CREDENTIALS: &str = "/credentials/npm";
 const REGISTRY_CREDENTIALS: &str = "/credentials/registry";
@@ -71,6 +75,8 @@ pub struct BuilderSettings {
     pub image_pull_secrets: Vec<String>,
     /// Whether the registry is spoken to without TLS (test clusters).
     pub plain_http: bool,
+    /// Authorities besides those of the builders' image, PEM, for index and registry.
+    pub authorities: Option<String>,
 }
 
 /// Name of the Job of a key, and of the ConfigMap with its request.
@@ -88,7 +94,7 @@ fn labels(key: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// The ConfigMap with the request, which goes with its Job.
+/// The ConfigMap with the request and the authorities, which goes with its Job.
 pub(super) fn request(settings: &BuilderSettings, key: &str, job_uid: &str, request: Vec<u8>) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
@@ -106,8 +112,11 @@ pub(super) fn request(settings: &BuilderSettings, key: &str, job_uid: &str, requ
             ..ObjectMeta::default()
         },
         binary_data: Some([(REQUEST_FILE.to_owned(), ByteString(request))].into()),
+        data: settings
+            .authorities
+            .as_ref()
+            .map(|authorities| [(AUTHORITIES_FILE.to_owned(), authorities.clone())].into()),
         immutable: Some(true),
-        ..ConfigMap::default()
     }
 }
 
@@ -181,6 +190,9 @@ fn container(settings: &BuilderSettings, key: &str) -> Container {
         args.push(format!(
             "--registry-credentials={REGISTRY_CREDENTIALS}/.dockerconfigjson"
         ));
+    }
+    if settings.authorities.is_some() {
+        args.push(format!("--ca-file={REQUEST_FOLDER}/{AUTHORITIES_FILE}"));
     }
     args.extend(settings.plain_http.then(|| "--plain-http".to_owned()));
     let mut env = vec![("HOME", WORK.to_owned()), ("TMPDIR", WORK.to_owned())];
@@ -328,6 +340,7 @@ mod tests {
             registry_secret: Some("registry".to_owned()),
             image_pull_secrets: vec!["pull".to_owned()],
             plain_http: false,
+            authorities: None,
         }
     }
 
@@ -360,5 +373,19 @@ mod tests {
         let env: Vec<&str> = container.env.iter().flatten().map(|env| env.name.as_str()).collect();
         assert_eq!(env, ["HOME", "TMPDIR"]);
         assert_eq!(container.args.as_ref().unwrap().last().unwrap(), "--plain-http");
+        assert_eq!(request(&bare, "k", "u", Vec::new()).data, None);
+    }
+
+    #[test]
+    fn authorities_go_with_the_request() {
+        let with = BuilderSettings {
+            authorities: Some("pem".to_owned()),
+            ..settings()
+        };
+        let asked = request(&with, "k", "u", Vec::new());
+        assert_eq!(asked.data, Some([("ca.crt".to_owned(), "pem".to_owned())].into()));
+        let pod = job(&with, "k").spec.unwrap().template.spec.unwrap();
+        let args = pod.containers[0].args.clone().unwrap();
+        assert!(args.contains(&"--ca-file=/request/ca.crt".to_owned()), "{args:?}");
     }
 }

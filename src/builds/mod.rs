@@ -27,7 +27,7 @@ mod wanted;
 pub use build::{BuildArgs, build};
 pub use credentials::{Credentials, RegistryError};
 pub use image::Reference;
-pub use job::BuilderSettings;
+pub use job::{AUTHORITIES_MAX_BYTES, BuilderSettings};
 pub use outcome::Outcome;
 pub use registry::Registry;
 pub use serve::{ServeSettings, serve};

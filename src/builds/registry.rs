@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use knack_trust::{CertificateRefusal, Roots};
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
 };
@@ -42,12 +43,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry of a repository. Errors: its name cannot be an address, or there is no client.
-    pub fn new(of: &Reference, credentials: &Credentials, plain_http: bool) -> Result<Self, RegistryError> {
+    /// The registry of a repository, whose certificate is checked against these authorities. Errors: its name cannot be an address, or there is no client.
+    pub fn new(
+        of: &Reference,
+        credentials: &Credentials,
+        plain_http: bool,
+        roots: &Roots,
+    ) -> Result<Self, RegistryError> {
         let scheme = if plain_http { "http" } else { "https" };
         let base = Url::parse(&format!("{scheme}://{}/v2/{}/", of.registry, of.repository));
         let base = base.map_err(|_| RegistryError(format!("{} is no name of a registry", of.registry)))?;
-        let client = Client::builder()
+        let client = roots
+            .http()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
@@ -315,6 +322,9 @@ impl Registry {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> RegistryError {
+        if let Some(refusal) = CertificateRefusal::of(error) {
+            return self.error(&format!("its certificate {refusal}"));
+        }
         let what = if error.is_timeout() {
             "no answer in time"
         } else if error.is_connect() {

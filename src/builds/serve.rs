@@ -10,7 +10,7 @@ use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
-use knack_packages::{EnvironmentRecord, Records, Request, State, stated};
+use knack_packages::{EnvironmentRecord, Records, Request, State, given, stated};
 use knack_serving::probes;
 use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -285,32 +285,45 @@ impl Server {
         }
     }
 
-    /// Makes the Job of a key, and its request. The inner error: why there is none.
-    async fn start(&self, key: &str, wanted: &Wanted) -> Result<Result<(), EnvironmentRecord>, CallError> {
+    /// What a builder is to install. `None`: it is not known yet, and its end is a change. The inner error: why there is nothing.
+    async fn input(&self, wanted: &Wanted) -> Option<Result<Input, EnvironmentRecord>> {
+        // No content says so of a skill that declares nothing.
+        let standard = given::standard_environment().map(|declared| Input::of(&declared));
+        if let Some(standard) = standard.filter(|input| input.digest() == wanted.digest) {
+            return Some(Ok(standard));
+        }
         let skill = &wanted.skill;
         let content = match self.artifacts.content(skill, &wanted.artifact).await {
             Ok(content) => content,
             Err(error) => {
-                // It is being read; its end is a change.
                 tracing::debug!(%error, skill = %skill.name, "content of a skill with packages");
-                return Ok(Ok(()));
+                return None;
             }
         };
         let Some(loaded) = &content.skill else {
-            return Ok(Err(failed(State::Failed, "the content of the skill cannot be read")));
+            return Some(Err(failed(State::Failed, "the content of the skill cannot be read")));
         };
         let input = Input::of(&stated(&loaded.files, loaded.requirements.as_deref()));
-        if input.digest() != wanted.digest {
-            // The status and the content are of two revisions for a moment.
-            return Ok(Ok(()));
-        }
+        // Else the status and the content are of two revisions for a moment.
+        (input.digest() == wanted.digest).then_some(Ok(input))
+    }
+
+    /// Makes the Job of a key, and its request. The inner error: why there is none.
+    async fn start(&self, key: &str, wanted: &Wanted) -> Result<Result<(), EnvironmentRecord>, CallError> {
+        let input = match self.input(wanted).await {
+            Some(Ok(input)) => input,
+            Some(Err(record)) => return Ok(Err(record)),
+            None => return Ok(Ok(())),
+        };
         let asked = Request {
             input,
             constraints: wanted.asked.constraints.clone(),
             base: wanted.asked.base.clone(),
         };
         let bytes = compressed(&asked);
-        if bytes.len() > REQUEST_MAX_BYTES {
+        // The same ConfigMap holds both.
+        let beside = self.settings.builder.authorities.as_ref().map_or(0, String::len);
+        if bytes.len() + beside > REQUEST_MAX_BYTES {
             let text = "its lock is larger than a builder is given; lock fewer packages, or for fewer platforms";
             return Ok(Err(failed(State::TooLarge, text)));
         }
@@ -331,6 +344,7 @@ impl Server {
         let object = request(&self.settings.builder, key, &uid, bytes);
         let what = || format!("create ConfigMap {}", name(key));
         call(what, self.requests.create(&PostParams::default(), &object)).await?;
+        let skill = &wanted.skill;
         tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "a build begins");
         Ok(Ok(()))
     }

@@ -6,14 +6,14 @@ use knack_api::{Skill, SkillRuntime};
 use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
-use crate::selection::{Asked, Caller, Reason, Revision, Scope, asked, select};
+use crate::selection::{Asked, Caller, Reason, Revision, Scope, asked, counted, select};
 
 /// An environment that is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// What is asked for.
     pub(super) asked: Asked,
-    /// A skill that declares it.
+    /// A skill that declares it, or has it from its runtime.
     pub(super) skill: SkillRef,
     /// The digest of what it declares.
     pub(super) digest: String,
@@ -32,10 +32,11 @@ pub(super) fn wanted<'a>(
 ) -> BTreeMap<String, Wanted> {
     let mut all: BTreeMap<String, Wanted> = BTreeMap::new();
     for (runtime, scope) in runtimes {
+        let gives = runtime.spec.packages.as_ref().is_some_and(|rules| rules.standard);
         let packaged = skills
             .iter()
             .copied()
-            .filter(|skill| skill.status.as_ref().is_some_and(|status| status.packages.is_some()));
+            .filter(|skill| gives || skill.status.as_ref().is_some_and(|status| status.packages.is_some()));
         for item in select(runtime, &scope, Caller::All, packaged) {
             let is_served = item.accepted.as_ref().map_or_else(
                 |refused| matches!(refused.reason, Reason::PackagesBuilding | Reason::PackagesFailed),
@@ -50,7 +51,7 @@ pub(super) fn wanted<'a>(
                             namespace: item.skill.namespace().unwrap_or_default(),
                             name: item.skill.name_any(),
                         },
-                        digest: revision.packages?.digest.clone()?,
+                        digest: counted(runtime, revision)?.digest.clone()?,
                         artifact: artifact.to_owned(),
                         is_earlier,
                         runtimes: vec![own.clone()],
@@ -186,6 +187,13 @@ mod tests {
             told.sort_unstable();
             assert_eq!(told, expected);
         }
+        // A runtime that gives the standard environment: one for all of its skills that declare nothing.
+        let gives = runtime("gives", &json!({"packages": {"standard": true}}));
+        let bare = ["x", "y"].map(|name| skill(name, &Value::Null, &json!({})));
+        let bare: Vec<&Skill> = bare.iter().collect();
+        let given = wanted([(&gives, scope(Some(&records)))], &bare);
+        assert_eq!(given.len(), 1, "{given:?}");
+        assert!(wanted([(&runtimes[0], scope(Some(&records)))], &bare).is_empty());
         let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills);
         assert!(off.is_empty(), "nothing builds");
     }

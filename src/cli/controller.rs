@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use knack_hub_api::RuntimeName;
 use knack_serving::signals;
+use knack_trust::CaArgs;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,8 @@ pub struct ControllerArgs {
     /// Fetch archives from this network although its addresses are not public, as 10.1.0.0/16; may be given several times
     #[arg(long = "allow-archive-network")]
     allow_archive_networks: Vec<Network>,
+    #[command(flatten)]
+    ca: CaArgs,
     /// A name or address of the hub besides its Service's, for its certificate; may be given several times
     #[arg(long = "hub-name")]
     hub_names: Vec<String>,
@@ -94,6 +97,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         packages: installation.packages,
         priority_class: installation.sandbox_priority_class,
         allow_archive_networks: args.allow_archive_networks,
+        roots: args.ca.roots()?,
         hub_names: args.hub_names,
         registry_names: args.registry.then_some(args.registry_names),
         injection_runtime: args.injection_runtime,

@@ -16,6 +16,7 @@ use knack_skill::plan::{Plan, PlanRequest, RunCode, ToolChoice, plan};
 use knack_skill::problem::Profile;
 use knack_skill::risk::Risk;
 use knack_skill::texts::tokens;
+use knack_trust::{CaArgs, Roots};
 use knack_vocabulary::defaults;
 use similar::TextDiff;
 
@@ -38,12 +39,15 @@ pub struct DiffArgs {
     /// End with 1 if anything differs
     #[arg(long)]
     exit_code: bool,
+    #[command(flatten)]
+    ca: CaArgs,
 }
 
 /// Prints the texts that a model gets as a unified diff, the files that differ, and the tokens of both.
 pub async fn diff(args: DiffArgs) -> anyhow::Result<ExitCode> {
-    let before = read(&args.before, args.skill.as_ref()).await?;
-    let after = read(&args.after, args.skill.as_ref()).await?;
+    let roots = args.ca.roots()?;
+    let before = read(&args.before, args.skill.as_ref(), &roots).await?;
+    let after = read(&args.after, args.skill.as_ref(), &roots).await?;
     let text = compare(&before, &after);
     terminal::raw(text.as_bytes());
     Ok(if args.exit_code && !text.is_empty() {
@@ -54,13 +58,13 @@ pub async fn diff(args: DiffArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The one skill of a path or an address.
-async fn read(shown: &str, wanted: Option<&String>) -> anyhow::Result<Version> {
+async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Result<Version> {
     let mut skills = match import_url::address(shown) {
         Some(url) => {
-            let found = import_url::fetch(&url?, wanted.map_or(&[], std::slice::from_ref), None).await?;
+            let found = import_url::fetch(&url?, wanted.map_or(&[], std::slice::from_ref), None, roots).await?;
             found.into_iter().map(|found| found.skill).collect()
         }
-        None => on_disk(shown).await?,
+        None => on_disk(shown, roots).await?,
     };
     skills.retain(|skill| wanted.is_none_or(|name| skill.id.name == *name));
     match &skills[..] {
@@ -73,11 +77,15 @@ async fn read(shown: &str, wanted: Option<&String>) -> anyhow::Result<Version> {
 }
 
 /// The skills of a path; archives that its manifests name are fetched.
-async fn on_disk(shown: &str) -> anyhow::Result<Vec<SkillSource>> {
+async fn on_disk(shown: &str, roots: &Roots) -> anyhow::Result<Vec<SkillSource>> {
     let found = discovered(vec![PathBuf::from(shown)], discover_all).await?;
     let mut skills = found.skills;
     for (origin, manifest, archive) in found.archived {
-        skills.push(import_url::pinned(&origin, &manifest, &archive).await.context(origin)?);
+        skills.push(
+            import_url::pinned(&origin, &manifest, &archive, roots)
+                .await
+                .context(origin)?,
+        );
     }
     Ok(skills)
 }

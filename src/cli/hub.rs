@@ -14,6 +14,7 @@ use knack_serving::Stopping;
 use knack_serving::probes;
 use knack_serving::signals;
 use knack_telemetry::Tracer;
+use knack_trust::CaArgs;
 use knack_vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
@@ -41,6 +42,8 @@ pub struct HubArgs {
     /// Interpreters of the image of SkillRuntimes that name none, most used first: python, node
     #[arg(long, value_delimiter = ',', value_parser = language, default_value = "python")]
     sandbox_languages: Vec<Language>,
+    #[command(flatten)]
+    ca: CaArgs,
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
@@ -197,7 +200,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         // A pod's name outlives a restart of its container; what a process owned before its restart is not this one's.
         replica: identity_of(&args.replica),
         address,
-        tracer: Tracer::from_env("knack-hub").map_err(anyhow::Error::msg)?,
+        tracer: Tracer::from_env("knack-hub", &args.ca.roots()?).map_err(anyhow::Error::msg)?,
     })
 }
 

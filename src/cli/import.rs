@@ -8,6 +8,7 @@ use clap::Args;
 use knack_api::skill::ArchiveSource;
 use knack_gateway::catalog::SkillSource;
 use knack_skill::problem::{Problem, Profile};
+use knack_trust::CaArgs;
 
 use super::discovered::discovered;
 use super::import_url::{self, Found};
@@ -28,6 +29,8 @@ pub struct ImportArgs {
     /// Environment variable that holds a key; it is sent to the host of the address only, for skills that belong to it
     #[arg(long, value_name = "NAME")]
     key_env: Option<String>,
+    #[command(flatten)]
+    ca: CaArgs,
     /// Write the address and digest of an archive in place of its files: the cluster fetches it
     #[arg(long)]
     pin: bool,
@@ -47,7 +50,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
             let url = url?;
             let variable = args.key_env.as_ref();
             let key = variable.map(|variable| bearer(variable, &url)).transpose()?;
-            Some(import_url::fetch(&url, &args.skill, key).await?)
+            Some(import_url::fetch(&url, &args.skill, key, &args.ca.roots()?).await?)
         }
         None if args.pin || !args.skill.is_empty() || args.key_env.is_some() => {
             bail!(

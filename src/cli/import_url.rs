@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use knack_api::SkillManifest;
 use knack_api::skill::ArchiveSource;
 use knack_gateway::catalog::SkillSource;
+use knack_trust::Roots;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 
@@ -48,8 +49,13 @@ fn checked(source: &str) -> anyhow::Result<Url> {
 
 /// What is behind an address: a file, or of an index those of `wanted`, or all. Only public addresses are asked, and the host that the
 /// user named, which alone gets `key`.
-pub(super) async fn fetch(url: &Url, wanted: &[String], key: Option<HeaderValue>) -> anyhow::Result<Vec<Found>> {
-    let mut fetcher = Fetcher::new(networks_of(url).await?)?;
+pub(super) async fn fetch(
+    url: &Url,
+    wanted: &[String],
+    key: Option<HeaderValue>,
+    roots: &Roots,
+) -> anyhow::Result<Vec<Found>> {
+    let mut fetcher = Fetcher::new(networks_of(url).await?, roots)?;
     if let Some(key) = key {
         fetcher = fetcher.with_key(url, key);
     }
@@ -73,9 +79,10 @@ pub(super) async fn pinned(
     origin: &str,
     manifest: &SkillManifest,
     archive: &ArchiveSource,
+    roots: &Roots,
 ) -> anyhow::Result<SkillSource> {
     let url = checked(&archive.url)?;
-    let fetched = Fetcher::new(networks_of(&url).await?)?.fetch(archive).await?;
+    let fetched = Fetcher::new(networks_of(&url).await?, roots)?.fetch(archive).await?;
     let files = unpack(&fetched.bytes).map_err(|error| error.of_field("spec.source.archive"))?;
     with_files(origin, manifest, files).map_err(anyhow::Error::msg)
 }

@@ -13,6 +13,7 @@ use knack_packages::node::{self, NODE_LOCK_FILE};
 use knack_packages::{Declaration, Finding, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
+use knack_trust::{CaArgs, Roots};
 
 use super::discovered::discovered;
 use super::terminal;
@@ -24,16 +25,19 @@ use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm
 pub struct LockArgs {
     /// The skill's folder
     path: PathBuf,
+    #[command(flatten)]
+    ca: CaArgs,
 }
 
 /// Writes the locks beside the skill: of its functions, if it has any, and of its packages, if it declares any. Every
 /// platform finds its files in the latter; a package without wheels is an error.
 pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
+    let roots = args.ca.roots()?;
     let source = read(&args).await?;
     let has_functions = lock_functions(&args, &source).await?;
-    let has_node = lock_node(&args, &source).await?;
+    let has_node = lock_node(&args, &source, &roots).await?;
     if let Some(declared) = packages(&args, &source, has_functions || has_node)? {
-        lock_packages(&args, &declared).await?;
+        lock_packages(&args, &declared, &roots).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,7 +72,7 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
 }
 
 /// Writes what npm chooses for the skill's packages of Node; `false`: it declares none.
-async fn lock_node(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool> {
+async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyhow::Result<bool> {
     let wish = node::wish(&source.files).map_err(|findings| {
         let told: Vec<String> = findings.iter().map(Finding::to_string).collect();
         anyhow::anyhow!("{}", told.join("\n"))
@@ -76,7 +80,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool
     let Some(wish) = wish else { return Ok(false) };
     let names: Vec<&str> = wish.dependencies.iter().map(|one| one.name.as_str()).collect();
     terminal::note(&format!("choosing versions for {}", names.join(", ")));
-    let (text, count) = lock_of_npm(&wish, &BuildLimits::default()).await?;
+    let (text, count) = lock_of_npm(&wish, &BuildLimits::default(), roots).await?;
     let file = args.path.join(NODE_LOCK_FILE);
     tokio::fs::write(&file, text)
         .await
@@ -85,9 +89,9 @@ async fn lock_node(args: &LockArgs, source: &SkillSource) -> anyhow::Result<bool
     Ok(true)
 }
 
-async fn lock_packages(args: &LockArgs, declared: &Declaration) -> anyhow::Result<()> {
+async fn lock_packages(args: &LockArgs, declared: &Declaration, roots: &Roots) -> anyhow::Result<()> {
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
-    let uv = Uv::find()?;
+    let uv = Uv::find()?.trusting(roots)?;
     let base = Base::of_host(Reach::SameUser).await?;
     let lock = lock_for_all_platforms(&uv, &base, declared, &BuildLimits::default()).await?;
     let file = args.path.join(LOCK_FILE);
@@ -137,7 +141,7 @@ fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::R
     if !refused.is_empty() {
         bail!("{}", refused.join("\n"));
     }
-    let nothing = declared.source == Source::Inferred || declared.python.is_empty();
+    let nothing = declared.python.is_empty();
     if nothing && has_other {
         return Ok(None);
     }
@@ -145,6 +149,10 @@ fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::R
         Source::Inferred => bail!(
             "{}: nothing is declared, and the standard environment that its imports ask for has a lock of its own; \
              declare packages in requirements.txt or in the frontmatter first",
+            args.path.display()
+        ),
+        Source::Standard => bail!(
+            "{}: packages.standard asks for the standard environment, which has a lock of its own",
             args.path.display()
         ),
         _ if declared.python.is_empty() => bail!("{}: no packages are declared", args.path.display()),

@@ -8,7 +8,9 @@ use anyhow::bail;
 use clap::Args;
 use knack_execution::interpreter::Reach;
 use knack_gateway::catalog::SkillSource;
-use knack_packages::{Declaration, State, declare};
+use knack_packages::given::applied;
+use knack_packages::{Declaration, Rules, State, declare};
+use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
 use super::discovered::discovered;
@@ -25,6 +27,8 @@ pub struct PackagesArgs {
     /// Make the environments that are not there
     #[arg(long)]
     build: bool,
+    #[command(flatten)]
+    ca: CaArgs,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -54,10 +58,10 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
         bail!("no skill found; name a folder with a SKILL.md or a manifest file");
     }
     let rules = package_rules(&found.runtimes)?;
-    let builder = open_builder(BuildLimits::default(), rules).await;
+    let builder = open_builder(BuildLimits::default(), rules.clone(), &args.ca.roots()?).await;
     let mut all = Vec::new();
     for source in &found.skills {
-        all.push(look(source, &builder, args.build).await);
+        all.push(look(source, &rules, &builder, args.build).await);
     }
     match args.output {
         Output::Text => all.iter().for_each(print_text),
@@ -70,8 +74,13 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn look(source: &SkillSource, builder: &Result<Builder, BuildError>, build: bool) -> ListedPackages {
-    let declared = declare(&source.files, source.overrides.packages.as_deref());
+async fn look(
+    source: &SkillSource,
+    rules: &Rules,
+    builder: &Result<Builder, BuildError>,
+    build: bool,
+) -> ListedPackages {
+    let declared = applied(rules, declare(&source.files, source.overrides.packages.as_deref()));
     let skill = source.id.name.clone();
     let outcome = match builder {
         _ if !declared.wants_environment() && !declared.is_refused() => Ok((State::NotDeclared, None)),

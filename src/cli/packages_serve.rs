@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use knack_serving::signals;
+use knack_trust::CaArgs;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::installation::InstallationArgs;
-use crate::builds::{BuilderSettings, Reference, ServeSettings};
+use crate::builds::{AUTHORITIES_MAX_BYTES, BuilderSettings, Reference, ServeSettings};
 use crate::hub::watch::Watching;
 
 /// Arguments of `knack packages serve`.
@@ -51,6 +52,8 @@ pub(super) struct ServeArgs {
     /// Speak to the registry without TLS (test clusters)
     #[arg(long)]
     registry_plain_http: bool,
+    #[command(flatten)]
+    ca: CaArgs,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -81,6 +84,16 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
             args.repository
         );
     }
+    let authorities = args.ca.roots()?.pem();
+    if authorities
+        .as_ref()
+        .is_some_and(|text| text.len() > AUTHORITIES_MAX_BYTES)
+    {
+        bail!(
+            "--ca-file: more than {} KiB of certificates, which every builder Job gets; name a file with your own authorities alone",
+            AUTHORITIES_MAX_BYTES >> 10
+        );
+    }
     let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
     Ok(ServeSettings {
         watching: Watching {
@@ -105,6 +118,7 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
             registry_secret: args.registry_secret,
             image_pull_secrets: args.builder_pull_secrets,
             plain_http: args.registry_plain_http,
+            authorities,
         },
     })
 }

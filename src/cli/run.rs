@@ -25,6 +25,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(runtime) = args.runtime.clone() {
         return super::run_cluster::run(args, runtime).await;
     }
+    let roots = args.ca.roots()?;
     let (skill, rules, mut config) = find_skill(&args).await?;
     config.extend(args.config.read(|name| std::env::var(name).ok())?);
     let request = request(&args, &skill, Limits::default().timeout, Some(&config)).await?;
@@ -42,7 +43,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(missing) = capabilities.missing {
         bail!("code is not run here: {missing}");
     }
-    let packages = Packages::new(environments, rules, terminal::note);
+    let packages = Packages::new(environments, rules, roots, terminal::note);
     if packages.ensure(&skill).await.is_err() {
         bail!(
             "skill {}: what it declares is not there, so it is not run",

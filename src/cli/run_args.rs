@@ -15,6 +15,7 @@ use knack_skill::catalog::ModelCode;
 use knack_skill::config::{SkillConfig, entries_for, problems};
 use knack_skill::model::Skill;
 use knack_skill::risk::Risk;
+use knack_trust::CaArgs;
 use serde_json::{Map, Value};
 
 use super::{Output, terminal};
@@ -48,6 +49,8 @@ pub struct RunArgs {
     pub(super) allow_env: Vec<String>,
     #[command(flatten)]
     pub(super) config: ConfigArgs,
+    #[command(flatten)]
+    pub(super) ca: CaArgs,
     /// Run in a cluster, at this SkillRuntime (namespace/name), instead of on this machine
     #[arg(long, value_name = "RUNTIME")]
     pub(super) runtime: Option<RuntimeName>,

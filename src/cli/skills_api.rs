@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
 use knack_gateway::host_guard::is_local;
+use knack_trust::CaArgs;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder, Url};
@@ -32,6 +33,8 @@ pub struct ServerArgs {
     /// Environment variable that holds the API key; skills belong to it
     #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
     key_env: String,
+    #[command(flatten)]
+    ca: CaArgs,
 }
 
 /// A skill as the API shows it; members that are not used here are left out.
@@ -102,7 +105,10 @@ impl SkillsApi {
     pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
         let key = bearer(&args.key_env, &args.to)?;
         // A key goes to the host that was named, and nowhere else.
-        let client = reqwest::Client::builder()
+        let client = args
+            .ca
+            .roots()?
+            .http()
             .redirect(Policy::none())
             .timeout(EXCHANGE_TIMEOUT)
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use knack_api::SkillStatus;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
@@ -26,7 +27,11 @@ async fn tell(context: &Context, mut news: watch::Receiver<()>) {
         context.world.ready().await;
         for skill in context.world.skills() {
             let Some(skill) = decoded(&skill) else { continue };
-            if skill.status.as_ref().is_some_and(|status| status.packages.is_some()) {
+            // Its own, or what a runtime gives it.
+            let has_packages = |status: &SkillStatus| {
+                status.packages.is_some() || status.runtimes.iter().any(|verdict| verdict.packages.is_some())
+            };
+            if skill.status.as_ref().is_some_and(has_packages) {
                 let namespace = skill.namespace().unwrap_or_default();
                 context.changes.skills_of(&namespace);
                 context.trigger_skill(&namespace, &skill.name_any()).await;

@@ -102,6 +102,7 @@ pub(super) fn settings() -> ControllerSettings {
         packages: false,
         priority_class: None,
         allow_archive_networks: Vec::new(),
+        roots: knack_trust::Roots::default(),
         hub_names: Vec::new(),
         registry_names: None,
         injection_runtime: None,

@@ -213,7 +213,7 @@ async fn reconcile(
     let labels: WatchedStore<PartialObjectMeta<Namespace>> = WatchedStore::new();
     let (sources, (skill_triggers, runtime_triggers), world) = prepare(&settings, &labels);
     let cached_labels = world.labels.clone();
-    let fetcher = Fetcher::new(settings.allow_archive_networks.clone())
+    let fetcher = Fetcher::new(settings.allow_archive_networks.clone(), &settings.roots)
         .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;
     let reporter = Reporter {
         controller: format!("{FIELD_MANAGER}-controller"),

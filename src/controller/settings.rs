@@ -75,6 +75,8 @@ pub struct ControllerSettings {
     pub priority_class: Option<String>,
     /// Networks that archives may be fetched from although their addresses are private.
     pub allow_archive_networks: Vec<knack_egress::Network>,
+    /// Whom the servers of archives are trusted by.
+    pub roots: knack_trust::Roots,
     /// Names and addresses of the hub's certificate besides its Service's.
     pub hub_names: Vec<String>,
     /// Names and addresses of the registry's certificate besides its Service's; absent without a registry.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clap::Args;
 use knack_registry::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
+use knack_trust::Roots;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 
@@ -42,7 +43,7 @@ fn catalog(word: &str) -> Result<Catalog, String> {
 }
 
 /// The catalogs of the arguments.
-pub(super) async fn catalogs(args: &CatalogArgs) -> anyhow::Result<Catalogs> {
+pub(super) async fn catalogs(args: &CatalogArgs, roots: &Roots) -> anyhow::Result<Catalogs> {
     let api = match &args.catalog_url {
         Some(url) => url.clone(),
         None => Url::parse(args.catalog.api())?,
@@ -58,7 +59,7 @@ pub(super) async fn catalogs(args: &CatalogArgs) -> anyhow::Result<Catalogs> {
             allowed.extend(networks_of(url).await.context(flag)?);
         }
     }
-    let mut fetcher = Fetcher::new(allowed)?;
+    let mut fetcher = Fetcher::new(allowed, roots)?;
     if let Some(key) = &key {
         let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
             .with_context(|| format!("{} holds characters that no header takes", args.catalog_key_env))?;

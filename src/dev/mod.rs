@@ -38,6 +38,7 @@ pub use watch::Watching;
 use anyhow::{Context, bail};
 use clap::Args;
 use http::HeaderValue;
+use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_registry::HistorySettings;
 use knack_skill::catalog::Node;
@@ -65,6 +66,7 @@ use knack_gateway::user_files::{Bounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy, server};
 use knack_memory::MemoryBudget;
 use knack_telemetry::Tracer;
+use knack_trust::{CaArgs, Roots};
 
 /// Where uploads and containers are below the folder of `--registry`.
 const FILES_FOLDER: &str = "files";
@@ -126,6 +128,8 @@ pub struct DevArgs {
     allow_env: Vec<String>,
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    ca: CaArgs,
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", default_value_t = RECORDS_DEV_BYTES >> 20)]
     record_store_mib: usize,
@@ -154,6 +158,7 @@ fn user_files(args: &DevArgs) -> anyhow::Result<Option<Arc<UserFiles>>> {
 
 /// Serves until Ctrl-C or SIGTERM.
 pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
+    let roots = args.ca.roots()?;
     let listener = listen(args.listen).await?;
     let address = listener.local_addr()?;
     let files_folder = files_folder(args.files_dir.clone())?;
@@ -162,17 +167,17 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let environments = Environments::default();
     let executor = executor(&args, &runtime, &environments).await;
     let capabilities = executor.capabilities();
-    let (search, packages) = packages(search, &capabilities, environments, rules);
+    let (search, packages) = packages(search, &capabilities, environments, rules, roots.clone());
     let mock = start_mock(args.upstream.as_deref()).await?;
     let bases = bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?;
     // Only the user of this machine can reach this program, and it runs as that user.
-    let upstreams = Upstreams::new(&bases)?.with_key_scope(KeyScope::Account);
+    let upstreams = Upstreams::new(&bases, &roots)?.with_key_scope(KeyScope::Account);
     let metrics = Metrics::default();
-    let tracer = Tracer::from_env("knack-dev").map_err(anyhow::Error::msg)?;
+    let tracer = Tracer::from_env("knack-dev", &roots).map_err(anyhow::Error::msg)?;
     let (changed, changes) = tokio::sync::watch::channel(0);
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
-    let uploads = uploads(&args, &search, judged).await?;
+    let uploads = uploads(&args, &search, judged, &roots).await?;
     // Who runs is who uploads, also after a restart.
     let secret = uploads
         .as_ref()
@@ -293,9 +298,14 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
 }
 
 /// Uploaded skills, with `--registry`.
-async fn uploads(args: &DevArgs, search: &Search, judged: Arc<ReadySkills>) -> anyhow::Result<Option<Arc<DevUploads>>> {
+async fn uploads(
+    args: &DevArgs,
+    search: &Search,
+    judged: Arc<ReadySkills>,
+    roots: &Roots,
+) -> anyhow::Result<Option<Arc<DevUploads>>> {
     let Some(folder) = &args.registry else { return Ok(None) };
-    let catalogs = catalogs::catalogs(&args.catalogs).await?;
+    let catalogs = catalogs::catalogs(&args.catalogs, roots).await?;
     let opened = DevUploads::open((folder, args.history_days), search.packages, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
@@ -347,18 +357,19 @@ fn packages(
     capabilities: &Capabilities,
     environments: Environments,
     rules: Rules,
+    roots: Roots,
 ) -> (Search, Option<Arc<Packages>>) {
     if capabilities.missing.is_some() {
         return (search, None);
     }
-    let offer = if Uv::find().is_ok() {
-        declared_or_standard
-    } else {
-        declared_packages
+    let offer = match Uv::find() {
+        Ok(_) if rules.gives_standard() => declared_or_given,
+        Ok(_) => declared_or_standard,
+        Err(_) => declared_packages,
     };
     (
         search.with_packages(offer),
-        Some(Packages::new(environments, rules, terminal::line)),
+        Some(Packages::new(environments, rules, roots, terminal::line)),
     )
 }
 
@@ -391,6 +402,12 @@ fn names(declared: &Declaration) -> PackageNames {
             .map(|node| node.names.clone())
             .unwrap_or_default(),
     }
+}
+
+/// The same where the runtime gives the standard environment to every skill that declares none.
+fn declared_or_given(skill: &Skill) -> PackageNames {
+    let declared = declare(&skill.files, skill.requirements.as_deref());
+    names(&applied(&Rules::default().with_standard(true), declared))
 }
 
 async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Environments) -> Arc<dyn Executor> {

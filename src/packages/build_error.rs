@@ -3,9 +3,20 @@
 use std::fmt;
 
 use knack_packages::State;
+use knack_trust::CertificateRefusal;
 
 /// Longest part of an installer's words that is shown.
 const MAX_SAID: usize = 1500;
+
+/// How uv (rustls) and npm (OpenSSL) call a certificate of an authority that they do not trust.
+const UNTRUSTED: [&str; 6] = [
+    "invalid peer certificate: UnknownIssuer",
+    "invalid peer certificate: BadSignature",
+    "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+    "SELF_SIGNED_CERT_IN_CHAIN",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+];
 
 /// A state that is not `Ready`, with its reason for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +59,13 @@ impl BuildError {
 
     fn of_program(said: &str, state: impl Fn(&str) -> State) -> Self {
         let said = without_credentials(said.trim());
-        Self::new(state(&said), &said[..said.floor_char_boundary(MAX_SAID)])
+        let shown = &said[..said.floor_char_boundary(MAX_SAID)];
+        if UNTRUSTED.iter().any(|word| said.contains(word)) {
+            // First what to do: statuses of a cluster are short.
+            let text = format!("the index's certificate {}\n{shown}", CertificateRefusal::Untrusted);
+            return Self::new(State::IndexUnreachable, text);
+        }
+        Self::new(state(&said), shown)
     }
 
     /// A file or folder of the store that cannot be used.
@@ -102,11 +119,30 @@ mod tests {
             ),
             ("npm error code ERESOLVE", State::Conflict),
             ("npm error code ECONNREFUSED", State::IndexUnreachable),
+            ("npm error code SELF_SIGNED_CERT_IN_CHAIN", State::IndexUnreachable),
             ("npm error code EUNKNOWN https://me:secret@r/x", State::Failed),
         ] {
             let error = BuildError::of_npm(said);
             assert_eq!(error.state, state, "{said}");
             assert!(!error.text.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_authority_that_an_installer_does_not_trust_is_named_as_the_cause() {
+        let said = "error: Failed to fetch: `https://mirror.example/simple/a/`\n  cause: invalid peer certificate: UnknownIssuer";
+        for error in [
+            BuildError::of_uv(said),
+            BuildError::of_npm("npm error code UNABLE_TO_GET_ISSUER_CERT_LOCALLY"),
+        ] {
+            assert_eq!(error.state, State::IndexUnreachable);
+            assert!(
+                error
+                    .text
+                    .starts_with("the index's certificate is signed by an authority"),
+                "{error}"
+            );
+            assert!(error.text.contains("--ca-file"), "{error}");
         }
     }
 

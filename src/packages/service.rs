@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::interpreter::Reach;
+use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::Skill;
+use knack_trust::Roots;
 use tokio::sync::{OnceCell, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,6 +31,7 @@ pub struct Packages {
     builder: OnceCell<Result<Builder, BuildError>>,
     tell: Tell,
     rules: Rules,
+    roots: Roots,
     /// Skills that were judged, by what their environment depends on; `None` once their environment is settled.
     known: Mutex<BTreeMap<String, Option<Arc<Wanted>>>>,
 }
@@ -41,13 +44,14 @@ struct Wanted {
 }
 
 impl Packages {
-    /// A service that tells an executor what it has, under the rules of a runtime.
-    pub fn new(environments: Environments, rules: Rules, tell: Tell) -> Arc<Self> {
+    /// A service that tells an executor what it has, under the rules of a runtime; installers trust these authorities too.
+    pub fn new(environments: Environments, rules: Rules, roots: Roots, tell: Tell) -> Arc<Self> {
         Arc::new(Self {
             environments,
             builder: OnceCell::new(),
             tell,
             rules,
+            roots,
             known: Mutex::default(),
         })
     }
@@ -63,7 +67,7 @@ impl Packages {
             if known.contains_key(&id) {
                 continue;
             }
-            let declared = declare(&skill.files, skill.requirements.as_deref());
+            let declared = applied(&self.rules, declare(&skill.files, skill.requirements.as_deref()));
             let wanted = declared.wants_environment().then(|| {
                 let why = format!(
                     "the packages of skill \"{}\" are being installed; try again in a minute",
@@ -151,7 +155,7 @@ impl Packages {
     async fn build(&self, wanted: &Wanted) -> Result<Built, BuildError> {
         let builder = self
             .builder
-            .get_or_init(|| open_builder(BuildLimits::default(), self.rules.clone()))
+            .get_or_init(|| open_builder(BuildLimits::default(), self.rules.clone(), &self.roots))
             .await;
         let builder = builder.as_ref().map_err(Clone::clone)?;
         let (tell, name) = (self.tell, wanted.name.clone());
@@ -163,8 +167,8 @@ impl Packages {
     }
 }
 
-/// The builder of this machine.
-pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules) -> Result<Builder, BuildError> {
+/// The builder of this machine, which trusts these authorities besides those of the system.
+pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules, roots: &Roots) -> Result<Builder, BuildError> {
     let reach = if rustix::process::geteuid().is_root() {
         Reach::Stranger
     } else {
@@ -172,8 +176,15 @@ pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules) -> Result<Bu
     };
     let base = Base::of_host(reach).await?;
     let store = Store::open(&default_store()?, reach)?;
-    let npm = NpmIndex::of(std::env::vars_os());
-    Ok(Builder::new(store, base, Uv::find(), npm, limits, rules))
+    let npm = NpmIndex::of(std::env::vars_os(), roots);
+    Ok(Builder::new(
+        store,
+        base,
+        Uv::find().and_then(|uv| uv.trusting(roots)),
+        npm,
+        limits,
+        rules,
+    ))
 }
 
 fn ready(built: &Built, took: std::time::Duration) -> String {

@@ -1,14 +1,23 @@
 //! `uv` as a bounded child process.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use knack_packages::State;
+use knack_trust::Roots;
+use tempfile::TempPath;
 use tokio::process::Command;
 
 use super::build_error::BuildError;
 use super::child::{self, Bound};
+
+/// The file of authorities that it trusts in the place of its own.
+const CERTIFICATES: &str = "SSL_CERT_FILE";
+/// Folders of them.
+const CERTIFICATE_FOLDERS: &str = "SSL_CERT_DIR";
 
 /// What it inherits. Its settings for indexes are the person's own; those that choose an interpreter, build from source or
 /// write elsewhere are not passed on.
@@ -22,8 +31,8 @@ const INHERITED: [&str; 35] = [
     "XDG_CONFIG_DIRS",
     "XDG_DATA_HOME",
     "NETRC",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
+    CERTIFICATES,
+    CERTIFICATE_FOLDERS,
     "SSL_CLIENT_CERT",
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -57,10 +66,12 @@ const INDEX_PREFIX: &str = "UV_INDEX_";
 const UV_VARIABLE: &str = "KNACK_UV";
 
 /// The program, with the variables that it is started with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Uv {
     path: PathBuf,
     environment: Vec<(OsString, OsString)>,
+    /// The file that its environment names, which goes with the last of them.
+    certificates: Option<Arc<TempPath>>,
 }
 
 impl Uv {
@@ -73,11 +84,38 @@ impl Uv {
         Self::new(child::on_path("uv").unwrap_or_default(), std::env::vars_os())
     }
 
+    /// The same, which trusts the system's authorities and these. As it is if there are none: it has authorities of its own.
+    ///
+    /// It takes one file, `SSL_CERT_FILE`, in the place of its own, so one with all of them is made. Errors: that cannot be
+    /// written.
+    pub fn trusting(mut self, roots: &Roots) -> Result<Self, BuildError> {
+        let Some(text) = roots.with_system() else {
+            return Ok(self);
+        };
+        let disk = |error: std::io::Error| BuildError::of_disk("a temporary file", &error);
+        let mut file = tempfile::Builder::new()
+            .prefix("knack-ca-")
+            .suffix(".pem")
+            .tempfile()
+            .map_err(disk)?;
+        file.write_all(text.as_bytes()).map_err(disk)?;
+        // The folders of `SSL_CERT_DIR` are in it.
+        self.environment
+            .retain(|(name, _)| ![CERTIFICATES, CERTIFICATE_FOLDERS].iter().any(|known| name == *known));
+        self.environment.push((CERTIFICATES.into(), file.path().into()));
+        self.certificates = Some(Arc::new(file.into_temp_path()));
+        Ok(self)
+    }
+
     /// A program with those of the variables that concern it.
     pub fn new(path: PathBuf, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, BuildError> {
         if path.is_absolute() && path.is_file() {
             let environment = environment(variables);
-            return Ok(Self { path, environment });
+            return Ok(Self {
+                path,
+                environment,
+                certificates: None,
+            });
         }
         let text = "packages are installed by uv, which is not on PATH; get it with: pipx install uv \
                     (or https://docs.astral.sh/uv/getting-started/installation)";

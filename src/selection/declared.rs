@@ -19,6 +19,11 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
     if !declared.is_declared() && !declared.is_refused() {
         return None;
     }
+    Some(packages_status(declared))
+}
+
+/// The same of any declaration.
+pub(super) fn packages_status(declared: &Declaration) -> PackagesStatus {
     let lines: Vec<String> = match &declared.lock {
         Some(lock) => lock
             .packages()
@@ -32,7 +37,7 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
         lines.map(|line| cut(line, REQUIREMENT_MAX)).collect()
     };
     let input = Input::of(declared);
-    Some(PackagesStatus {
+    PackagesStatus {
         source: cut(&declared.shown_source(), SOURCE_MAX),
         locked: input.is_locked(),
         digest: (!declared.is_refused()).then(|| input.digest()),
@@ -43,7 +48,7 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
             .iter()
             .find(|finding| finding.is_error())
             .map(|finding| cut(&Finding::to_string(finding), REFUSED_MAX)),
-    })
+    }
 }
 
 /// Each version of a package once, wherever it stands.

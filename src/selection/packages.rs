@@ -1,5 +1,7 @@
 //! Packages: what a skill declares against what the runtime demands, and what its runs have there.
 
+use std::sync::LazyLock;
+
 use knack_api::skill_runtime::RuntimePackages;
 use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_api::{Skill, SkillRuntime};
@@ -7,6 +9,7 @@ use knack_packages::environment::{InImage, key};
 use knack_packages::rules::{Broken, Versions};
 use knack_packages::{EnvironmentRecord, Requirement, Rules, State};
 
+use super::declared::packages_status;
 use super::types::{Reason, Rejection, Scope};
 
 /// A revision of a skill, as far as its packages go.
@@ -40,6 +43,43 @@ impl<'a> Revision<'a> {
     }
 }
 
+/// What counts of packages for a revision at a runtime.
+#[derive(Debug, Clone, Copy)]
+struct Counted<'a> {
+    packages: &'a PackagesStatus,
+    /// Whether the runtime gives it to a skill that declares nothing. It may be missing: the skill is served all the same.
+    is_given: bool,
+}
+
+impl<'a> Counted<'a> {
+    /// What the revision declares, else the standard environment if the runtime gives it.
+    fn of(runtime: &SkillRuntime, revision: Revision<'a>) -> Option<Self> {
+        if let Some(packages) = revision.packages {
+            let is_given = false;
+            return Some(Self { packages, is_given });
+        }
+        let gives = runtime.spec.packages.as_ref().is_some_and(|rules| rules.standard);
+        let packages = STANDARD.as_ref().filter(|_| gives)?;
+        let is_given = true;
+        Some(Self { packages, is_given })
+    }
+
+    /// Where it comes from, if the skill does not declare it.
+    fn given(&self) -> Option<&'static str> {
+        let source = &STANDARD.as_ref()?.source;
+        self.is_given.then_some(source)
+    }
+}
+
+/// The standard environment, as a skill without declarations has it.
+static STANDARD: LazyLock<Option<PackagesStatus>> =
+    LazyLock::new(|| Some(packages_status(&knack_packages::given::standard_environment()?)));
+
+/// What counts of packages for a revision at a runtime: what it declares, else what the runtime gives.
+pub fn counted<'a>(runtime: &SkillRuntime, revision: Revision<'a>) -> Option<&'a PackagesStatus> {
+    Counted::of(runtime, revision).map(|counted| counted.packages)
+}
+
 /// How the packages of a skill stand at a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackagesVerdict {
@@ -47,6 +87,8 @@ pub struct PackagesVerdict {
     pub state: State,
     /// Why, and what to do.
     pub message: String,
+    /// Where the environment comes from, if the skill does not declare it.
+    pub given: Option<&'static str>,
     /// Whether a builder is asked, so that the skill is served with its environment or not at all.
     is_built: bool,
 }
@@ -62,13 +104,15 @@ pub struct Asked {
     pub constraints: Vec<String>,
 }
 
-/// How the packages of a revision stand at a runtime. `None`: it declares none.
+/// How the packages of a revision stand at a runtime. `None`: it has none.
 pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<PackagesVerdict> {
-    let declared = revision.packages?;
+    let counted = Counted::of(runtime, revision)?;
+    let (declared, given) = (counted.packages, counted.given());
     let verdict = |state, message| {
         Some(PackagesVerdict {
             state,
             message,
+            given,
             is_built: false,
         })
     };
@@ -82,7 +126,8 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
         return None;
     }
     if let Some(asked) = asked(runtime, revision, scope) {
-        return Some(of_builder(scope.environments?.get(&asked.key)));
+        let verdict = of_builder(scope.environments?.get(&asked.key));
+        return Some(PackagesVerdict { given, ..verdict });
     }
     let installed = if scope.environments.is_some() {
         "packages are not added to an image that a skill names"
@@ -114,6 +159,7 @@ fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
     PackagesVerdict {
         state,
         message,
+        given: None,
         // What the builder cannot add packages to is an image of somebody's own.
         is_built: state != State::PackagesOff,
     }
@@ -124,7 +170,7 @@ fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
 /// image that the runtime names as to its own.
 pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Asked> {
     scope.environments?;
-    let declared = revision.packages?;
+    let declared = counted(runtime, revision)?;
     if revision.image.is_some()
         || declared.refused.is_some()
         || is_none(declared)
@@ -162,6 +208,7 @@ pub fn environment<'a>(
 
 /// Why a runtime does not serve a revision: one of its rules about packages is broken, or its environment is not there.
 pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Rejection> {
+    // What a runtime gives besides may be missing.
     let declared = revision.packages?;
     // What cannot be used is never installed, so no version of it is chosen.
     if declared.refused.is_some() {
@@ -199,12 +246,13 @@ pub(super) fn reservation(runtime: &SkillRuntime, revision: Revision<'_>, scope:
         State::PackagesOff => image(runtime, revision).is_some(),
         _ => false,
     };
+    let without = match verdict.given {
+        None => "the packages that it declares",
+        Some(_) => "the standard environment that this runtime gives",
+    };
     (!is_answered).then(|| Rejection {
         reason: Reason::PackagesMissing,
-        message: format!(
-            "its code runs without the packages that it declares: {}",
-            verdict.message
-        ),
+        message: format!("its code runs without {without}: {}", verdict.message),
     })
 }
 
@@ -248,5 +296,5 @@ fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<Broken> {
 
 /// The rules of a manifest. The error names the field.
 pub fn rules(spec: &RuntimePackages) -> Result<Rules, String> {
-    Rules::read(&spec.constraints, spec.require_lock)
+    Rules::read(&spec.constraints, spec.require_lock).map(|rules| rules.with_standard(spec.standard))
 }

@@ -218,3 +218,120 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
         assert_eq!(found.state.as_str(), state, "{what}");
     }
 }
+
+/// What a runtime gives may be missing: the skill is served all the same, and what it declares wins.
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
+    let standard =
+        knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
+    let base = "r.io/default@sha256:00";
+    let image = InImage {
+        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
+        home: "/opt/knack/packages/env-1".to_owned(),
+    };
+    let gives = json!({"packages": {"standard": true, "requireLock": true}});
+    let declares = json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"});
+    let nothing_wanted = json!({"source": "spec.packages.python"});
+    let asks = json!({"source": "standard environment", "locked": true, "python": ["numpy==2"], "digest": standard});
+    let ready = (json!(null), gives.clone(), Some(State::Ready), "served", Some("Ready"));
+    for (what, (declared, spec, known, said, state)) in [
+        ("it is there", ready),
+        (
+            "a runtime that gives nothing",
+            (json!(null), json!({}), Some(State::Ready), "served", None),
+        ),
+        (
+            "it is being made",
+            (
+                json!(null),
+                gives.clone(),
+                Some(State::Building),
+                "PackagesMissing: its code runs without the standard environment that this runtime gives",
+                Some("Building"),
+            ),
+        ),
+        (
+            "it cannot be made",
+            (
+                json!(null),
+                gives.clone(),
+                Some(State::NoWheel),
+                "PackagesMissing: its code",
+                Some("NoWheel"),
+            ),
+        ),
+        (
+            "constraints exclude it",
+            (
+                json!(null),
+                json!({"packages": {"standard": true, "constraints": ["numpy<1"]}}),
+                Some(State::Ready),
+                "PackagesMissing: its code",
+                Some("Conflict"),
+            ),
+        ),
+        (
+            "what is declared wins",
+            (
+                declares,
+                gives.clone(),
+                Some(State::Ready),
+                "refused PackagesBuilding",
+                Some("Resolving"),
+            ),
+        ),
+        (
+            "nothing is asked for",
+            (nothing_wanted, gives.clone(), Some(State::Ready), "served", None),
+        ),
+        (
+            "the skill asks for it",
+            (asks.clone(), json!({}), Some(State::Ready), "served", Some("Ready")),
+        ),
+        (
+            "the skill asks for it, and it is not there",
+            (
+                asks,
+                gives,
+                Some(State::Building),
+                "refused PackagesBuilding",
+                Some("Building"),
+            ),
+        ),
+    ] {
+        let record = |state| EnvironmentRecord {
+            state,
+            message: "said".to_owned(),
+            environment: (state == State::Ready).then(|| image.clone()),
+            since: 0,
+            used: 0,
+        };
+        let key = key(&standard, true, &Rules::default(), base);
+        let records = Records(known.map(|state| (key, record(state))).into_iter().collect());
+        let is_own = !declared.is_null();
+        let mut skill = skill("blue", "pdf", json!({}), json!({}));
+        skill.status.as_mut().unwrap().packages = serde_json::from_value(declared).unwrap();
+        let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
+        let scope = Scope {
+            default_image: Some(base),
+            environments: Some(&records),
+            ..scope(&none)
+        };
+        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let told = told(&selected[0]);
+        assert!(told.starts_with(said), "{what}: {told}");
+        let found = packages(&runtime, Revision::newest(&skill), &scope);
+        assert_eq!(found.as_ref().map(|found| found.state.as_str()), state, "{what}");
+        let source = found.and_then(|found| found.given);
+        let expected = (state.is_some() && !is_own).then_some("standard environment, by the runtime");
+        assert_eq!(source, expected, "{what}");
+        let given = environment(&runtime, Revision::newest(&skill), &scope);
+        assert_eq!(given.is_err(), said.starts_with("refused"), "{what}");
+        assert_eq!(
+            given.is_ok_and(|given| given.is_some()),
+            state == Some("Ready"),
+            "{what}"
+        );
+    }
+}

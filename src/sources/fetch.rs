@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use knack_egress::{Guard, Network, Refusal};
+use knack_trust::{CertificateRefusal, Roots};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
@@ -62,10 +63,11 @@ pub struct Fetched {
 }
 
 impl Fetcher {
-    /// A fetcher that may also reach these networks, for example mirrors inside the company.
-    pub fn new(allowed: Vec<Network>) -> Result<Self, reqwest::Error> {
+    /// A fetcher that may also reach these networks, for example mirrors inside the company, and trusts these authorities.
+    pub fn new(allowed: Vec<Network>, roots: &Roots) -> Result<Self, reqwest::Error> {
         let guard = Guard::new(allowed);
-        let client = reqwest::Client::builder()
+        let client = roots
+            .http()
             .no_proxy()
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
@@ -196,6 +198,9 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
             return denied(&host);
         }
         cause = inner.source();
+    }
+    if let Some(refusal) = CertificateRefusal::of(error) {
+        return failed_transfer(url, &format!("its certificate {refusal}"));
     }
     let what = if error.is_timeout() {
         "no answer in time"

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on ends by panicking"
 )]
 
+mod authorities;
 mod configuration;
 mod dev;
 mod discovery;
@@ -28,6 +29,9 @@ mod skill;
 mod skill_files;
 mod skills_api;
 mod stub_hub;
+#[path = "../support/tls.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod tls;
 mod versions;
 
 use std::process::Output;

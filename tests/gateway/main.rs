@@ -41,5 +41,8 @@ mod runner;
 mod shown_runs;
 mod support;
 mod talk;
+#[path = "../support/tls.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod tls;
 mod upstreams;
 mod user_files;

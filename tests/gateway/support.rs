@@ -28,6 +28,7 @@ use knack_mock_provider::{MockServer, Script, spawn};
 use knack_serving::Bounds;
 use knack_skill::catalog::Node;
 use knack_telemetry::Tracer;
+use knack_trust::Roots;
 use knack_wire::history::HistorySecret;
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
@@ -93,6 +94,8 @@ pub(crate) struct Start {
     pub kept_files: Option<Arc<UserFiles>>,
     /// As on a cluster: any Host is its own, and its public URL is not known.
     pub on_cluster: bool,
+    /// Authorities besides those of the system, for the provider.
+    pub roots: Roots,
     /// A check of who the client is.
     pub auth: Option<Arc<ClientAuth>>,
 }
@@ -121,6 +124,7 @@ impl Default for Start {
             user_files: None,
             kept_files: None,
             on_cluster: false,
+            roots: Roots::default(),
             auth: None,
         }
     }
@@ -184,7 +188,7 @@ pub(crate) async fn start(options: Start) -> Running {
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: None,
-        upstreams: Upstreams::new(&bases).unwrap(),
+        upstreams: Upstreams::new(&bases, &options.roots).unwrap(),
         executor: options.executor,
         sandbox_code_tools: options.sandbox_code_tools.into_iter().collect(),
         uploads: None,

@@ -1,7 +1,11 @@
 //! Providers that fail, in every way a provider can.
 
+use knack_mock_provider::{Script, spawn};
+use knack_trust::Roots;
+
 use super::support::{Start, start, with_script};
 use super::talk::{Format, ROWS, Talk};
+use super::tls::{self, Flaw};
 
 const FAILING: &str = r#"
 turns:
@@ -113,5 +117,53 @@ async fn a_provider_that_is_not_there_is_an_error_without_its_address() {
         assert_eq!(answer.status, 502, "{}", answer.text);
         assert!(!answer.text.contains(&nobody.port().to_string()), "{}", answer.text);
         assert!(answer.json()["error"]["message"].is_string());
+    }
+}
+
+/// A provider behind the certificate of a private authority: its clients are told what is wrong, and not where it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_of_a_private_authority_is_reached_when_the_authority_is_named() {
+    let script = "turns:\n  - rounds:\n      - reply: {text: Served.}\n";
+    let mock = spawn(Script::parse(script).unwrap()).await.unwrap();
+    let provider = tls::serve(Flaw::None, tls::forward(mock.url.replace("http://", "")));
+    let port = provider.url.rsplit(':').next().unwrap();
+    let named = Roots::default().with_pem(&provider.authority).unwrap();
+    for (roots, is_trusted) in [(Roots::default(), false), (named, true)] {
+        let knack = start(Start {
+            upstream: Some(provider.url.clone()),
+            roots,
+            ..Start::default()
+        })
+        .await;
+        for row in ROWS {
+            let answer = Talk::plain(row, "hello").send(&knack).await;
+            assert_eq!(
+                answer.status,
+                if is_trusted { 200 } else { 502 },
+                "{row:?}: {}",
+                answer.text
+            );
+            if is_trusted {
+                continue;
+            }
+            let told = &answer.text;
+            assert!(
+                told.contains("provider's certificate") && told.contains("--ca-file"),
+                "{row:?}: {told}"
+            );
+            assert!(!told.contains(port) && !told.contains("127.0.0.1"), "{row:?}: {told}");
+            assert_eq!(answer.headers["x-should-retry"], "false", "{row:?}: it cannot help");
+        }
+        // What is passed on as it is.
+        let request = reqwest::Client::new()
+            .get(format!("{}/v1/files", knack.url))
+            .bearer_auth("k");
+        let answer = knack.send(request).await;
+        assert_eq!(
+            answer.text.contains("provider's certificate"),
+            !is_trusted,
+            "{}",
+            answer.text
+        );
     }
 }

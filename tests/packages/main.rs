@@ -10,6 +10,7 @@
 mod acceptance;
 #[path = "../support/tar.rs"]
 mod archives;
+mod authorities;
 mod bad_input;
 mod build;
 mod dev;
@@ -23,6 +24,9 @@ mod program;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod runs;
+#[path = "../support/tls.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod tls;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -34,6 +38,7 @@ use knack::packages::{Base, BuildError, BuildLimits, Builder, Built, NpmIndex, S
 use knack_execution::interpreter::Reach;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::SkillFile;
+use knack_trust::Roots;
 
 /// The program, installed by the project's own tool if nothing names another.
 fn uv_path() -> PathBuf {
@@ -64,6 +69,8 @@ struct World {
     url: String,
     /// The index of Node packages; nothing listens there unless a test says so.
     npm: String,
+    /// Authorities besides those of the system.
+    roots: Roots,
 }
 
 impl World {
@@ -78,6 +85,7 @@ impl World {
             folder,
             url: url.to_owned(),
             npm: "http://127.0.0.1:9/".to_owned(),
+            roots: Roots::default(),
         }
     }
 
@@ -104,11 +112,15 @@ impl World {
         // No settings of the person who runs the tests.
         let home = [(OsString::from("HOME"), self.folder.path().as_os_str().to_owned())];
         let uv = Uv::new(uv_path(), variables.into_iter().chain(home)).unwrap();
+        let uv = uv.trusting(&self.roots).unwrap();
         let base = Base::of(std::path::Path::new("/usr/bin/python3"), reach())
             .await
             .unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let npm = NpmIndex::of([(OsString::from("npm_config_registry"), OsString::from(&self.npm))]);
+        let npm = NpmIndex::of(
+            [(OsString::from("npm_config_registry"), OsString::from(&self.npm))],
+            &self.roots,
+        );
         Builder::new(self.store(), base, Ok(uv), npm, limits, rules)
     }
 

@@ -224,6 +224,25 @@ largest block that was ever freed, and then keeps as much in every thread's heap
   value: "1048576"
 {{- end }}
 
+{{- /* Authorities of the installation's own: argument, mount and volume of a component; nothing without them. */}}
+{{- define "knack.caArg" -}}
+{{- with .Values.caBundle.configMap }}{{ if .name }}- --ca-file=/etc/knack/authorities/{{ .key }}{{ end }}{{ end -}}
+{{- end }}
+{{- define "knack.caMount" -}}
+{{- if .Values.caBundle.configMap.name }}- {name: authorities, mountPath: /etc/knack/authorities, readOnly: true}{{ end -}}
+{{- end }}
+{{- define "knack.caVolume" -}}
+{{- with .Values.caBundle.configMap }}
+{{- if .name }}
+- name: authorities
+  configMap:
+    name: {{ .name }}
+    items:
+      - {key: {{ .key }}, path: {{ .key }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Whether the registry keeps a history of executions: true or nothing. */}}
 {{- define "knack.history" -}}
 {{- if and .Values.registry.enabled .Values.registry.history.enabled }}true{{ end -}}

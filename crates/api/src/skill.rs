@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use knack_skill::model::STANDARD_PACKAGES;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -232,6 +233,18 @@ pub struct SkillPackages {
     #[serde(default)]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub python: Vec<String>,
+    /// The standard environment, in the place of a list: about thirty packages such as numpy, pandas, pillow and openpyxl
+    /// (docs/packages.md).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub standard: bool,
+}
+
+impl SkillPackages {
+    /// The list, as the judgement of skills takes it; with the word for the standard environment if that is asked for.
+    fn to_requirements(&self) -> Vec<String> {
+        let standard = self.standard.then(|| STANDARD_PACKAGES.to_owned());
+        standard.into_iter().chain(self.python.iter().cloned()).collect()
+    }
 }
 
 /// Which runtimes may serve a skill: its owner's consent.
@@ -340,7 +353,7 @@ impl SkillOverrides {
                 max_output_bytes: sandbox.max_output_bytes,
                 memory_bytes: sandbox.resources.as_ref().and_then(Resources::memory_bytes),
             }),
-            packages: self.packages.as_ref().map(|packages| packages.python.clone()),
+            packages: self.packages.as_ref().map(SkillPackages::to_requirements),
         }
     }
 

@@ -118,6 +118,9 @@ pub struct RuntimePackages {
     /// lock alone, whatever is set here.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_lock: bool,
+    /// Gives the standard environment to skills that declare no packages. They are served without it until it is there.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub standard: bool,
 }
 
 /// Which skills a runtime serves.

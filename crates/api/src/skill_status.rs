@@ -284,6 +284,10 @@ pub struct RuntimePackagesStatus {
     /// Why, and what to do.
     #[schemars(length(max = 1024))]
     pub message: String,
+    /// `standard environment, by the runtime` where the skill declares nothing and the runtime gives it that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub source: Option<String>,
     /// The image, by digest, whose environment runs of the revision in service there get; absent where they get none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]

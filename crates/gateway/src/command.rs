@@ -17,6 +17,7 @@ use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_memory::MemoryBudget;
 use knack_serving::probes::{self, Probes};
 use knack_telemetry::Tracer;
+use knack_trust::CaArgs;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -125,6 +126,8 @@ struct ServeArgs {
         value_delimiter = ','
     )]
     sandbox_code_tools: Vec<CodeTools>,
+    #[command(flatten)]
+    ca: CaArgs,
     /// Folder with provider keys, one file per API (openai, anthropic, gemini); sent instead of the client's
     #[arg(long, value_name = "DIR", env = "KNACK_PROVIDER_KEYS_DIR")]
     provider_keys_dir: Option<PathBuf>,
@@ -200,15 +203,16 @@ pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCo
 
 async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let runtime = args.runtime()?;
+    let roots = args.ca.roots()?;
     let bases = bases(&args).await?;
     check_exposure(&args, &bases)?;
     let client = hub_client(&args)?;
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
-    let upstreams = Upstreams::new(&bases)?.with_key_scope(key_scope(&args));
+    let upstreams = Upstreams::new(&bases, &roots)?.with_key_scope(key_scope(&args));
     let rekeying = rekey(&args, &upstreams);
     let metrics = Metrics::default();
-    let tracer = Tracer::from_env("knack-gateway").map_err(anyhow::Error::msg)?;
+    let tracer = Tracer::from_env("knack-gateway", &roots).map_err(anyhow::Error::msg)?;
     let on_change = on_change(&metrics, upstreams.clone());
     let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
     let blobs = remote::Blobs::new(requests.content());

@@ -29,7 +29,7 @@ use super::recorder::Recording;
 use super::state::Gateway;
 use super::tools::ToolRunner;
 use super::trace::RequestTrace;
-use super::upstream::forward_response_headers;
+use super::upstream::{certificate_fault, forward_response_headers};
 
 /// One piece of the answer to the client.
 #[derive(Debug)]
@@ -374,11 +374,16 @@ impl Exchange {
                 self.input(In::Head(head));
             }
             Event::Head(Err(error)) => {
-                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "no answer from the provider");
+                let refused = certificate_fault(&error);
+                tracing::warn!(
+                    request_id = %self.log.request_id, error = %error.without_url(),
+                    certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
+                );
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Connect));
                 self.log.timeline.over(Some("connect"), at);
-                self.input(In::Failed(Failure::Connect));
+                // Asking again cannot help a certificate.
+                self.input(refused.map_or(In::Failed(Failure::Connect), In::Refused));
             }
             Event::Chunk(Ok(Some(bytes))) => {
                 self.trace.bytes(&bytes);

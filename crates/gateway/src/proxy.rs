@@ -16,7 +16,7 @@ use super::fault::{error_format, fault};
 use super::log::RequestLog;
 use super::provider::Api;
 use super::state::Gateway;
-use super::upstream::{forward_request_headers, forward_response_headers};
+use super::upstream::{certificate_fault, forward_request_headers, forward_response_headers};
 
 /// Passes a request to its provider and the answer back.
 pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
@@ -60,15 +60,19 @@ pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response
             answer
         }
         Err(error) => {
-            tracing::warn!(request_id = %passing.log.request_id, error = %error.without_url(), "no answer from the provider");
+            let refused = certificate_fault(&error);
+            tracing::warn!(
+                request_id = %passing.log.request_id, error = %error.without_url(),
+                certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
+            );
             passing.end(502, "no answer from the provider");
-            fault(
-                &Fault::new(
+            let told = refused.unwrap_or_else(|| {
+                Fault::new(
                     502,
                     "The provider could not be reached; the gateway's log has the cause.",
-                ),
-                format,
-            )
+                )
+            });
+            fault(&told, format)
         }
     }
 }

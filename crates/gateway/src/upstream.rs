@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use knack_trust::{CertificateRefusal, Roots};
 use knack_wire::Fault;
 
 use super::operator_key::{self, KeyScope};
@@ -59,9 +60,10 @@ pub fn check_url(url: &str) -> Result<(), &'static str> {
 }
 
 impl Upstreams {
-    /// A client for these addresses; an API without an address gets its public one.
-    pub fn new(configured: &BTreeMap<Api, Base>) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
+    /// A client for these addresses, which trusts these authorities; an API without an address gets its public one.
+    pub fn new(configured: &BTreeMap<Api, Base>, roots: &Roots) -> Result<Self, reqwest::Error> {
+        let client = roots
+            .http()
             .connect_timeout(CONNECT_TIMEOUT)
             // No read timeout here: a model may think for minutes before its answer begins. Silence inside an answer is
             // handled by the loop, which has the state for it.
@@ -206,6 +208,19 @@ impl Upstreams {
     }
 }
 
+/// What a caller is told of a provider whose certificate is not accepted; `None`: the error is about something else. The
+/// address is not told: it may be the operator's own.
+pub fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
+    let refusal = CertificateRefusal::of(error)?;
+    Some(Fault {
+        retry: false,
+        ..Fault::new(
+            502,
+            format!("The gateway does not accept the provider's certificate, which {refusal}."),
+        )
+    })
+}
+
 /// A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second one.
 fn join_path(base: &str, path_and_query: &str) -> String {
     let base = base.trim_end_matches('/');
@@ -304,7 +319,11 @@ mod tests {
             url: "http://a".to_owned(),
             key: key.map(HeaderValue::from_static),
         };
-        let upstreams = Upstreams::new(&[(Api::OpenAi, base(Some("old"))), (Api::Gemini, base(None))].into()).unwrap();
+        let upstreams = Upstreams::new(
+            &[(Api::OpenAi, base(Some("old"))), (Api::Gemini, base(None))].into(),
+            &Roots::default(),
+        )
+        .unwrap();
         let keys = |key: &'static str| -> BTreeMap<Api, HeaderValue> {
             Api::ALL.map(|api| (api, HeaderValue::from_static(key))).into()
         };
@@ -365,7 +384,7 @@ mod tests {
             url: "http://own".to_owned(),
             key: Some(HeaderValue::from_static("key")),
         };
-        let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, own.clone())])).unwrap();
+        let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, own.clone())]), &Roots::default()).unwrap();
         let named = |pairs: &[(&str, &str)]| {
             pairs
                 .iter()
@@ -399,7 +418,7 @@ mod tests {
                 url: url.to_owned(),
                 key: None,
             };
-            let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, base)])).unwrap();
+            let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, base)]), &Roots::default()).unwrap();
             let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
             assert_eq!(upstreams.server(Api::OpenAi), expected, "{url}");
         }

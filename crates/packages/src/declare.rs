@@ -3,14 +3,15 @@
 //! ```text
 //! requirements.lock ─ wins over the versions of what is declared
 //! package-lock.json ─ fixes packages of Node, beside those of Python (`node`)
-//! `spec.packages` ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
+//! `spec.packages` (a list, or the standard environment) ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
 //! ```
 //!
 //! The first of them that is there counts alone: who declares gets exactly that.
 
 use std::collections::BTreeMap;
 
-use knack_skill::model::SkillFile;
+use knack_skill::model::{STANDARD_PACKAGES, SkillFile};
+use serde_json::Value;
 
 use crate::finding::{Finding, FindingKind};
 use crate::front::Front;
@@ -29,11 +30,17 @@ const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"]
 /// Locks of other tools, which are not read.
 const OTHER_LOCKS: [&str; 3] = ["pylock.toml", "uv.lock", "poetry.lock"];
 
+/// The standard environment, as people read it.
+const STANDARD_SHOWN: &str = "standard environment";
+
 /// The field of a Skill manifest.
 const SPEC_FIELD: &str = "spec.packages.python";
 
+/// For who asks for the standard environment and lists packages.
+const ONE_OF_BOTH: &str = "set one of the two; packages that are listed can be those of the standard environment too";
+
 /// Which declaration counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Source {
     /// `spec.packages` of the manifest.
     Spec,
@@ -45,9 +52,14 @@ pub enum Source {
     Scripts(Vec<String>),
     /// A lock alone.
     Lock,
+    /// The standard environment, by `spec.packages.standard` of the manifest or `packages.standard` in the frontmatter.
+    Standard,
     /// The standard environment, for the imports of the scripts.
     Inferred,
+    /// The standard environment, which the runtime gives to skills that declare nothing.
+    OfRuntime,
     /// Nothing.
+    #[default]
     Nothing,
 }
 
@@ -60,6 +72,8 @@ impl Source {
             Self::Requirements(file) => file.clone(),
             Self::Scripts(files) => format!("script blocks of {}", files.join(", ")),
             Self::Lock => LOCK_FILE.to_owned(),
+            Self::Standard => STANDARD_SHOWN.to_owned(),
+            Self::OfRuntime => format!("{STANDARD_SHOWN}, by the runtime"),
             Self::Inferred => "inferred from imports: the standard environment".to_owned(),
             Self::Nothing => "nothing declared".to_owned(),
         }
@@ -67,7 +81,7 @@ impl Source {
 }
 
 /// What a skill declares.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declaration {
     /// Which declaration counts.
     pub source: Source,
@@ -111,7 +125,7 @@ impl Declaration {
 
     /// The same of Python alone.
     pub fn declares_python(&self) -> bool {
-        !matches!(self.source, Source::Nothing | Source::Inferred)
+        !matches!(self.source, Source::Nothing | Source::Inferred | Source::OfRuntime)
     }
 
     /// Why a Python of a version (`3.11.2`) cannot run the scripts; `None` if it can.
@@ -148,7 +162,9 @@ impl Declaration {
     /// Names of Python packages for people and models: those that are required, else those of the lock, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = match (&self.source, &self.lock) {
-            (Source::Inferred, _) => standard::names().map(str::to_owned).collect(),
+            (Source::Standard | Source::Inferred | Source::OfRuntime, _) => {
+                standard::names().map(str::to_owned).collect()
+            }
             (Source::Lock, Some(lock)) => lock.packages().iter().map(|(name, _)| name.clone()).collect(),
             _ => self.python.iter().map(|requirement| requirement.name.clone()).collect(),
         };
@@ -197,6 +213,7 @@ fn stated_of_python(
     });
     let requires_python = requires_python.collect();
     let (source, python) = match spec {
+        Some([word]) if word == STANDARD_PACKAGES => (Source::Standard, Vec::new()),
         Some(listed) => (Source::Spec, of_spec(listed, &mut findings)),
         None => requirements(files, front, blocks, &mut findings),
     };
@@ -233,7 +250,7 @@ fn requirements(
     findings: &mut Vec<Finding>,
 ) -> (Source, Vec<Requirement>) {
     if let Some(front) = front {
-        return (Source::Frontmatter, frontmatter(front, findings));
+        return frontmatter(front, findings);
     }
     let is_there = |file: &&str| files.contains_key(*file);
     if let Some(file) = REQUIREMENTS.into_iter().find(is_there) {
@@ -250,6 +267,17 @@ fn requirements(
 fn of_spec(listed: &[String], findings: &mut Vec<Finding>) -> Vec<Requirement> {
     let mut read = Vec::new();
     for (index, text) in listed.iter().enumerate() {
+        if text == STANDARD_PACKAGES {
+            let text = "it has packages of its own, and spec.packages.python lists others".to_owned();
+            findings.push(Finding::new(
+                FindingKind::Metadata,
+                "spec.packages.standard",
+                0,
+                text,
+                ONE_OF_BOTH,
+            ));
+            continue;
+        }
         match Requirement::parse(text) {
             Ok(requirement) => read.push(requirement),
             Err((kind, why)) => {
@@ -262,16 +290,31 @@ fn of_spec(listed: &[String], findings: &mut Vec<Finding>) -> Vec<Requirement> {
 }
 
 /// `packages.python` of the frontmatter: who declares packages of Node alone gets none of Python.
-fn frontmatter(front: &Front<'_>, findings: &mut Vec<Finding>) -> Vec<Requirement> {
+fn frontmatter(front: &Front<'_>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
     let Some(members) = front.packages.as_object() else {
         findings.push(front.wrong("packages", "it is not a mapping"));
-        return Vec::new();
+        return (Source::Frontmatter, Vec::new());
     };
-    for key in members.keys().filter(|key| !["python", "node"].contains(&key.as_str())) {
+    for key in members
+        .keys()
+        .filter(|key| !["python", "node", "standard"].contains(&key.as_str()))
+    {
         findings.push(front.wrong("packages", &format!("unknown key {}", crate::finding::shown(key))));
     }
     let texts = front.list("python", findings).unwrap_or_default();
-    front.read(texts, Requirement::parse, help_of, findings)
+    match members.get("standard") {
+        None | Some(Value::Null | Value::Bool(false)) => {}
+        Some(Value::Bool(true)) if texts.is_empty() => return (Source::Standard, Vec::new()),
+        Some(Value::Bool(true)) => {
+            let text = "it has packages of its own, and packages.python lists others";
+            findings.push(front.wrong("packages.standard", text));
+        }
+        Some(_) => findings.push(front.wrong("packages.standard", "it is not true or false")),
+    }
+    (
+        Source::Frontmatter,
+        front.read(texts, Requirement::parse, help_of, findings),
+    )
 }
 
 /// The block of a script, with the name of its file.
@@ -322,6 +365,17 @@ fn exclude_each_other(one: &Requirement, other: &Requirement) -> bool {
 }
 
 fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
+    if declared.source == Source::Standard {
+        declared.lock = standard::lock().cloned();
+        if files.contains_key(LOCK_FILE) {
+            let text = "it has no effect: the standard environment has a lock of its own";
+            let help = "declare the packages instead of packages.standard, or remove the lock";
+            declared
+                .findings
+                .push(Finding::new(FindingKind::NotInstalled, LOCK_FILE, 0, text, help));
+        }
+        return;
+    }
     let Some(file) = files.get(LOCK_FILE) else { return };
     match Lock::read(LOCK_FILE, &file.bytes) {
         Err(told) => declared.findings.extend(told),

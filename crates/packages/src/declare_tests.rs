@@ -226,3 +226,89 @@ fn what_is_stated_is_read_without_parsing_python() {
     let stated = stated(&files(&imports), None);
     assert_eq!((stated.source, stated.imports.len()), (Source::Nothing, 0));
 }
+
+#[test]
+fn the_standard_environment_can_be_asked_for_and_has_a_lock_of_its_own() {
+    let own = hashed(&["six==1"]);
+    let asks = "---\nname: x\npackages: {standard: true}\n---\n";
+    let word = [STANDARD_PACKAGES.to_owned()];
+    let both = [STANDARD_PACKAGES.to_owned(), "six".to_owned()];
+    for (what, list, spec, source, told) in [
+        (
+            "manifest",
+            &[("SKILL.md", "x")][..],
+            Some(&word[..]),
+            Source::Standard,
+            None,
+        ),
+        (
+            "over its files",
+            &[("SKILL.md", FRONTMATTER)],
+            Some(&word),
+            Source::Standard,
+            None,
+        ),
+        (
+            "frontmatter",
+            &[("SKILL.md", asks), ("requirements.txt", "six")],
+            None,
+            Source::Standard,
+            None,
+        ),
+        (
+            "its own lock",
+            &[("SKILL.md", asks), ("requirements.lock", &own)],
+            None,
+            Source::Standard,
+            Some((false, "requirements.lock: it has no effect")),
+        ),
+        (
+            "false",
+            &[("SKILL.md", "---\npackages: {standard: false}\n---\n")],
+            None,
+            Source::Frontmatter,
+            None,
+        ),
+        (
+            "no boolean",
+            &[("SKILL.md", "---\npackages: {standard: all}\n---\n")],
+            None,
+            Source::Frontmatter,
+            Some((true, "packages.standard: it is not true or false")),
+        ),
+        (
+            "a list beside it",
+            &[("SKILL.md", "---\npackages: {standard: true, python: [six]}\n---\n")],
+            None,
+            Source::Frontmatter,
+            Some((true, "packages.python lists others")),
+        ),
+        (
+            "a list in the manifest",
+            &[("SKILL.md", "x")],
+            Some(&both),
+            Source::Spec,
+            Some((true, "spec.packages.python lists others")),
+        ),
+    ] {
+        let declared = stated(&files(list), spec);
+        assert_eq!(declared.source, source, "{what}");
+        if source == Source::Standard {
+            assert_eq!(declared.lock.as_ref(), standard::lock(), "{what}");
+            assert!(
+                declared.is_declared() && declared.names().contains(&"numpy".to_owned()),
+                "{what}"
+            );
+            assert_eq!(declared.source.shown(), "standard environment");
+        }
+        let found = declared.findings.first();
+        let found = found.map(|finding| (finding.is_error(), finding.to_string()));
+        match (&found, told) {
+            (None, None) => {}
+            (Some((is_error, text)), Some((expected, part))) => {
+                assert!(*is_error == expected && text.contains(part), "{what}: {text}");
+            }
+            _ => panic!("{what}: {found:?}"),
+        }
+    }
+}

@@ -129,7 +129,10 @@ fn help(declared: &Declaration, package: &str) -> String {
         Source::Lock => {
             format!("make requirements.txt with {package} in it, then the lock again with knack skill lock")
         }
-        Source::Nothing => format!("make requirements.txt with the line {package}"),
+        Source::Nothing | Source::OfRuntime => format!("make requirements.txt with the line {package}"),
+        Source::Standard => {
+            format!("list what the scripts import, {package} too, in place of packages.standard")
+        }
         // Who declares gets exactly that, so what is inferred has to be written down too.
         Source::Inferred => {
             let lock = declared.lock.as_ref();

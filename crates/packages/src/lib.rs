@@ -15,6 +15,7 @@ pub mod findings;
 #[cfg(test)]
 mod fixture;
 mod front;
+pub mod given;
 pub mod imports;
 pub mod key;
 pub mod lock;

@@ -13,6 +13,8 @@ pub struct Rules {
     constraints: Vec<Requirement>,
     /// Declared packages need a lock.
     require_lock: bool,
+    /// Skills that declare nothing have the standard environment.
+    standard: bool,
 }
 
 /// What is declared, as far as rules speak of it.
@@ -56,7 +58,20 @@ impl Rules {
         Ok(Self {
             constraints: read,
             require_lock,
+            standard: false,
         })
+    }
+
+    /// The same, which give the standard environment to skills that declare nothing, or do not.
+    #[must_use]
+    pub fn with_standard(mut self, standard: bool) -> Self {
+        self.standard = standard;
+        self
+    }
+
+    /// Whether they give the standard environment to skills that declare nothing.
+    pub const fn gives_standard(&self) -> bool {
+        self.standard
     }
 
     /// The constraints as an installer reads them, sorted; equal rules have equal texts. Empty without any.

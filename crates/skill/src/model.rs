@@ -132,6 +132,10 @@ pub struct Packages {
     pub node: Vec<String>,
 }
 
+/// Stands in [`Skill::requirements`], alone, for the standard environment of packages: `spec.packages.standard` of a manifest. No
+/// requirement can be written so.
+pub const STANDARD_PACKAGES: &str = "<standard>";
+
 /// One version of an uploaded skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use knack_trust::Roots;
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
 };
@@ -72,9 +73,9 @@ pub(super) struct OtlpSink {
 }
 
 impl OtlpSink {
-    /// As the environment says. Errors: an address or a header that cannot be used.
-    pub(super) fn from_env(service: &'static str) -> Result<Self, String> {
-        let client = CollectorClient::new().map_err(|error| format!("the collector's client: {error}"))?;
+    /// As the environment says, trusting these authorities. Errors: an address or a header that cannot be used.
+    pub(super) fn from_env(service: &'static str, roots: &Roots) -> Result<Self, String> {
+        let client = CollectorClient::new(roots).map_err(|error| format!("the collector's client: {error}"))?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
@@ -206,12 +207,13 @@ struct CollectorClient {
 }
 
 impl CollectorClient {
-    fn new() -> reqwest::Result<Self> {
+    fn new(roots: &Roots) -> reqwest::Result<Self> {
         let millis = |name: &str| std::env::var(name).ok()?.trim().parse().ok();
         let timeout = millis("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
             .or_else(|| millis("OTEL_EXPORTER_OTLP_TIMEOUT"))
             .map_or(EXPORT_TIMEOUT, Duration::from_millis);
-        let client = reqwest::Client::builder()
+        let client = roots
+            .http()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(timeout)
             // Headers of the exporter may be credentials; they go where they were meant to.

@@ -152,6 +152,15 @@ mod tests {
         let why = refused.packages.unwrap().refused.unwrap();
         assert!(why.contains("is an address") && !why.contains("secret"), "{why}");
         assert_eq!(refused.warnings, [why]);
+        let standard = with("packages: {standard: true}").packages.unwrap();
+        assert_eq!(
+            (standard.source.as_str(), standard.locked),
+            ("standard environment", true)
+        );
+        assert!(
+            standard.python.iter().any(|line| line.starts_with("numpy==")),
+            "{standard:?}"
+        );
     }
 
     #[test]

@@ -104,6 +104,7 @@ fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_
     packages(runtime, newest, scope).map(|verdict| RuntimePackagesStatus {
         state: verdict.state.to_string(),
         message: cut(&verdict.message, PACKAGES_MESSAGE_MAX),
+        source: verdict.given.map(str::to_owned),
         environment: given.map(|given| given.image.clone()),
     })
 }

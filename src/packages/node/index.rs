@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use knack_packages::State;
 use knack_packages::node::NodePackage;
+use knack_trust::{CertificateRefusal, Roots};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
@@ -63,9 +64,9 @@ enum Failure {
 }
 
 impl NpmIndex {
-    /// The index that these variables name, else npm's own. Reads a file, which blocks for a moment. Errors: it is no address, the
-    /// file has no credential for it, or there is no client.
-    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, BuildError> {
+    /// The index that these variables name, else npm's own, whose certificate is checked against these authorities. Reads a
+    /// file, which blocks for a moment. Errors: it is no address, the file has no credential for it, or there is no client.
+    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>, roots: &Roots) -> Result<Self, BuildError> {
         let mut named: [Option<OsString>; VARIABLES.len()] = Default::default();
         for (name, value) in variables {
             if let Some(at) = VARIABLES.iter().position(|known| name == *known)
@@ -88,7 +89,8 @@ impl NpmIndex {
         let base = base.filter(|base| matches!(base.scheme(), "https" | "http") && base.has_host());
         let base = base.ok_or_else(|| off("it is not the address of an index (https://…)"))?;
         let authorization = npmrc.map(|file| read_npmrc(Path::new(&file), &base)).transpose()?;
-        let client = Client::builder()
+        let client = roots
+            .http()
             .redirect(Policy::limited(REDIRECTS_MAX))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
@@ -175,6 +177,10 @@ impl NpmIndex {
 
     /// The address holds what may be a credential, so its host alone is told.
     fn unreachable(&self, error: reqwest::Error) -> Failure {
+        if let Some(refusal) = CertificateRefusal::of(&error) {
+            let text = format!("{}: its certificate {refusal}", self.shown());
+            return Failure::Lasting(BuildError::new(State::IndexUnreachable, text));
+        }
         let error = error.without_url();
         let mut text = error.to_string();
         let mut cause = std::error::Error::source(&error);
@@ -217,7 +223,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let of = |variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-            NpmIndex::of(variables.collect::<Vec<_>>()).map(|index| index.base.to_string())
+            NpmIndex::of(variables.collect::<Vec<_>>(), &Roots::default()).map(|index| index.base.to_string())
         };
         for (variables, address) in [
             (&[][..], DEFAULT),
@@ -249,6 +255,9 @@ mod tests {
             "NPM_CONFIG_REGISTRY".into(),
             "https://me:secret@one.example:8443/npm".into(),
         );
-        assert_eq!(NpmIndex::of([named]).unwrap().shown(), "one.example:8443");
+        assert_eq!(
+            NpmIndex::of([named], &Roots::default()).unwrap().shown(),
+            "one.example:8443"
+        );
     }
 }

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 
 use knack_packages::State;
 use knack_packages::node::{NODE_LOCK_FILE, NodeLock, Wish};
+use knack_trust::Roots;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
 use crate::packages::child::{self, Bound};
 use crate::packages::{BuildError, BuildLimits};
+
+/// A file of authorities that Node trusts besides its own; `--ca-file` takes its place.
+const EXTRA_CERTIFICATES: &str = "NODE_EXTRA_CA_CERTS";
 
 /// What npm inherits: where it is, the person's own settings of it, and the way to the network.
 const INHERITED: [&str; 16] = [
@@ -27,7 +31,7 @@ const INHERITED: [&str; 16] = [
     "NPM_CONFIG_REGISTRY",
     "npm_config_registry",
     "NPM_CONFIG_USERCONFIG",
-    "NODE_EXTRA_CA_CERTS",
+    EXTRA_CERTIFICATES,
 ];
 
 /// A lock and nothing else: no package is installed, and nothing of one runs.
@@ -41,14 +45,19 @@ const ARGUMENTS: [&str; 7] = [
     "--no-update-notifier",
 ];
 
-/// The lock of what a skill asks for, as npm writes it, and the number of its packages.
+/// The lock of what a skill asks for, as npm writes it, and the number of its packages. It trusts these authorities too.
 ///
 /// Errors: there is no npm, it fails, or Knack would not install what it chose.
-pub async fn lock_of_npm(wish: &Wish, limits: &BuildLimits) -> Result<(String, usize), BuildError> {
+pub async fn lock_of_npm(wish: &Wish, limits: &BuildLimits, roots: &Roots) -> Result<(String, usize), BuildError> {
     let npm = find()?;
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
     let disk = |error: std::io::Error| BuildError::of_disk("a temporary folder", &error);
     std::fs::write(folder.path().join("package.json"), package_json(wish).to_string()).map_err(disk)?;
+    let authorities = roots.pem().map(|text| {
+        let file = folder.path().join("authorities.pem");
+        std::fs::write(&file, text).map(|()| file)
+    });
+    let authorities = authorities.transpose().map_err(disk)?;
     let mut command = Command::new(npm);
     let inherited = std::env::vars_os().filter(|(name, _)| INHERITED.iter().any(|known| name == *known));
     command
@@ -57,7 +66,9 @@ pub async fn lock_of_npm(wish: &Wish, limits: &BuildLimits) -> Result<(String, u
         .arg(folder.path().join("cache"))
         .current_dir(folder.path())
         .env_clear()
-        .envs(inherited);
+        .envs(inherited)
+        // It adds those of one file to its own.
+        .envs(authorities.map(|file| (EXTRA_CERTIFICATES, file)));
     let bound = Bound {
         folder: folder.path(),
         bytes: limits.bytes,

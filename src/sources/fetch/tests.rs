@@ -50,7 +50,7 @@ async fn fetch(url: String, expected: &str, allowed: &[&str]) -> Result<Vec<u8>,
         url,
         digest: digest(expected),
     };
-    let fetched = Fetcher::new(allowed).unwrap().fetch(&source).await?;
+    let fetched = Fetcher::new(allowed, &Roots::default()).unwrap().fetch(&source).await?;
     Ok(fetched.bytes.into())
 }
 
@@ -152,7 +152,7 @@ async fn a_key_goes_to_its_site_and_follows_no_redirect_elsewhere() {
     let (away, home) = (echo(&elsewhere), echo("/back"));
     let ask = async |named: &str, path: &str| {
         let url = Url::parse(named).unwrap();
-        let fetcher = Fetcher::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
+        let fetcher = Fetcher::new(vec!["127.0.0.0/8".parse().unwrap()], &Roots::default()).unwrap();
         let fetcher = fetcher.with_key(&url, HeaderValue::from_static("Bearer one"));
         let fetched = fetcher.get(&format!("{named}{path}")).await.unwrap();
         String::from_utf8(fetched.bytes.to_vec()).unwrap()

@@ -33,6 +33,7 @@ pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
             json!(value::QUEUE_TIMEOUT.as_secs()),
         ),
         ("spec.packages.requireLock", json!(false)),
+        ("spec.packages.standard", json!(false)),
         ("spec.warmPool.replicas", json!(value::WARM_REPLICAS)),
         ("spec.warmPool.maxIdleSeconds", json!(value::WARM_MAX_IDLE_SECONDS)),
         (

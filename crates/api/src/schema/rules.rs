@@ -160,6 +160,11 @@ pub const RULES: &[Rule] = &[
         "packages.python are names of packages with versions, such as pillow>=10; packages come from the index, not from addresses or paths",
     ),
     skill(
+        "spec.packages",
+        "!(has(self.standard) && self.standard && has(self.python) && self.python.size() > 0)",
+        "packages.standard is in the place of packages.python; set one of the two",
+    ),
+    skill(
         "spec.ids[]",
         "self.matches('^[A-Za-z0-9][A-Za-z0-9_.:-]*$')",
         "ids are letters, digits, `_`, `-`, `.` and `:`, without slashes, commas and blanks",

@@ -332,7 +332,7 @@ impl Drive {
                 status: fault.status,
                 body: BodyKind::Json,
                 upstream_headers: false,
-                no_retry: self.calls_run > 0,
+                no_retry: self.calls_run > 0 || !fault.retry,
             }));
             out.push(Out::ClientBytes(fault.body(format).into()));
         }

@@ -173,7 +173,7 @@ pub struct ClientHead {
     pub body: BodyKind,
     /// True if the headers of round 1's upstream answer belong to it; false for an error of ours.
     pub upstream_headers: bool,
-    /// True if code has run: `x-should-retry: false`.
+    /// True if code has run, or asking again cannot help: `x-should-retry: false`.
     pub no_retry: bool,
 }
 

@@ -1,0 +1,58 @@
+//! What a runtime gives to skills that declare nothing: the standard environment.
+
+use crate::declare::{Declaration, Source};
+use crate::rules::Rules;
+use crate::standard;
+
+/// The standard environment as such a skill has it, equal for all of them. `None` never happens, as for its lock.
+pub fn standard_environment() -> Option<Declaration> {
+    Some(Declaration {
+        source: Source::OfRuntime,
+        lock: Some(standard::lock()?.clone()),
+        ..Declaration::default()
+    })
+}
+
+/// What a skill has under the rules of a runtime: what it declares, else the standard environment if they give it.
+pub fn applied(rules: &Rules, declared: Declaration) -> Declaration {
+    if !rules.gives_standard() || declared.is_refused() || declared.wants_environment() {
+        return declared;
+    }
+    match standard_environment() {
+        Some(standard) => Declaration {
+            imports: declared.imports,
+            findings: declared.findings,
+            ..standard
+        },
+        None => declared,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::declare::declare;
+    use crate::fixture::files;
+
+    #[test]
+    fn who_declares_nothing_has_it_and_nobody_else() {
+        let rules = Rules::default().with_standard(true);
+        let lock = format!("six==1 --hash=sha256:{}\n", "a".repeat(64));
+        let front = "---\nname: x\npackages: {python: [pillow]}\n---\n";
+        for (list, spec, source) in [
+            (&[("SKILL.md", "x")][..], None, Source::OfRuntime),
+            (&[("SKILL.md", "x"), ("a.py", "import mcp")], None, Source::OfRuntime),
+            (&[("SKILL.md", "x"), ("a.py", "import numpy")], None, Source::Inferred),
+            (&[("SKILL.md", "x")], Some(&[][..]), Source::Spec),
+            (&[("SKILL.md", front)], None, Source::Frontmatter),
+            (&[("SKILL.md", "x"), ("requirements.lock", &lock)], None, Source::Lock),
+        ] {
+            let declared = declare(&files(list), spec);
+            let had = applied(&rules, declared.clone());
+            assert_eq!(had.source, source, "{list:?}");
+            // It may be missing, as before.
+            assert_eq!(had.is_declared(), declared.is_declared(), "{list:?}");
+            assert_eq!(applied(&Rules::default(), declared.clone()), declared);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What is wrong with the certificate of a server.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use rustls::CertificateError;
+
+/// Why the certificate of a server is not accepted. Its words name no address, so clients may be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateRefusal {
+    /// No authority that is trusted has signed it.
+    Untrusted,
+    /// Its time is over, or has not begun.
+    Time,
+    /// It is for another name.
+    Name,
+    /// Anything else.
+    Other,
+}
+
+impl CertificateRefusal {
+    /// The refusal behind an error of a client; `None`: it is about something else.
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(inner) = cause {
+            if let Some(rustls::Error::InvalidCertificate(kind)) = inner.downcast_ref() {
+                return Some(Self::of_kind(kind));
+            }
+            // An I/O error is no source of the one in it.
+            cause = match inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                Some(held) => Some(held as &(dyn Error + 'static)),
+                None => inner.source(),
+            };
+        }
+        None
+    }
+
+    const fn of_kind(kind: &CertificateError) -> Self {
+        match kind {
+            // A signature that does not fit is that of another authority of the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Untrusted,
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Self::Time,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Self::Name,
+            _ => Self::Other,
+        }
+    }
+
+    /// What is wrong, as the end of "its certificate …", for whoever may change what is trusted.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Untrusted => {
+                "is signed by an authority that is not trusted here; name a file with that authority by --ca-file (KNACK_CA_FILE)"
+            }
+            Self::Time => "is not valid at this time; it has expired, or the clock is wrong",
+            Self::Name => "is for another name than the one that was connected to",
+            Self::Other => "is not accepted",
+        }
+    }
+}
+
+impl fmt::Display for CertificateRefusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
