@@ -157,7 +157,7 @@ async fn programs_run_tools_here(gateway: &Gateway, hub: &Hub, base: &str) {
         (
             run(json!({"skillName": "steady"})).header("idempotency-key", "a"),
             400,
-            "idempotency-key",
+            "registry.history.enabled",
         ),
     ] {
         let answer = request.send().await.unwrap();

@@ -34,6 +34,7 @@ mod operator;
 mod refusals;
 #[path = "../support/released.rs"]
 mod released;
+mod repeats;
 mod rollout;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
