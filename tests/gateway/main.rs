@@ -23,6 +23,7 @@ mod formats;
 mod functions;
 mod garbled;
 mod gemini_code;
+mod history_server;
 mod injection;
 mod kept_files;
 mod litellm;
