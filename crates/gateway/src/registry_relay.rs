@@ -116,7 +116,7 @@ impl Relay {
         let claims = claims.map(|claims| Arc::new(claims) as Arc<dyn Claims>);
         let history = self.reports.clone().map(|reports| reports as Arc<dyn History>);
         let owner = self.client_of(parts);
-        let answer = execute_shared((history.as_ref(), claims.as_ref()), &owner, &asked, &base.skills, &runs).await;
+        let answer = execute_shared(history.as_ref(), claims.as_ref(), &owner, &asked, &base.skills, &runs).await;
         answer.map(Body::from)
     }
 

@@ -256,7 +256,8 @@ impl Registry {
 /// Answers `POST /api/skills/executions` where skills are kept by somebody else: a tool of one of `shared` is run. Runs are noted
 /// in `history`; those with a key of repeats are claimed in `claims` first.
 pub async fn execute_shared(
-    (history, claims): (Option<&Arc<dyn History>>, Option<&Arc<dyn Claims>>),
+    history: Option<&Arc<dyn History>>,
+    claims: Option<&Arc<dyn Claims>>,
     owner: &Owner,
     asked: &Asked,
     shared: &[Arc<Skill>],
