@@ -16,7 +16,7 @@ use knack_hub_api::{
     CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, ProblemCode, Removed, SkillLine,
     Synced,
 };
-use knack_registry::{CLAIM_PATH, REPORT_PATH};
+use knack_registry::REPORT_PATH;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
 use tokio::net::{TcpListener, TcpStream};
@@ -210,9 +210,6 @@ async fn registry(request: axum::extract::Request, asked: Asked, catalog: watch:
     }
     if parts.uri.path() == REPORT_PATH {
         return http::StatusCode::NO_CONTENT.into_response();
-    }
-    if parts.uri.path() == CLAIM_PATH {
-        return http::StatusCode::NOT_FOUND.into_response();
     }
     if parts.uri.path() == "/v1/executions" {
         let problem = Problem::new(ProblemCode::Forbidden, "nothing is run by this hub");

@@ -107,7 +107,8 @@ impl Relay {
             let replicas = gateway.replicas.as_ref();
             replicas.is_some_and(|replicas| !replicas.has_secret())
         };
-        if asked.headers.contains_key(REPEAT_HEADER) && gateway.as_ref().is_some_and(is_unknown) {
+        let is_claimed = self.reports.is_some() && asked.headers.contains_key(REPEAT_HEADER);
+        if is_claimed && gateway.as_ref().is_some_and(is_unknown) {
             // Other replicas, and this one later, would not find what it claims.
             let cause = "the hub has not sent the secret of callers' identities yet";
             return unavailable(&asked.call, &cause);
