@@ -1,9 +1,9 @@
-//! `knack history`: the executions of a registry's folder, as a table or as JSON lines. It reads files only, so it works
-//! beside a running `knack dev`, which is their one writer, and without one.
+//! `knack history`: the executions of a registry's folder or of a cluster, as a table or as JSON lines. Of a folder it reads files
+//! only, so it works beside a running `knack dev`, which is their one writer, and without one.
 
-use std::fmt::Write as _;
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write as _};
+use std::net::IpAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,19 +11,19 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use knack_registry::{Execution, Status, read_folder};
+use knack_registry::{Status, read_folder};
 
-use super::terminal;
-
-/// Characters of an error in a line of the table.
-const ERROR_MAX: usize = 60;
+use super::history_rows::{Filter, Row, table};
+use super::{history_server, terminal};
 
 /// Arguments of `knack history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     /// Folder of uploaded skills, as knack dev --registry has it
-    #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
-    registry: PathBuf,
+    #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY", required_unless_present = "server")]
+    registry: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Executions since then: an age (90m, 12h, 7d), a date or a time (2026-01-31, 2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
@@ -38,101 +38,85 @@ pub struct HistoryArgs {
     export: Option<PathBuf>,
 }
 
-/// Prints it, the oldest first.
-pub async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
-    tokio::task::spawn_blocking(move || read(&args)).await?
+/// The registry of a cluster.
+#[derive(Debug, Args)]
+pub(super) struct ServerArgs {
+    /// The registry of a cluster instead, as https://host:port: runs of the gateways of one ServiceAccount
+    #[arg(long, value_name = "URL", requires_all = ["token_file", "ca_file"])]
+    pub(super) server: Option<String>,
+    /// File with a token of that ServiceAccount for the audience "knack": kubectl create token NAME --audience knack
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(super) token_file: Option<PathBuf>,
+    /// File with the authorities of the registry's certificate: ca.crt of the ConfigMap knack-registry-ca
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(super) ca_file: Option<PathBuf>,
+    /// Connect to this address, whatever the name in the URL has: 127.0.0.1 behind kubectl port-forward
+    #[arg(long, value_name = "IP", requires = "server")]
+    pub(super) address: Option<IpAddr>,
 }
 
-fn read(args: &HistoryArgs) -> anyhow::Result<ExitCode> {
-    let folder = args.registry.display();
-    let kept = read_folder(&args.registry).with_context(|| {
-        format!("--registry {folder}: there is no history of executions; knack dev --registry makes one")
+/// Prints it, the oldest first.
+pub async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
+    let filter = Filter {
+        since: args.since.map(Timestamp::as_microsecond),
+        skill: args.skill,
+        status: args.status,
+    };
+    if args.server.server.is_some() {
+        return history_server::history(&args.server, &filter, args.export.as_deref()).await;
+    }
+    let folder = args.registry.context("--registry: name a folder, or --server")?;
+    tokio::task::spawn_blocking(move || read(&folder, &filter, args.export.as_deref())).await?
+}
+
+fn read(folder: &Path, filter: &Filter, file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let kept = read_folder(folder).with_context(|| {
+        format!(
+            "--registry {}: there is no history of executions; knack dev --registry makes one",
+            folder.display()
+        )
     })?;
     if kept.broken > 0 {
         terminal::note(&format!("{} lines cannot be read and are left out", kept.broken));
     }
-    let meant: Vec<&Execution> = kept
-        .executions
-        .iter()
-        .filter(|execution| takes(args, execution))
-        .collect();
-    if let Some(file) = &args.export {
-        export(file, &meant).with_context(|| format!("--export {}", file.display()))?;
+    let rows = kept.executions.iter().map(|execution| (Row::of(execution), execution));
+    let (rows, meant): (Vec<Row>, Vec<_>) = rows.filter(|(row, _)| filter.takes(row)).unzip();
+    if let Some(file) = file {
+        let write = || {
+            let mut out = BufWriter::new(created(file)?);
+            for execution in &meant {
+                writeln!(out, "{}", execution.shown())?;
+            }
+            out.flush()
+        };
+        write().with_context(|| format!("--export {}", file.display()))?;
         terminal::note(&format!("{} executions are in {}", meant.len(), file.display()));
-    } else if meant.is_empty() {
-        terminal::note("no execution");
     } else {
-        terminal::line(table(&meant).trim_end());
+        print(&rows);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn takes(args: &HistoryArgs, execution: &Execution) -> bool {
-    let is_of = |wanted: &String| {
-        execution
-            .skill
-            .as_ref()
-            .is_some_and(|skill| skill.id == *wanted || skill.name == *wanted || named(execution) == *wanted)
-    };
-    args.since
-        .is_none_or(|since| execution.created >= since.as_microsecond())
-        && args.status.is_none_or(|status| status == execution.status)
-        && args.skill.as_ref().is_none_or(is_of)
-}
-
-fn named(execution: &Execution) -> String {
-    match &execution.skill {
-        None => "-".to_owned(),
-        Some(skill) => match &skill.version {
-            Some(version) => format!("{}@{version}", skill.name),
-            None => skill.name.clone(),
-        },
+/// Prints executions, the oldest first.
+pub(super) fn print(rows: &[Row]) {
+    if rows.is_empty() {
+        terminal::note("no execution");
+    } else {
+        terminal::line(table(rows).trim_end());
     }
 }
 
-fn table(executions: &[&Execution]) -> String {
-    let names: Vec<String> = executions.iter().map(|execution| named(execution)).collect();
-    let width = |texts: &mut dyn Iterator<Item = usize>, head: &str| texts.max().unwrap_or(0).max(head.len());
-    let skills = width(&mut names.iter().map(|name| name.chars().count()), "SKILL");
-    let tools = width(&mut executions.iter().map(|one| one.tool.chars().count()), "TOOL");
-    let mut out = format!(
-        "{:<20}  {:<36}  {:<8}  {:<7}  {:>8}  {:<skills$}  {:<tools$}  ERROR\n",
-        "CREATED", "ID", "CALLER", "STATUS", "MS", "SKILL", "TOOL"
-    );
-    for (execution, name) in executions.iter().zip(&names) {
-        let created = Timestamp::from_microsecond(execution.created).unwrap_or_default();
-        let took = execution
-            .duration_ms
-            .map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-        let caller: String = execution.caller.as_str().chars().take(8).collect();
-        let error = execution.error.as_deref().unwrap_or_default();
-        let last = error.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-        let error: String = last.chars().take(ERROR_MAX).collect();
-        let _ = writeln!(
-            out,
-            "{:<20}  {:<36}  {caller:<8}  {:<7}  {took:>8}  {name:<skills$}  {:<tools$}  {error}",
-            created.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            execution.id,
-            execution.status.word(),
-            execution.tool,
-        );
-    }
-    out
-}
-
-fn export(file: &Path, executions: &[&Execution]) -> std::io::Result<()> {
+/// A file that others cannot read.
+pub(super) fn created(file: &Path) -> std::io::Result<File> {
     let opened = OpenOptions::new()
+        .read(true)
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(file)?;
     opened.set_permissions(Permissions::from_mode(0o600))?;
-    let mut out = BufWriter::new(opened);
-    for execution in executions {
-        writeln!(out, "{}", execution.shown())?;
-    }
-    out.flush()
+    Ok(opened)
 }
 
 fn status(word: &str) -> Result<Status, String> {

@@ -7,6 +7,8 @@ mod discovered;
 pub mod doctor;
 pub mod export;
 pub mod history;
+mod history_rows;
+mod history_server;
 pub mod hub;
 pub mod import;
 mod import_url;

@@ -140,6 +140,7 @@ pub(super) struct Memory {
     attempts: Mutex<HashMap<String, u32>>,
     archives: Mutex<Archives>,
     stalled: Mutex<HashMap<String, Failure>>,
+    uploads: Mutex<HashMap<String, Versions>>,
     superseded: Mutex<HashMap<String, String>>,
     fences: Mutex<HashMap<Name, Fence>>,
     /// How often runtimes were asked to look again, whichever they were.
@@ -159,6 +160,9 @@ struct Fence {
 
 /// Why an object failed, with its generation and its reconcile request at that time.
 type Failure = (Option<i64>, Option<String>, Verdict);
+
+/// ConfigMaps by name, each with its `resourceVersion`.
+pub(super) type Versions = Vec<(String, Option<String>)>;
 
 /// Failures and changes that are remembered; beyond it all are forgotten, which costs one look each.
 const REMEMBERED_MAX: usize = 10_000;
@@ -207,6 +211,17 @@ impl Memory {
                 (skill.metadata.generation, requested, verdict.clone()),
             );
         }
+    }
+
+    /// Remembers which ConfigMaps a skill's upload was read from.
+    pub(super) fn remember_upload(&self, uid: &str, versions: Versions) {
+        remember(&self.uploads, uid.to_owned(), versions);
+    }
+
+    /// The ConfigMaps that a skill's upload was read from.
+    pub(super) fn upload(&self, uid: &str) -> Option<Versions> {
+        let uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
+        uploads.get(uid).cloned()
     }
 
     /// Remembers that an object was changed by us: the event of that change comes, and what came before it is old.

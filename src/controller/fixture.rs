@@ -1,9 +1,12 @@
 //! An API server that holds the leader's Lease, what a test answers, and nothing else.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
@@ -48,20 +51,45 @@ fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
 /// What a test answers itself, by method, path and body.
 type Answers = Arc<dyn Fn(&Method, &str, &[u8]) -> Option<Value> + Send + Sync>;
 
-/// Watches report nothing, lists that the test does not answer are empty, and nothing else may be read or written.
+/// How often a test is asked for the next event of a watch.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
+
+/// The events of a watch: the test is asked for each by the path with `?watch=` and its number. `null`: there is none yet. `None`:
+/// there are no more.
+fn events(answers: Answers, path: String) -> Response {
+    let lines = futures::stream::unfold(0_usize, move |number| {
+        let (answers, path) = (Arc::clone(&answers), path.clone());
+        async move {
+            loop {
+                tokio::time::sleep(WATCH_PAUSE).await;
+                match answers(&Method::GET, &format!("{path}?watch={number}"), &[]) {
+                    Some(Value::Null) => {}
+                    Some(event) => return Some((Ok::<_, Infallible>(format!("{event}\n")), number + 1)),
+                    None => std::future::pending().await,
+                }
+            }
+        }
+    });
+    Body::from_stream(lines).into_response()
+}
+
+/// Watches and lists that the test does not answer are empty, and nothing else may be read or written.
 async fn serve(State((stored, answers)): State<(Shared, Answers)>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let path = parts.uri.path().to_owned();
     let is_list = parts.method == Method::GET && !path.ends_with(LEASE_CONTROLLER);
     if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
-        return std::future::pending().await;
+        return events(answers, path);
     }
     if let Some(answer) = answers(&parts.method, &path, &body) {
         return Json(answer).into_response();
     }
     if path.contains("/namespaces/home/leases") && !is_list {
         return of_the_lease(&stored, &parts.method, &body);
+    }
+    if path.contains("/configmaps/") {
+        return refuse(404, "NotFound");
     }
     if is_list && !path.contains("/secrets/") {
         let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});

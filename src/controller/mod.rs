@@ -35,6 +35,8 @@ mod sidecars;
 mod skill;
 mod streams;
 mod undecodable;
+#[cfg(test)]
+mod upload_tests;
 mod webhook;
 mod world;
 

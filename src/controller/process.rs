@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knack_api::{Skill, SkillRuntime};
-use knack_vocabulary::{ANNOTATION_SCOPE, FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LEASE_CONTROLLER};
+use knack_vocabulary::{ANNOTATION_SCOPE, FIELD_MANAGER, KIND_SKILL, LABEL_SKILL, LABEL_UPLOAD, LEASE_CONTROLLER};
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
@@ -188,6 +188,7 @@ struct Sources {
     skills: WatchedStore<WatchedSkill>,
     runtimes: WatchedStore<WatchedRuntime>,
     config_maps: WatchedStore<ConfigMapMeta>,
+    uploads: WatchedStore<ConfigMapMeta>,
     skills_by_name: Index,
     skills_by_namespace: Index,
     skills_by_source: Index,
@@ -344,6 +345,7 @@ fn prepare(
             skills: WatchedStore::new(),
             runtimes: WatchedStore::new(),
             config_maps: WatchedStore::new(),
+            uploads: WatchedStore::new(),
             skills_by_name: Index::default(),
             skills_by_namespace: Index::default(),
             skills_by_source: Index::default(),
@@ -354,7 +356,10 @@ fn prepare(
     }
     let ready = sources
         .iter()
-        .flat_map(|source| [&source.skills.ready, &source.runtimes.ready, &source.config_maps.ready])
+        .flat_map(|source| {
+            let maps = [&source.config_maps.ready, &source.uploads.ready];
+            [&source.skills.ready, &source.runtimes.ready].into_iter().chain(maps)
+        })
         .chain([&labels.ready])
         .cloned()
         .collect();
@@ -362,6 +367,7 @@ fn prepare(
         skills: source.skills.store.clone(),
         runtimes: source.runtimes.store.clone(),
         config_maps: source.config_maps.store.clone(),
+        uploads: source.uploads.store.clone(),
         skills_by_name: source.skills_by_name.clone(),
         skills_by_namespace: source.skills_by_namespace.clone(),
         skills_by_source: source.skills_by_source.clone(),
@@ -455,9 +461,15 @@ fn start(
             });
         },
     );
-    // Those that skills name as their source carry no label of ours; only events are wanted, so nothing is stored.
+    let uploads = source.uploads.events(
+        scoped(client, namespace),
+        config().labels(&format!("{LABEL_UPLOAD},!{LABEL_SKILL}")),
+        slim_config_map,
+        |_| {},
+    );
+    // Others that skills name as their source carry no label of ours; only events are wanted, so nothing is stored.
     let foreign: Api<ConfigMapMeta> = scoped(client, namespace);
-    let foreign = watcher(foreign, config().labels(&format!("!{LABEL_SKILL}")))
+    let foreign = watcher(foreign, config().labels(&format!("!{LABEL_SKILL},!{LABEL_UPLOAD}")))
         .default_backoff()
         .touched_objects();
     let sorted_runtimes = context.world.sorted_runtimes.clone();
@@ -478,10 +490,13 @@ fn start(
         }
         Ok(())
     });
-    let named = Arc::clone(context);
+    let (named, uploaded) = (Arc::clone(context), Arc::clone(context));
     let skill_controller = Controller::for_stream(skills.applied_objects(), skill_store)
         .with_config(controller::Config::default().concurrency(SKILL_CONCURRENCY))
         .watches_stream(owned.touched_objects(), |config_map| owner_of(&config_map))
+        .watches_stream(uploads.touched_objects(), move |config_map| {
+            users_of(&uploaded, &config_map)
+        })
         .watches_stream(foreign, move |config_map: ConfigMapMeta| users_of(&named, &config_map))
         .reconcile_on(asked(source.skill_triggers))
         .graceful_shutdown_on(stop.clone().cancelled_owned())

@@ -27,6 +27,8 @@ pub(super) struct Realm {
     pub(super) skills: Store<WatchedSkill>,
     pub(super) runtimes: Store<WatchedRuntime>,
     pub(super) config_maps: Store<ConfigMapMeta>,
+    /// ConfigMaps that the registry made for uploads.
+    pub(super) uploads: Store<ConfigMapMeta>,
     /// Skills by their name.
     pub(super) skills_by_name: Index,
     /// Skills by their namespace.
@@ -127,6 +129,12 @@ impl World {
     pub(super) fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMapMeta>> {
         let key = ObjectRef::<ConfigMapMeta>::new(name).within(namespace);
         self.realms.iter().find_map(|realm| realm.config_maps.get(&key))
+    }
+
+    /// Metadata of a ConfigMap that the registry made for an upload.
+    pub(super) fn upload(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMapMeta>> {
+        let key = ObjectRef::<ConfigMapMeta>::new(name).within(namespace);
+        self.realms.iter().find_map(|realm| realm.uploads.get(&key))
     }
 
     /// Metadata of the ConfigMaps that an object controls.
@@ -263,6 +271,7 @@ mod tests {
                 skills: store,
                 runtimes: reflector::store().0,
                 config_maps: reflector::store().0,
+                uploads: reflector::store().0,
                 skills_by_name: Index::default(),
                 skills_by_namespace: by_namespace,
                 skills_by_source: by_source,

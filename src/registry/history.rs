@@ -1,12 +1,13 @@
 //! The history of executions of a cluster: what gateways report of their runs, for the ServiceAccounts that they are.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use http::StatusCode;
-use knack_registry::{FolderHistory, HistorySettings, REPORT_EXECUTIONS, Report};
+use knack_registry::{FolderHistory, HistorySettings, NotClaimed, REPORT_EXECUTIONS, Report};
 
 use super::metrics::Metrics;
 use crate::hub::auth::{Caller, Pace, Sources};
@@ -18,6 +19,10 @@ const REPORTS: Pace = Pace {
     burst: 120,
     refill: Duration::from_millis(500),
 };
+
+/// Claims of runs by the gateways of one namespace: the same, so that reports do not keep them waiting. Each is one run, and one
+/// more for every 25 s that it takes.
+const CLAIMS: Pace = REPORTS;
 
 /// How much is kept, and where.
 #[derive(Debug, Clone)]
@@ -35,8 +40,7 @@ pub struct HistoryOptions {
 pub(super) struct ClusterHistory {
     pub(super) kept: Arc<FolderHistory>,
     reports: Arc<Sources>,
-    /// One report is taken after the other: whose an id is must not change while it is looked up.
-    taking: Mutex<()>,
+    claims: Arc<Sources>,
 }
 
 impl ClusterHistory {
@@ -56,7 +60,7 @@ impl ClusterHistory {
         Ok(Self {
             kept: Arc::new(opened.history),
             reports: Arc::new(Sources::new(REPORTS)),
-            taking: Mutex::default(),
+            claims: Arc::new(Sources::new(CLAIMS)),
         })
     }
 
@@ -78,11 +82,33 @@ impl ClusterHistory {
         if report.executions.len() > REPORT_EXECUTIONS {
             return (StatusCode::PAYLOAD_TOO_LARGE, "too many executions in one report");
         }
-        let _one = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         for execution in report.executions {
             let is_taken = self.kept.take((&caller.namespace, &caller.service_account), execution);
             metrics.reported(is_taken);
         }
         (StatusCode::NO_CONTENT, "")
+    }
+
+    /// Answers a gateway that is about to run something, as the account that it proved to be.
+    pub(super) async fn claim(&self, caller: &Caller, body: &[u8]) -> (StatusCode, Bytes) {
+        let Some(_turn) = self.claims.take(&caller.namespace, tokio::time::Instant::now()) else {
+            let text = "too many claims of this namespace; try again";
+            return (StatusCode::TOO_MANY_REQUESTS, text.into());
+        };
+        let Ok(asked) = serde_json::from_slice(body) else {
+            return (StatusCode::BAD_REQUEST, "it is no execution".into());
+        };
+        let claimed = self.kept.claim((&caller.namespace, &caller.service_account), asked);
+        match claimed.await {
+            Ok(claimed) => match serde_json::to_vec(&claimed) {
+                Ok(answer) => (StatusCode::OK, answer.into()),
+                Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
+            },
+            Err(error @ NotClaimed::Invalid) => (StatusCode::BAD_REQUEST, error.to_string().into()),
+            Err(error) => {
+                tracing::warn!(%error, caller = caller.name(), "a run cannot be claimed");
+                (StatusCode::SERVICE_UNAVAILABLE, error.to_string().into())
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use knack_gateway::user_files::FILES_PATH;
 use knack_hub_api::{Problem, ProblemCode, is_label};
 use knack_memory::MemoryBudget;
 use knack_registry::{
-    Asked, Call, Denial, Dialect, History as _, OmniRoute, Owner, REPORT_MAX_BYTES, REPORT_PATH, Reader,
+    Asked, CLAIM_PATH, Call, Denial, Dialect, History as _, OmniRoute, Owner, REPORT_MAX_BYTES, REPORT_PATH, Reader,
     Registry as Apis, Stamp, deny, route,
 };
 use knack_serving::bodies::HeldBody;
@@ -252,7 +252,7 @@ pub async fn run(
 async fn answer(State(state): State<Arc<Served>>, request: Request) -> Response<Body> {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    if path == REPORT_PATH || path == FILES_PATH {
+    if [REPORT_PATH, CLAIM_PATH, FILES_PATH].contains(&path.as_str()) {
         return of_gateway(&state, request, begun).await;
     }
     let (named, bare) = match namespace_of(&path) {
@@ -295,12 +295,16 @@ async fn report(state: &Served, request: Request) -> Result<(StatusCode, Bytes),
         let text = "this registry keeps no history of executions";
         return Ok((StatusCode::NOT_FOUND, text.into()));
     };
+    let is_claim = request.uri().path() == CLAIM_PATH;
     let (caller, held) = match posted(state, request).await? {
         Ok(posted) => posted,
         Err(refused) => return Ok(refused),
     };
     if held.bytes.len() > REPORT_MAX_BYTES {
         return Ok((StatusCode::PAYLOAD_TOO_LARGE, "the report is too large".into()));
+    }
+    if is_claim {
+        return Ok(history.claim(&caller, &held.bytes).await);
     }
     let (status, text) = history.take(&caller, &held.bytes, &state.metrics);
     Ok((status, text.into()))

@@ -1,5 +1,5 @@
 //! Uploads and containers that the registry of a cluster keeps for several gateways (docs/files.md#on-a-cluster): a real
-//! `knack registry`, whose API server knows tokens and nothing else.
+//! `knack registry`, whose API server knows tokens and no objects.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -25,27 +25,37 @@ use super::user_files::{Caller, Dialect, form, ids};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A registry, killed when dropped, with what it keeps and whom it trusts.
-struct Kept {
-    folder: tempfile::TempDir,
+pub(crate) struct Kept {
+    pub(crate) folder: tempfile::TempDir,
     authority: String,
-    port: u16,
+    pub(crate) port: u16,
     process: Option<Child>,
+    /// Which folders it keeps what in: `files`, `history`.
+    keeps: Vec<&'static str>,
 }
 
 /// An unsigned token of a ServiceAccount, as its API server would read it.
-fn token(account: &str) -> String {
+pub(crate) fn token(account: &str) -> String {
     let claims = json!({"aud": ["knack"], "exp": 4_000_000_000_u64, "sub": account}).to_string();
     format!("e30.{}.sig", URL_SAFE_NO_PAD.encode(claims))
 }
 
-/// An API server: it reviews tokens.
+/// An API server: it reviews tokens, and has no Skills.
 async fn api_server() -> String {
     let answer = |uri: Uri, body: Bytes| async move {
+        if uri.query().is_some_and(|query| query.contains("watch=true")) {
+            std::future::pending::<()>().await;
+        }
+        if uri.path().ends_with("/skills") {
+            let list = json!({"kind": "SkillList", "apiVersion": "knack.dev/v1alpha1", "metadata": {"resourceVersion": "1"},
+                "items": []});
+            return (StatusCode::OK, Json(list));
+        }
         if !uri.path().ends_with("/tokenreviews") {
             return (
                 StatusCode::NOT_FOUND,
                 Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
-                "code": 404, "reason": "NotFound", "message": "tokens only"})),
+                "code": 404, "reason": "NotFound", "message": "tokens and Skills only"})),
             );
         }
         let mut review: Value = serde_json::from_slice(&body).unwrap();
@@ -70,6 +80,10 @@ async fn api_server() -> String {
 
 impl Kept {
     async fn start() -> Self {
+        Self::keeping(&["files"]).await
+    }
+
+    pub(crate) async fn keeping(keeps: &[&'static str]) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -95,22 +109,27 @@ impl Kept {
             authority: made.cert.pem(),
             port,
             process: None,
+            keeps: keeps.to_vec(),
         };
         kept.begin().await;
         kept
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
     /// Starts the process and waits until it answers.
-    async fn begin(&mut self) {
+    pub(crate) async fn begin(&mut self) {
         let process = Command::new(env!("CARGO_BIN_EXE_knack"))
             .args(["registry", "--metrics-listen=127.0.0.1:0", "--shutdown-pause-seconds=0"])
             .arg(format!("--listen=127.0.0.1:{}", self.port))
             .arg(format!("--tls-dir={}", self.folder.path().display()))
-            .arg(format!("--files-dir={}", self.path("files")))
+            .args(
+                self.keeps
+                    .iter()
+                    .map(|kept| format!("--{kept}-dir={}", self.path(kept))),
+            )
             .env("KUBECONFIG", self.path("kubeconfig"))
             .env("KNACK_LOG", "error")
             .stdin(Stdio::null())
@@ -128,26 +147,32 @@ impl Kept {
     }
 
     /// SIGKILL.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
             process.wait().unwrap();
         }
     }
 
-    /// A gateway of an account.
-    async fn gateway(&self, account: &str, executor: Arc<dyn Executor>) -> Running {
-        let client = HubClient::new(HubClientSettings {
+    /// What asks it, as an account.
+    pub(crate) fn client(&self, account: &str) -> HubClient {
+        HubClient::new(HubClientSettings {
             url: format!("https://127.0.0.1:{}", self.port),
             authorities: Authorities::Pem(self.authority.clone()),
             token: Token::Fixed(token(account)),
             address: None,
-        });
+        })
+        .unwrap()
+    }
+
+    /// A gateway of an account.
+    async fn gateway(&self, account: &str, executor: Arc<dyn Executor>) -> Running {
+        let client = self.client(account);
         let memory = MemoryBudget::new(256 << 20);
         start(Start {
             script: RUNS.to_owned(),
             executor,
-            kept_files: Some(UserFiles::of(RemoteFiles::new(client.unwrap(), None, &memory))),
+            kept_files: Some(UserFiles::of(RemoteFiles::new(client, None, &memory))),
             ..Start::default()
         })
         .await

@@ -23,6 +23,7 @@ mod formats;
 mod functions;
 mod garbled;
 mod gemini_code;
+mod history_server;
 mod injection;
 mod kept_files;
 mod litellm;
@@ -34,6 +35,7 @@ mod operator;
 mod refusals;
 #[path = "../support/released.rs"]
 mod released;
+mod repeats;
 mod rollout;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use knack::dev::Search;
 use knack_execution::{Disabled, Executor};
 use knack_gateway::budget::{BodyTimes, Requests};
+use knack_gateway::caller::CallerSecret;
 use knack_gateway::client_auth::ClientAuth;
 use knack_gateway::code_tools::CodeTools;
 use knack_gateway::files::FileStore;
@@ -18,7 +19,11 @@ use knack_gateway::metrics::Metrics;
 use knack_gateway::observe::Console;
 use knack_gateway::provider::Api;
 use knack_gateway::records::RecordStore;
+use knack_gateway::registry_relay::Relay;
+use knack_gateway::reports::Reports;
+use knack_gateway::run_history::RunHistory;
 use knack_gateway::server::{self, BOUNDS, Service, Stopping};
+use knack_gateway::uploads::Uploads;
 use knack_gateway::upstream::{Base, Upstreams};
 use knack_gateway::user_files::{Bounds as FileBounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy};
@@ -92,6 +97,10 @@ pub(crate) struct Start {
     pub user_files: Option<(FileBounds, Clock)>,
     /// Where uploads and containers are kept instead.
     pub kept_files: Option<Arc<UserFiles>>,
+    /// What callers are known by: each account of a cluster has one of its own.
+    pub secret: [u8; 32],
+    /// The registry of a cluster, and whether runs are reported to it.
+    pub registry: Option<(HubClient, bool)>,
     /// As on a cluster: any Host is its own, and its public URL is not known.
     pub on_cluster: bool,
     /// Authorities besides those of the system, for the provider.
@@ -123,6 +132,8 @@ impl Default for Start {
             sandbox_code_tools: Vec::new(),
             user_files: None,
             kept_files: None,
+            secret: [9; 32],
+            registry: None,
             on_cluster: false,
             roots: Roots::default(),
             auth: None,
@@ -156,6 +167,18 @@ pub(crate) fn write(folder: &Path, path: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
+/// One provider for all APIs.
+fn bases(url: &str, operator_key: Option<&'static str>) -> BTreeMap<Api, Base> {
+    let base = || Base {
+        url: url.to_owned(),
+        key: operator_key.map(http::HeaderValue::from_static),
+    };
+    [Api::OpenAi, Api::Anthropic, Api::Gemini]
+        .into_iter()
+        .map(|api| (api, base()))
+        .collect()
+}
+
 pub(crate) async fn start(options: Start) -> Running {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
@@ -166,18 +189,7 @@ pub(crate) async fn start(options: Start) -> Running {
     let script = Script::parse(&options.script).unwrap_or_else(|error| panic!("{error}"));
     let mock = spawn(script).await.unwrap();
     let url = options.upstream.unwrap_or_else(|| mock.url.clone());
-    let bases: BTreeMap<Api, Base> = [Api::OpenAi, Api::Anthropic, Api::Gemini]
-        .into_iter()
-        .map(|api| {
-            (
-                api,
-                Base {
-                    url: url.clone(),
-                    key: options.operator_key.map(http::HeaderValue::from_static),
-                },
-            )
-        })
-        .collect();
+    let bases = bases(&url, options.operator_key);
     let lines = Arc::new(Lines::default());
     let (catalog, watching) =
         knack::dev::watch::watch(Search::of(vec![folder.path().join("skills")]), Node::Absent, |_| {})
@@ -185,14 +197,23 @@ pub(crate) async fn start(options: Start) -> Running {
             .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let secret: Arc<CallerSecret> = Arc::new(HistorySecret::new(options.secret).into());
+    let (reports, reporting) = match &options.registry {
+        Some((client, true)) => Some(Reports::start(client.clone())).unzip(),
+        _ => (None, None),
+    };
+    let relay = options.registry.map(|(client, _)| {
+        let (catalog, secret) = (Arc::clone(&catalog), Arc::clone(&secret));
+        Arc::new(Relay::new(client, catalog, secret, reports.clone()))
+    });
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: None,
         upstreams: Upstreams::new(&bases, &options.roots).unwrap(),
         executor: options.executor,
         sandbox_code_tools: options.sandbox_code_tools.into_iter().collect(),
-        uploads: None,
-        history: None,
+        uploads: relay.clone().map(|relay| relay as Arc<dyn Uploads>),
+        history: reports.map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
         grants: Arc::new(options.grants),
         files: FileStore::open(64 << 20).unwrap(),
@@ -202,7 +223,7 @@ pub(crate) async fn start(options: Start) -> Running {
             .or(options.kept_files),
         files_folder: Some(folder.path().join("knack-files")),
         records: RecordStore::new(4 << 20),
-        secret: Arc::new(HistorySecret::new([9; 32]).into()),
+        secret,
         replicas: None,
         requests: Requests::new(&options.memory, options.times),
         metrics: Metrics::default(),
@@ -219,6 +240,9 @@ pub(crate) async fn start(options: Start) -> Running {
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });
+    if let Some(relay) = &relay {
+        relay.run_by(&gateway);
+    }
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let service = Service {
         routes: knack_mcp::router(Arc::clone(&gateway)),
@@ -238,7 +262,7 @@ pub(crate) async fn start(options: Start) -> Running {
         lines,
         stop: Some(stop),
         server,
-        _watching: Box::new(watching),
+        _watching: Box::new((watching, reporting)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs that a program asks for (`POST /api/skills/executions`), on the way of a model's call.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http::request::Parts;
@@ -9,7 +10,7 @@ use knack_skill::plan::{Action, Plan, plan_of_all};
 use tokio_util::sync::CancellationToken;
 
 use super::caller;
-use super::direct::Direct;
+use super::direct::{Direct, DirectIdentity};
 use super::run_history::{RunHistory, RunNote};
 use super::run_lines::{duration_ms, status};
 use super::state::Gateway;
@@ -45,7 +46,6 @@ impl RunHistory for Told {
     fn note(&self, run: &RunNote) {
         let progress = Progress {
             status: status(run.status),
-            request: run.request_id.clone(),
             output: run.output.clone(),
             error: run.error.clone(),
             duration_ms: duration_ms(run),
@@ -98,9 +98,13 @@ impl Runs for AdHocRuns<'_> {
             headers: &self.parts.headers,
             format: "omniroute",
             history: Some(Arc::clone(&told) as Arc<_>),
+            identity: Some(DirectIdentity {
+                request: run.identity.request,
+                begun: Duration::from_micros(u64::try_from(run.identity.begun).unwrap_or_default()),
+            }),
         };
-        let id = uuid::Uuid::now_v7().to_string();
-        let (_, outcome) = direct.call(name, id, run.arguments, CancellationToken::new()).await;
+        let call = run.identity.execution;
+        let (_, outcome) = direct.call(name, call, run.arguments, CancellationToken::new()).await;
         let last = told.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Nothing was run: the text says what is wrong with the arguments.
         last.ok_or(NotRun::Arguments(outcome.text))

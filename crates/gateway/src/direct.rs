@@ -1,6 +1,7 @@
 //! One call of a tool that no model made: on the way of a model's call, with the same names, schemas, limits and sandbox.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::HeaderMap;
 use knack_execution::Executor;
@@ -37,10 +38,21 @@ pub struct Direct<'a> {
     pub format: &'static str,
     /// Where runs are noted.
     pub history: Option<Arc<dyn RunHistory>>,
+    /// Which run it is; `None`: one of its own.
+    pub identity: Option<DirectIdentity>,
+}
+
+/// What the id of a run is made of, beside the id of its call.
+#[derive(Debug, Clone)]
+pub struct DirectIdentity {
+    /// The request's id.
+    pub request: String,
+    /// When it was asked for, since the Unix epoch.
+    pub begun: Duration,
 }
 
 impl Direct<'_> {
-    /// Runs one call. It has an id of its own, so it runs once, and nothing of another call is in its work directory. The
+    /// Runs one call. Its run has an id of its own, or that of its identity, so it runs once, and nothing of another call is in its work directory. The
     /// answer is the request's id, under which its files are, and what came of it.
     pub async fn call(
         &self,
@@ -59,7 +71,10 @@ impl Direct<'_> {
             arguments,
         };
         let mut log = RequestLog {
-            request_id: uuid::Uuid::now_v7().to_string(),
+            request_id: self
+                .identity
+                .as_ref()
+                .map_or_else(|| uuid::Uuid::now_v7().to_string(), |identity| identity.request.clone()),
             begun: jiff::Timestamp::now(),
             format: self.format,
             // A name that is none of ours is the client's text.
@@ -101,7 +116,10 @@ impl Direct<'_> {
             caller: knack_skill::digest::hex(&key),
             caller_key: key,
             request_id: request_id.to_owned(),
-            request_start: knack_execution::now(),
+            request_start: self
+                .identity
+                .as_ref()
+                .map_or_else(knack_execution::now, |identity| identity.begun),
             public_url: self.gateway.public_url.clone(),
             requests: self.gateway.requests.clone(),
             history: self.history.clone(),

@@ -16,6 +16,7 @@ pub mod app;
 pub mod budget;
 pub mod caller;
 pub mod catalog;
+mod claims;
 pub mod client_auth;
 pub mod code_tools;
 pub mod command;

@@ -15,11 +15,14 @@ use futures::{FutureExt as _, Stream};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_hub_api::client::{HubClient, HubError};
-use knack_registry::{Asked, Call, Denial, History, OmniRoute, Owner, deny, execute_shared, route};
+use knack_registry::{
+    Asked, Call, Claims, Denial, History, OmniRoute, Owner, REPEAT_HEADER, deny, execute_shared, route,
+};
 use knack_vocabulary::HEADER_CLIENT;
 
 use super::ad_hoc::AdHocRuns;
 use super::caller::{self, CallerSecret};
+use super::claims::ReportedClaims;
 use super::reports::Reports;
 use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};
@@ -90,7 +93,7 @@ impl Relay {
             None => self.catalog.snapshot().await,
         };
         let runs = AdHocRuns {
-            gateway,
+            gateway: gateway.clone(),
             parts,
             base: &base,
         };
@@ -100,9 +103,21 @@ impl Relay {
             headers: parts.headers.clone(),
             body,
         };
+        let is_unknown = |gateway: &Arc<Gateway>| {
+            let replicas = gateway.replicas.as_ref();
+            replicas.is_some_and(|replicas| !replicas.has_secret())
+        };
+        let is_claimed = self.reports.is_some() && asked.headers.contains_key(REPEAT_HEADER);
+        if is_claimed && gateway.as_ref().is_some_and(is_unknown) {
+            // Other replicas, and this one later, would not find what it claims.
+            let cause = "the hub has not sent the secret of callers' identities yet";
+            return unavailable(&asked.call, &cause);
+        }
+        let claims = self.reports.clone().map(ReportedClaims);
+        let claims = claims.map(|claims| Arc::new(claims) as Arc<dyn Claims>);
         let history = self.reports.clone().map(|reports| reports as Arc<dyn History>);
         let owner = self.client_of(parts);
-        let answer = execute_shared(history.as_ref(), &owner, &asked, &base.skills, &runs).await;
+        let answer = execute_shared(history.as_ref(), claims.as_ref(), &owner, &asked, &base.skills, &runs).await;
         answer.map(Body::from)
     }
 

@@ -44,7 +44,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reports of this gateway's runs.
 #[derive(Debug)]
 pub struct Reports {
-    client: HubClient,
+    pub(super) client: HubClient,
     waiting: Mutex<Waiting>,
     more: Notify,
     dropped: AtomicU64,
@@ -52,7 +52,7 @@ pub struct Reports {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// JSON of executions by id. Ids of a gateway sort by their time.
+    /// JSON of executions by id. Ids of a gateway sort by their time, except those of runs with a key of repeats.
     lines: BTreeMap<String, String>,
     bytes: usize,
 }
@@ -67,7 +67,7 @@ pub struct Reporting {
 
 /// Why a report was not taken.
 #[derive(Debug)]
-enum NotTaken {
+pub(super) enum NotTaken {
     /// It may be taken later.
     Later(String),
     /// It is not taken at any time.
@@ -133,10 +133,8 @@ impl Reports {
         self.dropped.fetch_add(notes as u64, Ordering::Relaxed);
     }
 
-    fn put(&self, execution: Execution) {
-        // What is granted is in a Secret that this process cannot read, and so cannot be hidden in texts.
-        let is_granted = execution.skill.as_ref().is_some_and(|skill| skill.asks_for_values);
-        let execution = if is_granted { execution.withheld() } else { execution };
+    pub(super) fn put(&self, execution: Execution) {
+        let execution = told(execution);
         let id = execution.id.clone();
         let line = serde_json::to_string(&execution).unwrap_or_default();
         if line.is_empty() || !self.lock().put(id, line) {
@@ -158,7 +156,11 @@ impl Reports {
 
     async fn send(&self, taken: &[(String, String)]) -> Result<(), NotTaken> {
         let lines: Vec<String> = taken.iter().map(|(_, line)| line.clone()).collect();
-        let body = Bytes::from(Report::of_lines(&lines));
+        self.send_lines(&lines).await
+    }
+
+    pub(super) async fn send_lines(&self, lines: &[String]) -> Result<(), NotTaken> {
+        let body = Bytes::from(Report::of_lines(lines));
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let sent = self.client.relay(Method::POST, REPORT_PATH, headers, body);
@@ -172,6 +174,13 @@ impl Reports {
             Ok(Ok(answer)) => Err(refused(answer.status())),
         }
     }
+}
+
+/// What the registry is told of an execution. What is granted is in a Secret that this process cannot read, and so cannot be hidden
+/// in texts.
+pub(super) fn told(execution: Execution) -> Execution {
+    let is_granted = execution.skill.as_ref().is_some_and(|skill| skill.asks_for_values);
+    if is_granted { execution.withheld() } else { execution }
 }
 
 fn refused(status: StatusCode) -> NotTaken {

@@ -21,6 +21,7 @@ pub fn execution(run: &RunNote) -> Execution {
         error: None,
         duration_ms: duration_ms(run),
         created: run.begun.as_microsecond(),
+        withdrawn: false,
     }
     .with_input(&run.input);
     if let Some(output) = &run.output {

@@ -29,6 +29,7 @@ pub(crate) async fn call_tool(
         headers: &parts.headers,
         format: "mcp",
         history: gateway.history.clone(),
+        identity: None,
     };
     let arguments = serde_json::Value::Object(params.arguments.unwrap_or_default()).to_string();
     let (request_id, outcome) = direct

@@ -43,16 +43,19 @@ pub use draft::Draft;
 pub use error::StoreError;
 pub use folder::{FolderStore, Opened};
 pub use history::{
-    Execution, FolderHistory, Found, History, HistorySettings, Kept, OpenedHistory, RanSkill, Sought, Status,
-    read_folder,
+    Claimed, Execution, FolderHistory, Found, History, HistorySettings, Kept, NotClaimed, OpenedHistory, RanSkill,
+    Sought, Status, read_folder,
 };
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
-pub use omniroute::{AdHoc, NotRun, OmniRoute, OnProgress, Progress, Row, Runs, resolve, search_limit, visible};
+pub use omniroute::{
+    AdHoc, ClaimError, Claims, Identity, NotRun, OmniRoute, OnProgress, Progress, REPEAT_HEADER, Row, Runs, resolve,
+    search_limit, visible,
+};
 pub use page::{Page, Paged};
 pub use reader::Reader;
-pub use report::{REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
+pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
 pub use route::{Call, Dialect, Operation, route};
 pub use service::{Asked, Denial, Registry, deny, execute_shared};
 pub use store::Store;

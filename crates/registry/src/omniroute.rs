@@ -7,6 +7,7 @@
 mod catalogs;
 mod executions;
 mod install;
+mod repeats;
 mod rows;
 
 use std::sync::Arc;
@@ -17,10 +18,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 pub use catalogs::search_limit;
-pub use executions::{AdHoc, NotRun, OnProgress, Progress, Runs};
+pub use executions::{AdHoc, Identity, NotRun, OnProgress, Progress, REPEAT_HEADER, Runs};
+pub use repeats::{ClaimError, Claims};
 pub use rows::{Row, resolve, visible};
 
-pub(crate) use executions::{Claims, REPEAT_HEADER, Ran, repeat_key};
+pub(crate) use executions::{Ran, repeat_key};
+pub(crate) use repeats::{InProgress, Repeats};
 
 use crate::answer::{Answer, Kind, Refusal};
 use crate::catalogs::{Catalog, Catalogs};

@@ -15,7 +15,7 @@ use crate::draft::Draft;
 use crate::history::History;
 use crate::model::{Owner, Record, Version};
 use crate::nothing::Nothing;
-use crate::omniroute::{Claims, REPEAT_HEADER, Ran, Runs, repeat_key};
+use crate::omniroute::{Claims, InProgress, Ran, Repeats, Runs, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
 use crate::route::{Call, Dialect, Operation};
@@ -30,7 +30,7 @@ pub struct Registry {
     reader: Arc<Reader>,
     catalogs: Option<Catalogs>,
     history: Option<Arc<dyn History>>,
-    claims: Claims,
+    runs: InProgress,
 }
 
 /// A request to an API.
@@ -54,7 +54,7 @@ impl Registry {
             reader: Arc::clone(reader),
             catalogs: None,
             history: None,
-            claims: Claims::default(),
+            runs: InProgress::default(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Registry {
     const fn ran(&self) -> Ran<'_> {
         Ran {
             history: self.history.as_ref(),
-            claims: &self.claims,
+            repeats: Repeats::Here(&self.runs),
         }
     }
 
@@ -254,23 +254,18 @@ impl Registry {
 }
 
 /// Answers `POST /api/skills/executions` where skills are kept by somebody else: a tool of one of `shared` is run. Runs are noted
-/// in `history`.
+/// in `history`; those with a key of repeats are claimed in `claims` first.
 pub async fn execute_shared(
     history: Option<&Arc<dyn History>>,
+    claims: Option<&Arc<dyn Claims>>,
     owner: &Owner,
     asked: &Asked,
     shared: &[Arc<Skill>],
     runs: &dyn Runs,
 ) -> Response<Bytes> {
-    if asked.headers.contains_key(REPEAT_HEADER) {
-        let text =
-            "the replicas of a gateway do not know what each other ran, so that a repeat may run again; leave it out";
-        return respond_json(Err(Refusal::invalid(REPEAT_HEADER, text)), omniroute::refuse);
-    }
-    let claims = Claims::default();
     let ran = Ran {
         history,
-        claims: &claims,
+        repeats: claims.map_or(Repeats::Nobody, Repeats::Cluster),
     };
     run(ran, (&Nothing, owner, shared), asked, runs).await
 }

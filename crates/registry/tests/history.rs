@@ -60,6 +60,7 @@ fn execution(id: &str, status: Status) -> Execution {
         error: None,
         duration_ms: status.has_ended().then_some(5),
         created: now(),
+        withdrawn: false,
     }
 }
 

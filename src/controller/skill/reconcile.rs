@@ -25,7 +25,7 @@ use super::super::world::WatchedSkill;
 use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, judge};
 use super::prune::prune;
-use super::resolve::{Resolved, Unresolved, resolve, verdict as source_verdict};
+use super::resolve::{Resolved, Unresolved, is_as_read, resolve, verdict as source_verdict};
 use super::status::{self, content, delivered, requested_at, status, with_last_good};
 use super::verdicts::verdicts;
 use crate::selection::candidates;
@@ -212,8 +212,13 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
         && ready.status == "True"
         && ready.reason == Reason::Delivered.as_str();
     // A ConfigMap may have changed without the skill; archives are pinned by their digest.
-    let has_sources = skill.spec.source.config_maps().next().is_some();
-    if !same_object || has_sources || status.config_maps.is_empty() {
+    let source = &skill.spec.source;
+    let is_read_again = source.config_map.is_some()
+        || source
+            .upload
+            .as_ref()
+            .is_some_and(|upload| !is_as_read(context, skill, upload));
+    if !same_object || is_read_again || status.config_maps.is_empty() {
         return None;
     }
     is_all_there(context, skill, &status.config_maps).then(|| ready.message.clone())

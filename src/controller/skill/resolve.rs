@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::conditions::{State, Verdict};
-use super::super::context::Context;
+use super::super::context::{Context, Versions};
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
 use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files, uploaded_files};
@@ -101,7 +101,26 @@ async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) ->
         };
         maps.push(found);
     }
-    Ok(uploaded_files(source, &maps)?)
+    let files = uploaded_files(source, &maps)?;
+    let versions = maps.iter().map(|map| (map.name_any(), map.resource_version()));
+    context
+        .memory
+        .remember_upload(&skill.uid().unwrap_or_default(), versions.collect());
+    Ok(files)
+}
+
+/// Whether the ConfigMaps of an upload are those that were read last, byte for byte: each write gives them another version.
+pub(super) fn is_as_read(context: &Context, skill: &Skill, source: &UploadSource) -> bool {
+    let namespace = skill.namespace().unwrap_or_default();
+    let Some(read) = context.memory.upload(&skill.uid().unwrap_or_default()) else {
+        return false;
+    };
+    let watched = |name: &String| {
+        let found = context.world.upload(&namespace, name);
+        found.and_then(|map| Some((name.clone(), Some(map.resource_version()?))))
+    };
+    let now: Option<Versions> = source.config_maps.iter().map(watched).collect();
+    now.is_some_and(|now| now == read)
 }
 
 async fn from_archive(

@@ -1,5 +1,6 @@
 //! One execution, as a history has it.
 
+use knack_skill::digest::sha256;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -107,6 +108,9 @@ pub struct Execution {
     pub duration_ms: Option<u64>,
     /// Unix time in microseconds.
     pub created: i64,
+    /// Its claim is given back: nothing was run, and it is as if it had never been asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
 }
 
 impl Execution {
@@ -160,6 +164,16 @@ impl Execution {
         })
     }
 
+    /// As an account claims it, before it runs, with the time of the claim. `None`: it is none that a gateway makes.
+    pub(super) fn claimed_by(self, namespace: &str, account: &str, now: i64) -> Option<Self> {
+        let claimed = self.of_account(namespace, account, now)?;
+        let is_claim = claimed.status == Status::Pending && !claimed.withdrawn && !claimed.request.is_empty();
+        is_claim.then_some(Self {
+            created: now,
+            ..claimed
+        })
+    }
+
     /// Without what a program reads and writes: its skill asks for values that only the cluster knows, and any of these texts may
     /// hold one.
     #[must_use]
@@ -185,7 +199,7 @@ impl Execution {
     }
 
     /// What a history says of one whose end it was never told.
-    pub(super) fn lost(&self) -> Self {
+    pub(crate) fn lost(&self) -> Self {
         Self {
             status: Status::Error,
             error: Some(LOST.to_owned()),
@@ -207,6 +221,15 @@ impl Execution {
             "createdAt": rfc3339(self.created),
         })
     }
+}
+
+/// The id that is the same for the same parts: a UUID of version 8 from their hash.
+pub(crate) fn id_of(parts: &Value) -> String {
+    let hash = sha256(parts.to_string());
+    let number = u128::from_str_radix(hash.get(..32).unwrap_or_default(), 16).unwrap_or_default();
+    uuid::Builder::from_custom_bytes(number.to_be_bytes())
+        .into_uuid()
+        .to_string()
 }
 
 /// In the place of an error that may hold a granted value.

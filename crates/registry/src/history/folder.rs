@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::fs::{FlockOperation, flock};
 
+use super::claims::Holders;
 use super::execution::Execution;
 use super::index::{Index, Place};
 use super::inner::{Inner, now};
@@ -43,10 +44,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Executions in a folder of this machine.
 #[derive(Debug)]
 pub struct FolderHistory {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     /// `None` once it ends.
-    tell: Option<SyncSender<Told>>,
+    pub(super) tell: Option<SyncSender<Told>>,
     writer: Option<thread::JoinHandle<()>>,
+    /// Held while it is looked up whose an id is, so that it does not become another's meanwhile.
+    pub(super) holders: Mutex<Holders>,
     _lock: File,
 }
 
@@ -90,6 +93,11 @@ impl FolderHistory {
             },
         ) in read.lines
         {
+            if execution.withdrawn {
+                index.remove(&execution.id);
+                unfinished.remove(&execution.id);
+                continue;
+            }
             index.set(&execution, Place::Disk { file, offset, length });
             if execution.status.has_ended() {
                 unfinished.remove(&execution.id);
@@ -125,6 +133,7 @@ impl FolderHistory {
             inner,
             tell: Some(sender),
             writer: Some(writer),
+            holders: Mutex::default(),
             _lock: lock,
         };
         Ok(OpenedHistory {
@@ -154,21 +163,19 @@ impl FolderHistory {
         let _ = flushed.await;
     }
 
-    /// Notes what a gateway reports, for the account that it proved to be. Refused is what is not of the form of a note
-    /// or would take the place of another account's.
-    pub fn take(&self, (namespace, account): (&str, &str), reported: Execution) -> bool {
-        let Some(execution) = reported.of_account(namespace, account, now()) else {
-            return false;
-        };
-        let known = self.inner.index().owner(&execution.id).cloned();
-        if known.is_some_and(|known| !Owner::account(namespace, account, None).covers(&known)) {
-            return false;
+    /// Puts a line into the queue of the disk. `false`: there is no room.
+    pub(super) fn queue(&self, told: Told) -> bool {
+        let size = told.bytes();
+        let queued = self.inner.queued.fetch_add(size, Ordering::AcqRel);
+        let fits = queued + size <= QUEUE_MAX_BYTES;
+        let is_taken = fits && self.tell.as_ref().is_some_and(|tell| tell.try_send(told).is_ok());
+        if !is_taken {
+            self.inner.queued.fetch_sub(size, Ordering::AcqRel);
         }
-        self.note(execution);
-        true
+        is_taken
     }
 
-    async fn read(&self, places: Vec<Place>) -> Result<Vec<Execution>, StoreError> {
+    pub(super) async fn read(&self, places: Vec<Place>) -> Result<Vec<Execution>, StoreError> {
         let inner = Arc::clone(&self.inner);
         let read = tokio::task::spawn_blocking(move || {
             let read = places.into_iter().map(|place| inner.read(place));
@@ -192,26 +199,14 @@ impl Drop for FolderHistory {
 #[async_trait]
 impl History for FolderHistory {
     fn note(&self, execution: Execution) {
-        let (Ok(line), Some(tell)) = (line(&execution), &self.tell) else {
-            return;
-        };
-        let (id, size) = (execution.id.clone(), line.len());
+        let Ok(line) = line(&execution) else { return };
+        let id = execution.id.clone();
         let execution = Arc::new(execution);
         let note = self
             .inner
             .index()
             .set(&execution, Place::Memory(Arc::clone(&execution)));
-        let queued = self.inner.queued.fetch_add(size, Ordering::AcqRel);
-        let told = Told::Line { id, note, line };
-        let refused = if queued + size > QUEUE_MAX_BYTES {
-            Some(told)
-        } else {
-            tell.try_send(told).err().map(|error| match error {
-                TrySendError::Full(told) | TrySendError::Disconnected(told) => told,
-            })
-        };
-        if refused.is_some() {
-            self.inner.queued.fetch_sub(size, Ordering::AcqRel);
+        if !self.queue(Told::Line { id, note, line }) {
             self.inner.dropped.fetch_add(1, Ordering::Relaxed);
             let slim = Arc::new(execution.slim());
             self.inner.index().moved(&execution.id, note, Place::Memory(slim));
@@ -258,7 +253,7 @@ fn lock(folder: &Path) -> io::Result<File> {
     ))
 }
 
-fn line(execution: &Execution) -> io::Result<Vec<u8>> {
+pub(super) fn line(execution: &Execution) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(execution)?;
     line.push(b'\n');
     Ok(line)

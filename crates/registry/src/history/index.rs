@@ -64,6 +64,13 @@ impl Index {
         }
     }
 
+    /// Forgets an execution.
+    pub(super) fn remove(&mut self, id: &str) {
+        if let Some(time) = self.times.remove(id) {
+            self.heads.remove(&(time, id.to_owned()));
+        }
+    }
+
     /// Forgets what was in a file.
     pub(super) fn without_file(&mut self, gone: u32) {
         let times = &mut self.times;
@@ -95,8 +102,17 @@ impl Index {
 
     /// Whose the execution of an id is.
     pub(super) fn owner(&self, id: &str) -> Option<&Owner> {
-        let key = (*self.times.get(id)?, id.to_owned());
-        Some(&self.heads.get(&key)?.caller)
+        Some(&self.head(id)?.caller)
+    }
+
+    /// How far the execution of an id has come, and where it is.
+    pub(super) fn state(&self, id: &str) -> Option<(Status, Place)> {
+        let head = self.head(id)?;
+        Some((head.status, head.place.clone()))
+    }
+
+    fn head(&self, id: &str) -> Option<&Head> {
+        self.heads.get(&(*self.times.get(id)?, id.to_owned()))
     }
 
     /// How many are meant, and where the wanted ones of them are, the newest first.

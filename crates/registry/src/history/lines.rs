@@ -95,8 +95,12 @@ pub fn read_folder(root: &Path) -> io::Result<Kept> {
         };
         let found = parse(&bytes);
         kept.broken += found.broken;
-        for line in found.all {
-            latest.insert(line.execution.id.clone(), line.execution);
+        for Line { execution, .. } in found.all {
+            if execution.withdrawn {
+                latest.remove(&execution.id);
+            } else {
+                latest.insert(execution.id.clone(), execution);
+            }
         }
     }
     let ended = |execution: Execution| {

@@ -1,5 +1,6 @@
 //! What was run: a history of executions that outlives the process.
 
+mod claims;
 mod execution;
 mod folder;
 mod index;
@@ -13,6 +14,8 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
+pub use claims::{Claimed, NotClaimed};
+pub(crate) use execution::id_of;
 pub use execution::{Execution, RanSkill, Status};
 pub use folder::{FolderHistory, OpenedHistory};
 pub use lines::{Kept, read_folder};

@@ -22,6 +22,16 @@ pub(super) enum Told {
     Flush(SyncSender<()>),
 }
 
+impl Told {
+    /// Bytes that wait for the disk.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Line { line, .. } => line.len(),
+            Self::Flush(_) => 0,
+        }
+    }
+}
+
 /// Writes until all senders are gone.
 pub(super) fn write(inner: &Inner, mut segments: Segments, told: &Receiver<Told>) {
     let mut said = 0;

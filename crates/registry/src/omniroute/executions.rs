@@ -1,18 +1,17 @@
 //! The history of executions, and runs that a program asks for: `/api/skills/executions`.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use knack_skill::digest::sha256;
 use knack_skill::model::{Skill, SkillRef};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::find;
+use super::repeats::{Repeats, Told, Turn, no_history};
 use super::rows::{Item, Row, Shared, refused, skill_of};
 use crate::answer::{Kind, Refusal};
-use crate::history::{Execution, History, RanSkill, Sought, Status};
+use crate::history::{Execution, History, RanSkill, Sought, Status, id_of};
 use crate::mode::Mode;
 use crate::model::Owner;
 use crate::query::{number, parameters};
@@ -25,7 +24,7 @@ const LIMIT_MAX: usize = 100;
 /// Characters of the id of a session, and of a key of repeats.
 const WORD_MAX: usize = 256;
 /// The header that makes a repeat of a request the same run.
-pub(crate) const REPEAT_HEADER: &str = "idempotency-key";
+pub const REPEAT_HEADER: &str = "idempotency-key";
 /// Members of a body.
 const MEMBERS: [&str; 7] = ["skillName", "skillId", "id", "tool", "input", "sessionId", "apiKeyId"];
 
@@ -38,6 +37,19 @@ pub struct AdHoc {
     pub tool: String,
     /// Its arguments as a JSON object.
     pub arguments: String,
+    /// Which run it is.
+    pub identity: Identity,
+}
+
+/// What the id of a run is made of, so that the same run has the same id wherever it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The gateway's request.
+    pub request: String,
+    /// Its execution in the history.
+    pub execution: String,
+    /// When it was asked for, Unix time in microseconds.
+    pub begun: i64,
 }
 
 /// How far a run has come.
@@ -45,8 +57,6 @@ pub struct AdHoc {
 pub struct Progress {
     /// The status.
     pub status: Status,
-    /// The gateway's request.
-    pub request: String,
     /// What it printed.
     pub output: Option<String>,
     /// Why it failed.
@@ -82,35 +92,12 @@ pub trait Runs: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ran<'a> {
     pub(crate) history: Option<&'a Arc<dyn History>>,
-    pub(crate) claims: &'a Claims,
-}
-
-/// Runs with a key of repeats that are in progress.
-#[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<HashSet<String>>);
-
-/// Given back when the run has ended.
-struct Claim<'a>(&'a Claims, String);
-
-impl Claims {
-    fn take(&self, id: &str) -> Option<Claim<'_>> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.insert(id.to_owned()).then(|| Claim(self, id.to_owned()))
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let mut taken = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.remove(&self.1);
-    }
+    pub(crate) repeats: Repeats<'a>,
 }
 
 impl<'a> Ran<'a> {
     fn history(self) -> Result<&'a Arc<dyn History>, Refusal> {
-        let text = "No history of executions is kept here (--history-days 0).";
-        self.history
-            .ok_or_else(|| Refusal::new(Kind::NotFound, "executions", text))
+        self.history.ok_or_else(no_history)
     }
 
     /// A page of the caller's executions, the newest first.
@@ -153,79 +140,61 @@ impl<'a> Ran<'a> {
         let skill = skill_of(store, owner, &row.item).await?;
         let arguments = Value::Object(wanted.input.clone()).to_string();
         let first = wanted.execution(owner, &skill, &arguments, repeat);
-        let _claim = match repeat {
-            None => None,
-            Some(_) => match self.repeated(owner, &first.id).await? {
-                Repeat::First(claim) => Some(claim),
-                Repeat::Done(execution) => {
+        let told = match repeat {
+            None => Told::History(self.history.cloned()),
+            Some(_) => match self.repeats.turn(self.history, &first).await? {
+                Turn::Own(told) => told,
+                Turn::Done(execution) => {
                     return Ok(json!({"execution": execution.shown(), "replayed": true}));
                 }
             },
         };
-        let tool = match wanted.tool(&skill, &shown) {
-            Ok(tool) => tool,
-            Err(refusal) => {
-                if skill.tools.is_empty() {
-                    self.note(failed(first, &refusal.message));
-                }
-                return Err(refusal);
-            }
-        };
-        let first = Execution {
-            tool: tool.clone(),
-            ..first
-        };
-        let noted = self.history.cloned();
-        let begun = first.clone();
-        let on_progress: OnProgress = Arc::new(move |progress| {
-            if let Some(history) = &noted {
-                history.note(with(begun.clone(), &progress));
-            }
-        });
-        let run = AdHoc {
-            skill: skill.id.clone(),
-            tool,
-            arguments,
-        };
-        let progress = runs.run(run, on_progress).await.map_err(|why| match why {
-            NotRun::Closed(why) => closed(why),
-            NotRun::Arguments(why) => Refusal::invalid("input", why),
-            NotRun::NotOffered(why) => Refusal::new(Kind::Forbidden, "tool", why),
-        })?;
-        Ok(json!({"execution": with(first, &progress).shown(), "replayed": false}))
-    }
-
-    /// What a request with a key of repeats is: the first one, or one that has been answered.
-    async fn repeated(self, owner: &Owner, id: &str) -> Result<Repeat<'a>, Refusal> {
-        let history = self.history()?;
-        let in_progress = || {
-            let text = "This run is in progress; ask for its result when it has ended.";
-            Refusal::new(Kind::InProgress, REPEAT_HEADER, text)
-        };
-        // Taken before it is looked up: of two at once, one runs.
-        let claim = self.claims.take(id).ok_or_else(in_progress)?;
-        let found = history.get(owner, id).await.map_err(|error| refused(error, id))?;
-        match found {
-            None => Ok(Repeat::First(claim)),
-            Some(execution) if execution.status == Status::Timeout => {
-                let text = "This run has reached its time limit; it is not run again.";
-                Err(Refusal::new(Kind::TimedOut, REPEAT_HEADER, text))
-            }
-            Some(execution) if execution.status.has_ended() => Ok(Repeat::Done(Box::new(execution))),
-            Some(_) => Err(in_progress()),
-        }
-    }
-
-    fn note(self, execution: Execution) {
-        if let Some(history) = self.history {
-            history.note(execution);
-        }
+        let first = told.first().unwrap_or(first);
+        let done = begun(&wanted, (first, arguments), (&skill, &shown), runs, &told).await;
+        told.settle().await;
+        Ok(json!({"execution": done?.shown(), "replayed": false}))
     }
 }
 
-enum Repeat<'a> {
-    First(Claim<'a>),
-    Done(Box<Execution>),
+/// Runs it, now that it is its turn.
+async fn begun(
+    wanted: &Wanted,
+    (first, arguments): (Execution, String),
+    (skill, shown): (&Skill, &str),
+    runs: &dyn Runs,
+    told: &Told<'_>,
+) -> Result<Execution, Refusal> {
+    let tool = match wanted.tool(skill, shown) {
+        Ok(tool) => tool,
+        Err(refusal) => {
+            if skill.tools.is_empty() {
+                (told.note())(failed(first, &refusal.message));
+            }
+            return Err(refusal);
+        }
+    };
+    let first = Execution {
+        tool: tool.clone(),
+        ..first
+    };
+    let (note, begun) = (told.note(), first.clone());
+    let on_progress: OnProgress = Arc::new(move |progress| note(with(begun.clone(), &progress)));
+    let run = AdHoc {
+        skill: skill.id.clone(),
+        tool,
+        arguments,
+        identity: Identity {
+            request: first.request.clone(),
+            execution: first.id.clone(),
+            begun: first.created,
+        },
+    };
+    let progress = runs.run(run, on_progress).await.map_err(|why| match why {
+        NotRun::Closed(why) => closed(why),
+        NotRun::Arguments(why) => Refusal::invalid("input", why),
+        NotRun::NotOffered(why) => Refusal::new(Kind::Forbidden, "tool", why),
+    })?;
+    Ok(with(first, &progress))
 }
 
 fn closed(why: String) -> Refusal {
@@ -244,7 +213,6 @@ fn failed(execution: Execution, why: &str) -> Execution {
 fn with(execution: Execution, progress: &Progress) -> Execution {
     let mut now = Execution {
         status: progress.status,
-        request: progress.request.clone(),
         duration_ms: progress.duration_ms,
         ..execution
     };
@@ -330,20 +298,20 @@ impl Wanted {
 
     /// The execution that begins now. With a key of repeats its id is the same for the same request.
     fn execution(&self, owner: &Owner, skill: &Skill, arguments: &str, repeat: Option<&str>) -> Execution {
-        let id = repeat.map_or_else(Uuid::now_v7, |key| {
-            let skill = [&skill.id.namespace, &skill.id.name, &skill.digest];
-            let parts = json!([owner.as_str(), key, skill, self.tool, arguments]);
-            let hash = sha256(parts.to_string());
-            let number = u128::from_str_radix(hash.get(..32).unwrap_or_default(), 16).unwrap_or_default();
-            uuid::Builder::from_custom_bytes(number.to_be_bytes()).into_uuid()
-        });
+        let id = repeat.map_or_else(
+            || Uuid::now_v7().to_string(),
+            |key| {
+                let skill = [&skill.id.namespace, &skill.id.name, &skill.digest];
+                id_of(&json!([owner.as_str(), key, skill, self.tool, arguments]))
+            },
+        );
         let execution = Execution {
-            id: id.to_string(),
+            id,
             caller: owner.clone(),
             skill: Some(RanSkill::of(skill)),
             tool: self.tool.clone().unwrap_or_default(),
             session: self.session.clone(),
-            request: String::new(),
+            request: Uuid::now_v7().to_string(),
             input: Value::Null,
             output: Value::Null,
             truncated: false,
@@ -351,6 +319,7 @@ impl Wanted {
             error: None,
             duration_ms: None,
             created: jiff::Timestamp::now().as_microsecond(),
+            withdrawn: false,
         };
         execution.with_input(arguments)
     }

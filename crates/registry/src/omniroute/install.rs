@@ -14,7 +14,7 @@ use knack_skill::registration::{self, Registration};
 use knack_skill::risk::Risk;
 use knack_skill::schema;
 use knack_skill::tree::DOCUMENT_NAMES;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::Files;
 use crate::answer::Refusal;
@@ -30,8 +30,10 @@ pub(super) const HANDLER: &str = "handler.py";
 const FUNCTION: &str = "handler";
 /// The member of the body with the code.
 const CODE: &str = "handlerCode";
+/// The member of it with the schema, and that of a SKILL.md's `metadata`.
+pub(super) const SCHEMA: &str = "schema";
 /// The members of a body.
-const MEMBERS: [&str; 6] = ["name", "version", "description", "schema", CODE, "apiKeyId"];
+const MEMBERS: [&str; 6] = ["name", "version", "description", SCHEMA, CODE, "apiKeyId"];
 
 /// A skill that is installed from a catalog.
 #[derive(Debug)]
@@ -75,12 +77,12 @@ impl Installation {
         if let Some(code) = members.remove(CODE) {
             members.insert("handler".to_owned(), code);
         }
-        if let Some(Value::Object(schema)) = members.get_mut("schema") {
+        if let Some(Value::Object(schema)) = members.get_mut(SCHEMA) {
             for part in ["input", "output"] {
                 schema.entry(part).or_insert_with(|| Value::Object(Map::new()));
             }
         }
-        let schema = members.get("schema").cloned().unwrap_or_default();
+        let schema = members.get(SCHEMA).cloned().unwrap_or_default();
         let record = registration::check(&Value::Object(members)).map_err(|invalid| {
             let field = if invalid.field == "handler" {
                 CODE
@@ -246,13 +248,15 @@ fn described(record: &Registration) -> &str {
 /// The SKILL.md of a Python program. JSON is YAML.
 fn document(name: &str, record: &Registration, schema: &Value) -> String {
     let text = |text: &str| Value::from(text).to_string();
+    // The schema of the whole install is shown and decides nothing: what a call takes is in the lock of the function.
+    let metadata = json!({SCHEMA: schema});
     let (shown, description, version) = (
         text(&record.name),
         text(described(record)),
         text(&record.version.to_string()),
     );
     format!(
-        "---\nname: {name}\ndisplay_name: {shown}\ndescription: {description}\nversion: {version}\nschema: {schema}\n\
+        "---\nname: {name}\ndisplay_name: {shown}\ndescription: {description}\nversion: {version}\nmetadata: {metadata}\n\
          tools:\n  - python: {HANDLER}\n---\n{}\n",
         described(record)
     )
@@ -264,4 +268,40 @@ fn file(path: &str, text: String) -> (String, SkillFile) {
         executable: false,
     };
     (path.to_owned(), file)
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_skill::model::SkillRef;
+    use knack_skill::{LoadInput, SpecOverrides, load};
+
+    use super::*;
+
+    /// What nobody who installs could change is not warned about.
+    #[test]
+    fn the_files_that_an_install_makes_have_no_problems() {
+        let input = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+        for schema in [
+            json!({"input": input, "output": {"type": "object"}}),
+            json!({"input": input}),
+            json!({}),
+        ] {
+            let code = "def handler(text):\n    return text\n";
+            let body =
+                json!({"name": "Reverse Text", "description": "Reverses.", "schema": schema, "handlerCode": code});
+            let owner = Owner::from([1; 32]);
+            let draft = Installation::read(body.to_string().as_bytes(), &owner).unwrap().draft;
+            let loaded = load(LoadInput {
+                id: SkillRef {
+                    namespace: "team".to_owned(),
+                    name: draft.name,
+                },
+                files: draft.files,
+                overrides: SpecOverrides::default(),
+                profile: Profile::Load,
+            });
+            let told: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+            assert_eq!(told, [""; 0], "{schema}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use knack_skill::model::{Skill, SkillRef};
 use knack_skill::{ids, semver};
 use serde_json::{Value, json};
 
-use super::install::HANDLER;
+use super::install::{HANDLER, SCHEMA};
 use crate::answer::{Kind, Refusal, rfc3339};
 use crate::catalogs::Catalog;
 use crate::check::load_stored;
@@ -208,7 +208,10 @@ pub(super) async fn detail(store: &dyn Store, owner: &Owner, row: &Row<Item>) ->
 
 /// The schema that was installed, else that of the first declared tool.
 fn schema(skill: &Skill) -> Value {
-    if let Some(installed) = skill.extra.get("schema").filter(|schema| schema.is_object()) {
+    let metadata = skill.extra.get("metadata").and_then(|metadata| metadata.get(SCHEMA));
+    // Installs of earlier builds have it at the root.
+    let installed = [metadata, skill.extra.get(SCHEMA)].into_iter().flatten();
+    if let Some(installed) = installed.into_iter().find(|schema| schema.is_object()) {
         return installed.clone();
     }
     let input = skill.tools.first().map(|tool| tool.input_schema.clone());

@@ -53,7 +53,6 @@ impl Runs for Scripted {
         self.runs.fetch_add(1, Ordering::SeqCst);
         let progress = |status| Progress {
             status,
-            request: "r".to_owned(),
             output: None,
             error: None,
             duration_ms: None,

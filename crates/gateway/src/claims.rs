@@ -1,0 +1,111 @@
+//! Runs with a key of repeats on a cluster: the registry, which all replicas report to, is asked before one begins.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use knack_registry::{CLAIM_EVERY, CLAIM_PATH, ClaimError, Claimed, Claims, Execution};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::reports::{Reports, told};
+
+/// Time for an answer to a claim: the registry writes it to its disk first, which it gives 5 s.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(8);
+/// Times that a claim is sent. It is the same one: an answer that was lost is given again.
+const CLAIM_TRIES: usize = 2;
+/// How long the answer to a client waits until the registry knows how its run ended.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest answer: an execution with input, output and error, each JSON in JSON at worst.
+const ANSWER_MAX_BYTES: usize = 256 << 10;
+
+/// Claims by the reports of this gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct ReportedClaims(pub Arc<Reports>);
+
+/// What came of one try.
+enum Tried {
+    Answered(Result<Claimed, ClaimError>),
+    Silent(String),
+}
+
+impl ReportedClaims {
+    async fn try_claim(&self, line: Bytes) -> Tried {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let sent = self.0.client.relay(Method::POST, CLAIM_PATH, headers, line).await;
+        let mut response = match sent {
+            Ok(response) => response,
+            Err(error) => return Tried::Silent(error.to_string()),
+        };
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Tried::Answered(Err(ClaimError::NoHistory)),
+            StatusCode::TOO_MANY_REQUESTS => return Tried::Answered(Err(ClaimError::Busy)),
+            status => return Tried::Silent(format!("the registry answers {status}")),
+        }
+        let mut read = BytesMut::new();
+        loop {
+            match response.chunk().await {
+                Ok(Some(part)) if read.len() + part.len() <= ANSWER_MAX_BYTES => read.extend_from_slice(&part),
+                Ok(Some(_)) => return Tried::Silent(format!("an answer of more than {ANSWER_MAX_BYTES} bytes")),
+                Ok(None) => break,
+                Err(error) => return Tried::Silent(error.without_url().to_string()),
+            }
+        }
+        match serde_json::from_slice(&read) {
+            Ok(claimed) => Tried::Answered(Ok(claimed)),
+            Err(error) => Tried::Silent(format!("its answer cannot be read: {error}")),
+        }
+    }
+}
+
+#[async_trait]
+impl Claims for ReportedClaims {
+    async fn claim(&self, execution: &Execution) -> Result<Claimed, ClaimError> {
+        let line = serde_json::to_vec(&told(execution.clone())).map_err(|_| ClaimError::Away)?;
+        let line = Bytes::from(line);
+        for _ in 0..CLAIM_TRIES {
+            let cause = match tokio::time::timeout(CLAIM_TIMEOUT, self.try_claim(line.clone())).await {
+                Ok(Tried::Answered(answer)) => return answer,
+                Ok(Tried::Silent(cause)) => cause,
+                Err(_) => format!("no answer within {} s", CLAIM_TIMEOUT.as_secs()),
+            };
+            tracing::warn!(cause, "the registry was asked who runs a request, and gave no answer");
+        }
+        // It may have the claim, and only its answers were lost.
+        self.tell(Execution {
+            withdrawn: true,
+            ..execution.clone()
+        });
+        Err(ClaimError::Away)
+    }
+
+    fn hold(&self, execution: &Execution) -> Box<dyn Any + Send + Sync> {
+        let (claims, line) = (self.clone(), serde_json::to_vec(&told(execution.clone())));
+        let task = tokio::spawn(async move {
+            let Ok(line) = line.map(Bytes::from) else { return };
+            loop {
+                tokio::time::sleep(CLAIM_EVERY).await;
+                // Without an answer a repeat may be told that this run is lost, until its end is reported.
+                let _ = tokio::time::timeout(CLAIM_TIMEOUT, claims.try_claim(line.clone())).await;
+            }
+        });
+        Box::new(AbortOnDropHandle::new(task))
+    }
+
+    async fn settle(&self, execution: Execution) {
+        let line = serde_json::to_string(&told(execution.clone())).unwrap_or_default();
+        let lines = [line];
+        let sent = tokio::time::timeout(SETTLE_TIMEOUT, self.0.send_lines(&lines)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            self.0.put(execution);
+        }
+    }
+
+    fn tell(&self, execution: Execution) {
+        self.0.put(execution);
+    }
+}

@@ -1,0 +1,263 @@
+//! Requests with a key of repeats: the same one runs once. One process knows what it runs itself; of a cluster's gateways the
+//! registry knows which has claimed it.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use super::executions::REPEAT_HEADER;
+use super::rows::refused;
+use crate::answer::{Kind, Refusal};
+use crate::history::{Claimed, Execution, History, Status};
+
+/// Where the gateways of a cluster claim runs.
+#[async_trait]
+pub trait Claims: Debug + Send + Sync {
+    /// Claims a run. On an error nothing may be run.
+    async fn claim(&self, execution: &Execution) -> Result<Claimed, ClaimError>;
+    /// Claims it again and again until the answer is dropped.
+    fn hold(&self, execution: &Execution) -> Box<dyn Any + Send + Sync>;
+    /// Says how it ended, or that the claim is withdrawn, and waits until the registry knows, within a bound.
+    async fn settle(&self, execution: Execution);
+    /// The same without waiting.
+    fn tell(&self, execution: Execution);
+}
+
+/// Why it is not known who runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimError {
+    /// There is no answer, or none that can be used.
+    Away,
+    /// The registry takes no more claims at this moment.
+    Busy,
+    /// The registry keeps no history.
+    NoHistory,
+}
+
+/// Who knows which requests ran.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Repeats<'a> {
+    /// This process.
+    Here(&'a InProgress),
+    /// The registry of the cluster.
+    Cluster(&'a Arc<dyn Claims>),
+    /// Nobody.
+    Nobody,
+}
+
+/// Runs with a key of repeats that this process has begun.
+#[derive(Debug, Default)]
+pub(crate) struct InProgress(Mutex<HashSet<String>>);
+
+/// Given back when the run has ended.
+pub(crate) struct OwnRun<'a>(&'a InProgress, String);
+
+impl InProgress {
+    fn take(&self, id: &str) -> Option<OwnRun<'_>> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.insert(id.to_owned()).then(|| OwnRun(self, id.to_owned()))
+    }
+}
+
+impl Drop for OwnRun<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.remove(&self.1);
+    }
+}
+
+/// What a request with a key of repeats is.
+pub(crate) enum Turn<'a> {
+    /// The first one: it is run, and this is told of it.
+    Own(Told<'a>),
+    /// It has run.
+    Done(Box<Execution>),
+}
+
+/// Who is told of the steps of a run.
+pub(crate) enum Told<'a> {
+    /// The history, of each.
+    History(Option<Arc<dyn History>>),
+    /// The same, and requests of this process.
+    Here(
+        Arc<dyn History>,
+        #[expect(dead_code, reason = "given back when dropped")] OwnRun<'a>,
+    ),
+    /// The registry, of the end.
+    Registry(ClaimedRun),
+}
+
+/// Notes an execution as it is now.
+pub(crate) type Note = Arc<dyn Fn(Execution) + Send + Sync>;
+
+impl<'a> Repeats<'a> {
+    /// What a request is, of which this is the execution.
+    pub(crate) async fn turn(self, history: Option<&Arc<dyn History>>, first: &Execution) -> Result<Turn<'a>, Refusal> {
+        match self {
+            Self::Here(runs) => {
+                let history = history.ok_or_else(no_history)?;
+                // Taken before it is looked up: of two at once, one runs.
+                let own = runs.take(&first.id).ok_or_else(in_progress)?;
+                let found = history.get(&first.caller, &first.id).await;
+                match found.map_err(|error| refused(error, &first.id))? {
+                    None => Ok(Turn::Own(Told::Here(Arc::clone(history), own))),
+                    Some(execution) => known(execution),
+                }
+            }
+            Self::Cluster(claims) => match claims.claim(first).await {
+                Ok(Claimed::Run(claimed)) => {
+                    // Whose it is, and what is withheld, is the registry's affair.
+                    let own = Execution {
+                        id: claimed.id,
+                        request: claimed.request,
+                        created: claimed.created,
+                        ..first.clone()
+                    };
+                    Ok(Turn::Own(Told::Registry(ClaimedRun::of(claims, own))))
+                }
+                Ok(Claimed::Known(execution)) => known(*execution),
+                Err(ClaimError::NoHistory) => Err(nobody_knows()),
+                Err(ClaimError::Busy) => {
+                    let text =
+                        "Too many runs of this namespace are claimed at this moment; nothing was run, try again.";
+                    Err(Refusal::new(Kind::Throttled, REPEAT_HEADER, text))
+                }
+                Err(ClaimError::Away) => {
+                    let text = "The registry, which knows what ran under this key, does not answer this gateway at this moment; \
+                                nothing was run, try again in a few seconds.";
+                    Err(Refusal::new(Kind::Unavailable, REPEAT_HEADER, text))
+                }
+            },
+            Self::Nobody => Err(nobody_knows()),
+        }
+    }
+}
+
+fn known<'a>(execution: Execution) -> Result<Turn<'a>, Refusal> {
+    if execution.status == Status::Timeout {
+        let text = "This run has reached its time limit; it is not run again.";
+        return Err(Refusal::new(Kind::TimedOut, REPEAT_HEADER, text));
+    }
+    if execution.status.has_ended() {
+        return Ok(Turn::Done(Box::new(execution)));
+    }
+    Err(in_progress())
+}
+
+fn in_progress() -> Refusal {
+    let text = "This run is in progress; ask for its result when it has ended.";
+    Refusal::new(Kind::InProgress, REPEAT_HEADER, text)
+}
+
+/// Why there is no history.
+pub(super) fn no_history() -> Refusal {
+    let text = "No history of executions is kept here (--history-days 0).";
+    Refusal::new(Kind::NotFound, "executions", text)
+}
+
+fn nobody_knows() -> Refusal {
+    let text = "without a history of executions nobody knows whether this ran at another replica; set registry.history.enabled \
+                in the chart, or leave this header out";
+    Refusal::invalid(REPEAT_HEADER, text)
+}
+
+impl Told<'_> {
+    /// The execution that was claimed; `None`: it is as it was asked for.
+    pub(crate) fn first(&self) -> Option<Execution> {
+        match self {
+            Self::Registry(run) => Some(run.lock().now.clone()),
+            Self::History(_) | Self::Here(..) => None,
+        }
+    }
+
+    pub(crate) fn note(&self) -> Note {
+        match self {
+            Self::History(history) => {
+                let history = history.clone();
+                Arc::new(move |execution| {
+                    if let Some(history) = &history {
+                        history.note(execution);
+                    }
+                })
+            }
+            Self::Here(history, _) => {
+                let history = Arc::clone(history);
+                Arc::new(move |execution| history.note(execution))
+            }
+            Self::Registry(run) => {
+                let state = Arc::clone(&run.state);
+                Arc::new(move |execution| {
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    state.is_begun = true;
+                    state.now = execution;
+                })
+            }
+        }
+    }
+
+    /// Waits until a repeat finds how this ended.
+    pub(crate) async fn settle(&self) {
+        if let Self::Registry(run) = self {
+            let last = run.lock().last();
+            run.claims.settle(last).await;
+            run.lock().is_settled = true;
+        }
+    }
+}
+
+/// A run that this gateway has claimed. The registry knows it as pending, and is told its end however that comes: also when the
+/// client leaves.
+pub(crate) struct ClaimedRun {
+    claims: Arc<dyn Claims>,
+    state: Arc<Mutex<State>>,
+    _held: Box<dyn Any + Send + Sync>,
+}
+
+struct State {
+    now: Execution,
+    /// A step of it was told, so that a program may have run.
+    is_begun: bool,
+    is_settled: bool,
+}
+
+impl State {
+    /// What there is to say at the end.
+    fn last(&self) -> Execution {
+        let now = self.now.clone();
+        match (self.is_begun, now.status.has_ended()) {
+            (true, true) => now,
+            (true, false) => now.lost(),
+            (false, _) => Execution { withdrawn: true, ..now },
+        }
+    }
+}
+
+impl ClaimedRun {
+    fn of(claims: &Arc<dyn Claims>, execution: Execution) -> Self {
+        Self {
+            _held: claims.hold(&execution),
+            claims: Arc::clone(claims),
+            state: Arc::new(Mutex::new(State {
+                now: execution,
+                is_begun: false,
+                is_settled: false,
+            })),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ClaimedRun {
+    fn drop(&mut self) {
+        let state = self.lock();
+        if !state.is_settled {
+            self.claims.tell(state.last());
+        }
+    }
+}

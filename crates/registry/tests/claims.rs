@@ -1,0 +1,259 @@
+//! Claims of runs: of all that ask, one runs it, over any end of the process that keeps them, and nobody runs it again.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use knack_registry::{
+    Claimed, Disk, Execution, FolderHistory, HistorySettings, NotClaimed, Owner, RealDisk, Status, read_folder,
+};
+use serde_json::{Value, json};
+
+/// Two accounts.
+const APP: (&str, &str) = ("team", "app");
+const OTHER: (&str, &str) = ("team", "other");
+
+/// A run that a gateway asks for, by its request.
+fn asked(request: &str, status: Status) -> Execution {
+    let execution = json!({
+        "id": "an-id", "caller": "11".repeat(32), "skill": null, "tool": "t", "request": request, "input": {"text": "a"},
+        "output": null, "status": status, "error": null, "durationMs": null, "created": 0,
+    });
+    serde_json::from_value(execution).unwrap()
+}
+
+fn open(root: &Path) -> FolderHistory {
+    FolderHistory::open(root, HistorySettings::of_days(30), |_| ())
+        .unwrap()
+        .history
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
+}
+
+/// What one who asks is told, in a word.
+async fn claim(history: &FolderHistory, account: (&str, &str), request: &str) -> String {
+    match history.claim(account, asked(request, Status::Pending)).await {
+        Ok(Claimed::Run(run)) => format!("run as {}", run.request),
+        Ok(Claimed::Known(known)) => known.status.word().to_owned(),
+        Err(NotClaimed::Invalid) => "invalid".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// An account claims by a request, and is told this.
+    Claim((&'static str, &'static str), &'static str, &'static str),
+    /// Whoever runs it reports this, or withdraws the claim; whether it is taken.
+    Report(&'static str, Status, bool),
+    Withdraw(&'static str, bool),
+    /// The process ends and starts again.
+    Again,
+}
+
+use Step::{Again, Claim, Report, Withdraw};
+
+#[test]
+fn of_all_that_claim_a_run_one_has_it_until_its_end_is_known() {
+    for (contract, steps) in [
+        (
+            "the first runs it, and is told so again; another is told how far it has come",
+            &[
+                Claim(APP, "a", "run as a"),
+                Claim(APP, "a", "run as a"),
+                Claim(APP, "b", "pending"),
+                Report("a", Status::Success, true),
+                Claim(APP, "b", "success"),
+                Claim(APP, "a", "success"),
+                Again,
+                Claim(APP, "b", "success"),
+            ][..],
+        ),
+        (
+            "one that took too long is known as that",
+            &[
+                Claim(APP, "a", "run as a"),
+                Report("a", Status::Timeout, true),
+                Claim(APP, "b", "timeout"),
+            ],
+        ),
+        (
+            "what was not begun is claimed anew, also after a start",
+            &[
+                Claim(APP, "a", "run as a"),
+                Withdraw("a", true),
+                Claim(APP, "b", "run as b"),
+                Withdraw("b", true),
+                Again,
+                Claim(APP, "c", "run as c"),
+            ],
+        ),
+        (
+            "only who has a claim withdraws it, and only while it has not ended",
+            &[
+                Claim(APP, "a", "run as a"),
+                Withdraw("b", false),
+                Claim(APP, "b", "pending"),
+                Report("a", Status::Error, true),
+                Withdraw("a", false),
+                Claim(APP, "b", "error"),
+            ],
+        ),
+        (
+            "what was claimed when the registry ended is lost, until its end comes",
+            &[
+                Claim(APP, "a", "run as a"),
+                Again,
+                Claim(APP, "b", "error"),
+                Claim(APP, "a", "error"),
+                Report("a", Status::Success, true),
+                Claim(APP, "b", "success"),
+            ],
+        ),
+        (
+            "another account has nothing of it",
+            &[Claim(APP, "a", "run as a"), Claim(OTHER, "b", "invalid")],
+        ),
+        ("a claim says which request it is", &[Claim(APP, "", "invalid")]),
+    ] {
+        let work = tempfile::tempdir().unwrap();
+        run(async {
+            let mut history = Some(open(work.path()));
+            for step in steps {
+                let kept = history.as_ref().unwrap();
+                match *step {
+                    Claim(account, request, expected) => {
+                        assert_eq!(claim(kept, account, request).await, expected, "{contract}: {step:?}");
+                    }
+                    Report(request, status, expected) => {
+                        let is_taken = kept.take(APP, asked(request, status));
+                        assert_eq!(is_taken, expected, "{contract}: {step:?}");
+                    }
+                    Withdraw(request, expected) => {
+                        let withdrawn = Execution {
+                            withdrawn: true,
+                            ..asked(request, Status::Pending)
+                        };
+                        assert_eq!(kept.take(APP, withdrawn), expected, "{contract}: {step:?}");
+                    }
+                    Again => {
+                        drop(history.take());
+                        history = Some(open(work.path()));
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_claim_has_the_time_and_the_account_of_the_registry_and_is_on_the_disk_when_it_is_answered() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let history = open(work.path());
+        let Claimed::Run(first) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
+            panic!("it was claimed before");
+        };
+        assert_eq!(first.caller, Owner::account("team", "app", Some(&"11".repeat(32))));
+        assert!(first.created > 0, "its time is not the gateway's");
+        let read = read_folder(work.path()).unwrap();
+        assert_eq!(read.executions, [*first.clone()]);
+        let Claimed::Run(again) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
+            panic!("another one has it");
+        };
+        assert_eq!(again, first, "the id of its run is the same");
+        let withdrawn = Execution {
+            withdrawn: true,
+            ..asked("a", Status::Pending)
+        };
+        assert!(history.take(APP, withdrawn));
+        history.flush().await;
+        assert_eq!(read_folder(work.path()).unwrap().executions, [], "nothing was run");
+    });
+}
+
+#[test]
+fn of_many_at_once_one_runs_it() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let history = open(work.path());
+        let names: Vec<String> = (0..32).map(|number| format!("r{number}")).collect();
+        let claims = names.iter().map(|name| claim(&history, APP, name));
+        let told = futures::future::join_all(claims).await;
+        let runs = told.iter().filter(|word| word.starts_with("run")).count();
+        let others = told.iter().filter(|word| *word == "pending").count();
+        assert_eq!((runs, others), (1, 31), "{told:?}");
+    });
+}
+
+/// A disk that takes nothing for a while.
+#[derive(Debug, Clone, Default)]
+struct Full(Arc<AtomicBool>);
+
+impl Disk for Full {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_folder(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.write(path, bytes)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if self.0.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the disk is full"));
+        }
+        RealDisk.append(path, bytes)
+    }
+
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        RealDisk.cut(path, length)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+}
+
+#[test]
+fn what_the_disk_does_not_take_is_nobodys_and_is_claimed_later() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let disk = Full::default();
+        let settings = HistorySettings::of_days(30);
+        let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk.clone()));
+        let history = opened.unwrap().history;
+        disk.0.store(true, Ordering::SeqCst);
+        assert_eq!(claim(&history, APP, "a").await, "the disk does not take it");
+        disk.0.store(false, Ordering::SeqCst);
+        assert_eq!(claim(&history, APP, "b").await, "run as b");
+    });
+}
+
+#[test]
+fn a_claim_and_its_answer_are_read_by_the_other_side() {
+    for (claimed, member) in [
+        (Claimed::Run(Box::new(asked("a", Status::Pending))), "run"),
+        (Claimed::Known(Box::new(asked("a", Status::Success))), "known"),
+    ] {
+        let sent: Value = serde_json::to_value(&claimed).unwrap();
+        assert!(
+            sent[member].is_object() && sent[member].get("withdrawn").is_none(),
+            "{sent}"
+        );
+        assert_eq!(serde_json::from_value::<Claimed>(sent).unwrap(), claimed);
+    }
+}

@@ -1,0 +1,193 @@
+//! How often an uploaded Skill is read: once, and again when its ConfigMaps change.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http::Method;
+use knack_api::SkillOverrides;
+use knack_skill::model::{SkillFile, SkillRef};
+use knack_vocabulary::LABEL_UPLOAD;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::fixture::{settings, start};
+use super::process::run;
+use crate::artifact;
+use crate::lease::Keeper;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_mins(1);
+const PAUSE: Duration = Duration::from_millis(20);
+/// Events of the Skill after it was delivered, each of which is a reconcile.
+const TOUCHES: usize = 5;
+
+/// The objects, and what was asked of them.
+struct World {
+    skill: Value,
+    /// Of the upload.
+    upload: BTreeMap<String, Value>,
+    /// Of the revision in service.
+    delivered: Vec<Value>,
+    /// Events of ConfigMaps that are still to be sent.
+    gone: Option<Value>,
+    reads: usize,
+    touches: usize,
+    wanted: usize,
+}
+
+impl World {
+    /// A Skill of one ConfigMap.
+    fn new() -> Self {
+        let id = SkillRef {
+            namespace: "team".to_owned(),
+            name: "draw".to_owned(),
+        };
+        let file = SkillFile {
+            bytes: b"---\nname: draw\ndescription: d\n---\nText.\n".as_slice().into(),
+            executable: false,
+        };
+        let files = BTreeMap::from([("SKILL.md".to_owned(), file)]);
+        let made = artifact::build(&id, &files, &SkillOverrides::default());
+        let mut upload = BTreeMap::new();
+        for (number, map) in made.shards.iter().enumerate() {
+            let mut map = serde_json::to_value(map).unwrap();
+            let name = format!("draw-upload-{number}");
+            map["metadata"] = json!({"namespace": "team", "name": name, "uid": name, "resourceVersion": "7",
+                "labels": {LABEL_UPLOAD: "draw"}, "annotations": map["metadata"]["annotations"]});
+            upload.insert(name, map);
+        }
+        let names: Vec<&String> = upload.keys().collect();
+        let skill = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 1},
+            "spec": {"source": {"upload": {"digest": made.digest, "configMaps": names}}}});
+        Self {
+            skill,
+            upload,
+            delivered: Vec::new(),
+            gone: None,
+            reads: 0,
+            touches: 0,
+            wanted: 0,
+        }
+    }
+
+    fn reason(&self) -> &str {
+        let conditions = self.skill["status"]["conditions"].as_array();
+        let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+        ready.and_then(|ready| ready["reason"].as_str()).unwrap_or_default()
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
+        let list = |items: Vec<Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
+        match (method, path) {
+            (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => list(vec![self.skill.clone()]),
+            (&Method::GET, "/api/v1/configmaps") => list(self.upload.values().map(meta).collect()),
+            (&Method::POST, "/api/v1/namespaces/team/configmaps") => {
+                let mut made: Value = serde_json::from_slice(body).unwrap();
+                made["metadata"]["uid"] = json!(format!("made-{}", self.delivered.len()));
+                made["metadata"]["resourceVersion"] = json!("8");
+                self.delivered.push(made.clone());
+                Some(made)
+            }
+            (&Method::PATCH, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw/status") => {
+                let sent: Value = serde_json::from_slice(body).unwrap();
+                self.skill["status"] = sent["status"].clone();
+                self.skill["metadata"]["resourceVersion"] = json!(format!("status-{}", self.touches));
+                Some(self.skill.clone())
+            }
+            (&Method::POST, path) if path.starts_with("/apis/events.k8s.io/") => serde_json::from_slice(body).ok(),
+            (_, path) if path.contains("?watch=") => Some(self.event(path)),
+            (&Method::GET, path) => {
+                let name = path.strip_prefix("/api/v1/namespaces/team/configmaps/")?;
+                let found = self.upload.get(name).or_else(|| {
+                    let delivered = self.delivered.iter();
+                    delivered.into_iter().find(|map| map["metadata"]["name"] == name)
+                });
+                self.reads += usize::from(self.upload.contains_key(name));
+                found.cloned()
+            }
+            _ => None,
+        }
+    }
+
+    /// The next event of a watch, by its path and number.
+    fn event(&mut self, path: &str) -> Value {
+        let (path, number) = path.split_once("?watch=").unwrap();
+        match path {
+            "/apis/knack.dev/v1alpha1/skills" if self.touches < self.wanted => {
+                self.touches += 1;
+                self.skill["metadata"]["resourceVersion"] = json!(format!("touch-{}", self.touches));
+                json!({"type": "MODIFIED", "object": self.skill})
+            }
+            // Each of the three watches has both; the stores are by name.
+            "/api/v1/configmaps" => match (number.parse::<usize>().unwrap(), self.delivered.first(), &self.gone) {
+                (0, Some(made), _) => json!({"type": "ADDED", "object": meta(made)}),
+                (1, _, Some(gone)) => json!({"type": "DELETED", "object": meta(gone)}),
+                _ => Value::Null,
+            },
+            _ => Value::Null,
+        }
+    }
+}
+
+/// As watches of metadata have it.
+fn meta(map: &Value) -> Value {
+    json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": map["metadata"]})
+}
+
+async fn until(world: &Mutex<World>, what: &str, is_so: impl Fn(&World) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let (is_so, reason) = {
+            let world = world.lock().unwrap();
+            (is_so(&world), world.reason().to_owned())
+        };
+        if is_so {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: {reason}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[tokio::test]
+async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() {
+    let world = Arc::new(Mutex::new(World::new()));
+    let asked = Arc::clone(&world);
+    let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let leases = Keeper::start(config.clone()).unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let leading = tokio::spawn(run(client, leases, settings(), listener, None, shutdown.clone()));
+
+    until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
+    // One that sees the revision in service, and then as many that have nothing to do.
+    let touch = async |count: usize| {
+        world.lock().unwrap().wanted += count;
+        until(&world, "the events are sent", |world| world.touches == world.wanted).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        world.lock().unwrap().reads
+    };
+    let before = touch(2).await;
+    let after = touch(TOUCHES).await;
+    assert_eq!(
+        after - before,
+        0,
+        "reads of ConfigMaps by {TOUCHES} reconciles, after {before}"
+    );
+
+    // What is gone is noticed without an event of the Skill.
+    {
+        let mut world = world.lock().unwrap();
+        let first = world.upload.keys().next().unwrap().clone();
+        world.gone = world.upload.remove(&first);
+    }
+    until(&world, "it is told", |world| world.reason() == "SourceNotFound").await;
+    shutdown.cancel();
+    leading.await.unwrap().unwrap();
+}

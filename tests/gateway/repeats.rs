@@ -1,0 +1,282 @@
+//! Runs that programs ask for with a key of repeats (docs/registry.md#the-history-on-a-cluster): gateways of a cluster in front of
+//! a real `knack registry`, which is killed meanwhile.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_execution::Executor;
+use knack_registry::{Execution, read_folder};
+use serde_json::{Value, json};
+
+use super::kept_files::Kept;
+use super::support::{Answer, Running, Start, client, read, start};
+
+const SKILL: &[(&str, &str)] = &[
+    (
+        "clock/SKILL.md",
+        "---\nname: clock\ndescription: Tells the time.\ntools:\n  - python: tools.py\ntimeout_ms: 6000\n---\nRead it.\n",
+    ),
+    (
+        "clock/tools.py",
+        "import time\nfrom tukuy.skills import skill\n\n@skill\ndef tell(wait: float = 0):\n    \"\"\"Tells the time.\"\"\"\n    time.sleep(wait)\n    \
+         return {\"at\": time.time_ns()}\n",
+    ),
+    ("text/SKILL.md", "---\nname: text\ndescription: No tool.\n---\nText.\n"),
+];
+
+/// Two replicas of a gateway, and one of another account.
+struct Cluster {
+    kept: Kept,
+    first: Running,
+    second: Running,
+    other: Running,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let kept = Kept::keeping(&["history"]).await;
+        let executor: Arc<dyn Executor> = Arc::new(super::runner::executor(1).await);
+        let gateway = async |account: &str, secret: u8| {
+            start(Start {
+                skills: SKILL.to_vec(),
+                executor: Arc::clone(&executor),
+                secret: [secret; 32],
+                registry: Some((kept.client(account), true)),
+                on_cluster: true,
+                ..Start::default()
+            })
+            .await
+        };
+        let (first, second, other) = (
+            gateway("team:app", 1).await,
+            gateway("team:app", 1).await,
+            gateway("team:other", 2).await,
+        );
+        Self {
+            kept,
+            first,
+            second,
+            other,
+        }
+    }
+
+    /// What the registry keeps.
+    fn kept(&self) -> Vec<Execution> {
+        let folder: PathBuf = self.kept.folder.path().join("history");
+        read_folder(&folder).unwrap().executions
+    }
+}
+
+fn tell(wait: f64) -> Value {
+    json!({"skillName": "clock", "input": {"wait": wait}})
+}
+
+async fn run(at: &Running, (credential, key): (&str, &str), body: &Value) -> Answer {
+    let request = client()
+        .post(format!("{}/api/skills/executions", at.url))
+        .bearer_auth(credential)
+        .header("idempotency-key", key)
+        .header("content-type", "application/json")
+        .body(body.to_string());
+    read(request.send().await.unwrap()).await
+}
+
+#[tokio::test]
+async fn replicas_of_a_gateway_run_the_same_request_once() {
+    let cluster = Cluster::start().await;
+    let (first, second) = (&cluster.first, &cluster.second);
+    let body = tell(1.5);
+    let many = (0..6).map(|number| run([first, second][number % 2], ("one", "k"), &body));
+    let answers = futures::future::join_all(many).await;
+    let (ran, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!((ran.len(), refused.len()), (1, 5), "{answers:?}");
+    for answer in refused {
+        assert_eq!(
+            (answer.status, &answer.json()["code"]),
+            (409, &json!("TOOL_IN_PROGRESS")),
+            "{}",
+            answer.text
+        );
+    }
+    let ran = ran[0].json();
+    assert_eq!(
+        (&ran["replayed"], &ran["execution"]["status"]),
+        (&json!(false), &json!("success")),
+        "{ran}"
+    );
+    for at in [first, second] {
+        let again = run(at, ("one", "k"), &body).await.json();
+        assert_eq!(
+            (&again["replayed"], &again["execution"]),
+            (&json!(true), &ran["execution"])
+        );
+    }
+    let kept = cluster.kept();
+    assert_eq!(
+        (kept.len(), kept[0].id.as_str()),
+        (1, ran["execution"]["id"].as_str().unwrap())
+    );
+    // Another request, key, credential or account is another run.
+    for (at, who, body) in [
+        (second, ("one", "k"), tell(0.0)),
+        (second, ("one", "another"), body.clone()),
+        (second, ("two", "k"), body.clone()),
+        (&cluster.other, ("one", "k"), body.clone()),
+    ] {
+        let answer = run(at, who, &body).await;
+        assert_eq!(
+            (answer.status, &answer.json()["replayed"]),
+            (200, &json!(false)),
+            "{who:?}: {}",
+            answer.text
+        );
+        assert_ne!(answer.json()["execution"]["output"], ran["execution"]["output"]);
+    }
+    assert_eq!(cluster.kept().len(), 5);
+}
+
+#[tokio::test]
+async fn what_is_not_run_is_not_kept_and_what_takes_too_long_is_not_run_again() {
+    let cluster = Cluster::start().await;
+    let (first, second) = (&cluster.first, &cluster.second);
+    for (body, status, says) in [
+        (json!({"skillName": "clock", "input": {"wait": "long"}}), 400, "wait"),
+        (
+            json!({"skillName": "clock", "tool": "another"}),
+            400,
+            "declares the tools tell",
+        ),
+        (json!({"skillName": "nobody"}), 404, "nobody"),
+    ] {
+        for at in [first, second] {
+            let answer = run(at, ("one", "k"), &body).await;
+            assert!(
+                answer.status == status && answer.text.contains(says),
+                "{} {}",
+                answer.status,
+                answer.text
+            );
+        }
+    }
+    assert_eq!(cluster.kept(), [], "nothing was run");
+    // As in knack dev: one that declares no tool is kept as an error.
+    let body = json!({"skillName": "text"});
+    assert_eq!(run(first, ("one", "k"), &body).await.status, 400);
+    let again = run(second, ("one", "k"), &body).await.json();
+    assert_eq!(
+        (&again["replayed"], &again["execution"]["status"]),
+        (&json!(true), &json!("error")),
+        "{again}"
+    );
+    let late = run(first, ("one", "k"), &tell(30.0)).await.json();
+    assert_eq!(late["execution"]["status"], "timeout", "{late}");
+    let again = run(second, ("one", "k"), &tell(30.0)).await;
+    assert_eq!(
+        (again.status, &again.json()["code"]),
+        (504, &json!("TOOL_EXECUTION_TIMEOUT")),
+        "{}",
+        again.text
+    );
+}
+
+#[tokio::test]
+async fn a_registry_that_is_killed_lets_nothing_run_twice() {
+    let mut cluster = Cluster::start().await;
+    let done = run(&cluster.first, ("one", "done"), &tell(0.0)).await.json();
+    let (url, body) = (cluster.first.url.clone(), tell(4.0));
+    let request = client()
+        .post(format!("{url}/api/skills/executions"))
+        .bearer_auth("one")
+        .header("idempotency-key", "under-way")
+        .header("content-type", "application/json")
+        .body(body.to_string());
+    let running = tokio::spawn(request.send());
+    while cluster.kept().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.kept.kill();
+    for at in [&cluster.first, &cluster.second] {
+        let answer = run(at, ("one", "new"), &tell(0.0)).await;
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        assert!(
+            answer.json()["error"].as_str().unwrap().contains("nothing was run"),
+            "{}",
+            answer.text
+        );
+    }
+    cluster.kept.begin().await;
+    // What ran before is known.
+    let again = run(&cluster.second, ("one", "done"), &tell(0.0)).await.json();
+    assert_eq!(
+        (&again["replayed"], &again["execution"]),
+        (&json!(true), &done["execution"])
+    );
+    // Of what was under way it is known that nobody knows; it is not run again, and its end is known once it comes.
+    let lost = run(&cluster.second, ("one", "under-way"), &body).await.json();
+    assert_eq!(
+        (&lost["replayed"], &lost["execution"]["status"]),
+        (&json!(true), &json!("error")),
+        "{lost}"
+    );
+    let text = lost["execution"]["errorMessage"].as_str().unwrap();
+    assert!(text.contains("whether the program did its work is not known"), "{text}");
+    let ran: Value = serde_json::from_str(&running.await.unwrap().unwrap().text().await.unwrap()).unwrap();
+    assert_eq!(ran["execution"]["status"], "success", "{ran}");
+    let again = run(&cluster.second, ("one", "under-way"), &body).await.json();
+    assert_eq!(
+        (&again["replayed"], &again["execution"]),
+        (&json!(true), &ran["execution"])
+    );
+    // What was refused while the registry was away runs now.
+    let new = run(&cluster.second, ("one", "new"), &tell(0.0)).await;
+    assert_eq!(
+        (new.status, &new.json()["replayed"]),
+        (200, &json!(false)),
+        "{}",
+        new.text
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_run_and_a_repeat_is_told_so() {
+    let cluster = Cluster::start().await;
+    let body = tell(5.0);
+    let asking = tokio::time::timeout(Duration::from_secs(2), run(&cluster.first, ("one", "k"), &body));
+    assert!(asking.await.is_err(), "it runs longer");
+    let ended = async {
+        loop {
+            let again = run(&cluster.second, ("one", "k"), &body).await;
+            if again.status != 409 {
+                return again;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let again = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+    assert_eq!(again.status, 200, "{}", again.text);
+    let text = &again.json()["execution"]["errorMessage"];
+    assert!(
+        text.as_str().unwrap().contains("the client that it was for left"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_history_the_header_is_refused_by_what_to_set() {
+    let kept = Kept::keeping(&["files"]).await;
+    let executor: Arc<dyn Executor> = Arc::new(super::runner::executor(1).await);
+    for is_reported in [false, true] {
+        let gateway = start(Start {
+            skills: SKILL.to_vec(),
+            executor: Arc::clone(&executor),
+            registry: Some((kept.client("team:app"), is_reported)),
+            on_cluster: true,
+            ..Start::default()
+        })
+        .await;
+        let answer = run(&gateway, ("one", "k"), &tell(0.0)).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.text.contains("registry.history.enabled"), "{}", answer.text);
+    }
+}
