@@ -114,7 +114,7 @@ pub async fn serve(
 }
 
 /// What was told last.
-struct Known {
+struct WrittenRecords {
     records: Records,
     /// The same as the ConfigMap has it, with what the admission policy asks for.
     lines: BTreeMap<String, String>,
@@ -146,7 +146,7 @@ struct Server {
 impl Server {
     async fn run(&self) {
         let mut changes = self.shared.changes();
-        let mut known: Option<Known> = None;
+        let mut known: Option<WrittenRecords> = None;
         loop {
             changes.mark_unchanged();
             let pause = match self.look(&mut known).await {
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// One look; whether builders run.
-    async fn look(&self, known: &mut Option<Known>) -> Result<bool, CallError> {
+    async fn look(&self, known: &mut Option<WrittenRecords>) -> Result<bool, CallError> {
         if let Some(what) = self.shared.read(|world| world.waiting_for(self.lists)) {
             tracing::debug!(what, "waiting for the first list");
             return Ok(true);
@@ -211,7 +211,7 @@ impl Server {
         let is_busy = decision.records.0.values().any(|record| record.state.is_pending())
             || builds.values().any(|build| *build == Build::Running);
         self.told.know(&decision.records);
-        *known = Some(Known {
+        *known = Some(WrittenRecords {
             records: decision.records,
             lines,
         });

@@ -11,7 +11,7 @@ use knack_skill::problem::{Problem, Profile};
 use knack_trust::CaArgs;
 
 use super::discovered::discovered;
-use super::import_url::{self, Found};
+use super::import_url::{self, FetchedSkill};
 use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
 use super::terminal;
@@ -64,7 +64,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let mut documents = Vec::new();
-    for Found { skill, archive } in &found {
+    for FetchedSkill { skill, archive } in &found {
         if !is_valid(skill, Profile::Load) {
             return Ok(ExitCode::FAILURE);
         }
@@ -91,7 +91,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The skills of a folder or an archive; `None`: what is wrong was said.
-async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<Found>>> {
+async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<FetchedSkill>>> {
     let found = discovered(vec![PathBuf::from(source)], discover).await?;
     if found.errors().next().is_some() {
         return Ok(None);
@@ -105,7 +105,10 @@ async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<Found>>> {
             skill.origin
         );
     }
-    let found = found.skills.into_iter().map(|skill| Found { skill, archive: None });
+    let found = found
+        .skills
+        .into_iter()
+        .map(|skill| FetchedSkill { skill, archive: None });
     Ok(Some(found.collect()))
 }
 

@@ -21,7 +21,7 @@ const SKILLS_MAX: usize = 50;
 const FILES_MAX_BYTES: usize = 256 << 20;
 
 /// A skill, with where a cluster can fetch it.
-pub(super) struct Found {
+pub(super) struct FetchedSkill {
     /// Its files.
     pub skill: SkillSource,
     /// The archive that they were fetched from; `None`: from elsewhere.
@@ -54,7 +54,7 @@ pub(super) async fn fetch(
     wanted: &[String],
     key: Option<HeaderValue>,
     roots: &Roots,
-) -> anyhow::Result<Vec<Found>> {
+) -> anyhow::Result<Vec<FetchedSkill>> {
     let mut fetcher = Fetcher::new(networks_of(url).await?, roots)?;
     if let Some(key) = key {
         fetcher = fetcher.with_key(url, key);
@@ -93,7 +93,7 @@ async fn get(fetcher: &Fetcher, url: &Url) -> anyhow::Result<bytes::Bytes> {
 }
 
 /// The skills of an index.
-async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String]) -> anyhow::Result<Vec<Found>> {
+async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String]) -> anyhow::Result<Vec<FetchedSkill>> {
     let entries = entries(base, index).with_context(|| shown(base))?;
     let mut found = Vec::new();
     let mut total = 0;
@@ -165,11 +165,11 @@ fn chosen<'e>(entries: &'e [Entry], wanted: &[String]) -> anyhow::Result<Vec<(&'
     Ok(found)
 }
 
-fn read(url: &Url, name: &str, kind: Kind, bytes: &[u8]) -> anyhow::Result<Found> {
+fn read(url: &Url, name: &str, kind: Kind, bytes: &[u8]) -> anyhow::Result<FetchedSkill> {
     let origin = shown(url);
     if kind == Kind::SkillMd {
         let skill = lone_skill(&origin, name, bytes);
-        return Ok(Found { skill, archive: None });
+        return Ok(FetchedSkill { skill, archive: None });
     }
     let skill = archived_skill(&origin, archive_stem(name).unwrap_or(name), bytes)
         .map_err(anyhow::Error::msg)
@@ -178,7 +178,7 @@ fn read(url: &Url, name: &str, kind: Kind, bytes: &[u8]) -> anyhow::Result<Found
         url: url.to_string(),
         digest: format!("sha256:{}", knack_skill::digest::sha256(bytes)),
     };
-    Ok(Found {
+    Ok(FetchedSkill {
         skill,
         archive: Some(archive),
     })

@@ -66,7 +66,7 @@ struct Page<T> {
 
 /// An error in the API's shape.
 #[derive(Debug, Deserialize)]
-struct Refused {
+struct ErrorAnswer {
     error: RefusedBody,
 }
 
@@ -183,7 +183,7 @@ impl SkillsApi {
             bytes.extend_from_slice(&chunk);
         }
         if !status.is_success() {
-            let why = serde_json::from_slice::<Refused>(&bytes).map(|refused| refused.error.message);
+            let why = serde_json::from_slice::<ErrorAnswer>(&bytes).map(|refused| refused.error.message);
             bail!(
                 "{}: {status}{}",
                 self.base,

@@ -31,18 +31,18 @@ pub struct AdHocRuns<'a> {
 }
 
 /// Says what runs are to whoever asked for one, and remembers the last of it.
-struct Told {
+struct ProgressKeeper {
     on_progress: OnProgress,
     last: Mutex<Option<Progress>>,
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for ProgressKeeper {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Told").finish_non_exhaustive()
     }
 }
 
-impl RunHistory for Told {
+impl RunHistory for ProgressKeeper {
     fn note(&self, run: &RunNote) {
         let progress = Progress {
             status: status(run.status),
@@ -84,7 +84,7 @@ impl Runs for AdHocRuns<'_> {
                 run.tool, run.skill.name
             ))
         })?;
-        let told = Arc::new(Told {
+        let told = Arc::new(ProgressKeeper {
             on_progress,
             last: Mutex::default(),
         });

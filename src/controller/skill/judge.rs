@@ -22,7 +22,7 @@ pub(super) const JUDGE: &str = env!("CARGO_PKG_VERSION");
 
 /// A skill that was judged valid, with its content packed.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct JudgedSkill {
     pub(super) skill: LoadedSkill,
     pub(super) artifact: Artifact,
     /// Warnings for the author, one line each.
@@ -32,7 +32,7 @@ pub(super) struct Judged {
 }
 
 /// Judges by the load profile and packs what is valid.
-pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> Result<Judged, Verdict> {
+pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> Result<JudgedSkill, Verdict> {
     let loaded = knack_skill::load(LoadInput {
         id: id.clone(),
         files,
@@ -48,7 +48,7 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
     let told = declared.findings.iter().map(ToString::to_string);
     let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
     let artifact = artifact::build(id, &skill.files, overrides);
-    Ok(Judged {
+    Ok(JudgedSkill {
         artifact,
         warnings,
         packages: declared_packages(&declared),
@@ -73,11 +73,11 @@ mod tests {
     use super::*;
     use knack_skill::model::SkillFile;
 
-    fn judged(text: &str) -> Result<Judged, Verdict> {
+    fn judged(text: &str) -> Result<JudgedSkill, Verdict> {
         judged_files(&[("SKILL.md", text)])
     }
 
-    fn judged_files(files: &[(&str, &str)]) -> Result<Judged, Verdict> {
+    fn judged_files(files: &[(&str, &str)]) -> Result<JudgedSkill, Verdict> {
         let id = SkillRef {
             namespace: "n".to_owned(),
             name: "demo".to_owned(),

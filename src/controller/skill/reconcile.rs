@@ -93,7 +93,7 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
     }
     let after = status(skill, looked.content, &verdict, &verdicts, Timestamp::now());
     let written = write(context, skill, &before, &after).await?;
-    let changed = written == Written::Changed;
+    let changed = written == StatusWrite::Changed;
     if changed {
         context.memory.remember_change(&uid, watched.resource_version());
     }
@@ -258,7 +258,7 @@ fn api(context: &Context, skill: &Skill) -> Api<Skill> {
 
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum StatusWrite {
     /// The object is another one now, and its event comes.
     Changed,
     /// Nothing to write, or it was there already, or the object is gone.
@@ -271,9 +271,9 @@ async fn write(
     skill: &Skill,
     before: &SkillStatus,
     after: &SkillStatus,
-) -> Result<Written, ControllerError> {
+) -> Result<StatusWrite, ControllerError> {
     if before == after {
-        return Ok(Written::Nothing);
+        return Ok(StatusWrite::Nothing);
     }
     let (namespace, name) = (skill.namespace().unwrap_or_default(), skill.name_any());
     let target = Target {
@@ -282,10 +282,14 @@ async fn write(
         uid: skill.metadata.uid.as_deref(),
     };
     let Some(version) = context.status().write::<Skill>(&target, &json!(after)).await? else {
-        return Ok(Written::Nothing);
+        return Ok(StatusWrite::Nothing);
     };
     context.metrics.wrote("SkillStatus");
     debug!(skill = %name, %namespace, "status written");
     let same = Some(version) == skill.metadata.resource_version;
-    Ok(if same { Written::Nothing } else { Written::Changed })
+    Ok(if same {
+        StatusWrite::Nothing
+    } else {
+        StatusWrite::Changed
+    })
 }

@@ -11,14 +11,14 @@ use super::super::conditions::{State, Verdict, conditions, cut};
 use super::super::reason::Reason;
 use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivered;
-use super::judge::{JUDGE, Judged};
+use super::judge::{JUDGE, JudgedSkill};
 use super::verdicts::Verdicts;
 
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
 /// What a skill's status says besides conditions and runtimes.
-pub(super) fn content(judged: &Judged, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
+pub(super) fn content(judged: &JudgedSkill, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
     let (skill, artifact) = (&judged.skill, &judged.artifact);
     let tools = skill.tools.iter().take(64).map(|tool| ToolStatus {
         name: cut(&tool.name, 64),
@@ -64,7 +64,7 @@ fn number(value: usize) -> i64 {
 }
 
 /// How a delivered skill reads.
-pub(super) fn delivered(judged: &Judged, made: &Delivered) -> Verdict {
+pub(super) fn delivered(judged: &JudgedSkill, made: &Delivered) -> Verdict {
     let artifact = &judged.artifact;
     let mut message = format!(
         "revision {} delivered: {} files, {} bytes",

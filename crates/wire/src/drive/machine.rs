@@ -55,7 +55,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingCall {
     call: Call,
     outcome: Option<CallOutcome>,
 }
@@ -86,7 +86,7 @@ pub struct Drive {
     decoder: SseDecoder,
     buffer: BytesMut,
     head_sent: bool,
-    pending: Vec<Pending>,
+    pending: Vec<PendingCall>,
     /// The running turn has calls of the client too.
     mixed: bool,
     entries: Vec<Entry>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Drive, Pending, State};
+use super::{Drive, PendingCall, State};
 use crate::drive::values::{
     BodyKind, Call, CallOutcome, CallResult, ClientHead, EndKind, Entry, OpenCall, Out, Record,
 };
@@ -32,7 +32,7 @@ impl Drive {
         }
         self.flush(&mut shown, now, out);
         let calls = own.iter().map(|unit| self.call(*unit));
-        self.pending = calls.map(|call| Pending { call, outcome: None }).collect();
+        self.pending = calls.map(|call| PendingCall { call, outcome: None }).collect();
         if limit {
             return self.limit(out);
         }
@@ -119,7 +119,7 @@ impl Drive {
     pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
         self.pending = (0..)
             .zip(calls)
-            .map(|(token, call)| Pending {
+            .map(|(token, call)| PendingCall {
                 call: Call {
                     token,
                     round: 0,
