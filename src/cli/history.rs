@@ -1,10 +1,7 @@
 //! `knack history`: the executions of a registry's folder or of a cluster, as a table or as JSON lines. Of a folder it reads files
 //! only, so it works beside a running `knack dev`, which is their one writer, and without one.
 
-use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write as _};
-use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,8 +10,9 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use knack_registry::{Status, read_folder};
 
-use super::history_rows::{Filter, Row, table};
-use super::{history_server, terminal};
+use super::history_rows::{Filter, Row, created, print};
+use super::history_server::{self, ServerArgs};
+use super::terminal;
 
 /// Arguments of `knack history`.
 #[derive(Debug, Args)]
@@ -36,23 +34,6 @@ pub struct HistoryArgs {
     /// Write them as JSON lines, with inputs and outputs, into this file, which others cannot read
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
-}
-
-/// The registry of a cluster.
-#[derive(Debug, Args)]
-pub(super) struct ServerArgs {
-    /// The registry of a cluster instead, as https://host:port: runs of the gateways of one ServiceAccount
-    #[arg(long, value_name = "URL", requires_all = ["token_file", "ca_file"])]
-    pub(super) server: Option<String>,
-    /// File with a token of that ServiceAccount for the audience "knack": kubectl create token NAME --audience knack
-    #[arg(long, value_name = "FILE", requires = "server")]
-    pub(super) token_file: Option<PathBuf>,
-    /// File with the authorities of the registry's certificate: ca.crt of the ConfigMap knack-registry-ca
-    #[arg(long, value_name = "FILE", requires = "server")]
-    pub(super) ca_file: Option<PathBuf>,
-    /// Connect to this address, whatever the name in the URL has: 127.0.0.1 behind kubectl port-forward
-    #[arg(long, value_name = "IP", requires = "server")]
-    pub(super) address: Option<IpAddr>,
 }
 
 /// Prints it, the oldest first.
@@ -95,28 +76,6 @@ fn read(folder: &Path, filter: &Filter, file: Option<&Path>) -> anyhow::Result<E
         print(&rows);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints executions, the oldest first.
-pub(super) fn print(rows: &[Row]) {
-    if rows.is_empty() {
-        terminal::note("no execution");
-    } else {
-        terminal::line(table(rows).trim_end());
-    }
-}
-
-/// A file that others cannot read.
-pub(super) fn created(file: &Path) -> std::io::Result<File> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(file)?;
-    opened.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(opened)
 }
 
 fn status(word: &str) -> Result<Status, String> {

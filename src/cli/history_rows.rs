@@ -1,10 +1,15 @@
-//! Executions as lines of a table, wherever they are kept.
+//! Executions as lines of a table or of a file, wherever they are kept.
 
 use std::fmt::Write as _;
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
 
 use jiff::Timestamp;
 use knack_registry::{Execution, Status};
 use serde::Deserialize;
+
+use super::terminal;
 
 /// Characters of an error in a line of the table.
 const ERROR_MAX: usize = 60;
@@ -153,6 +158,28 @@ pub(super) fn table(rows: &[Row]) -> String {
         );
     }
     out
+}
+
+/// Prints executions, the oldest first.
+pub(super) fn print(rows: &[Row]) {
+    if rows.is_empty() {
+        terminal::note("no execution");
+    } else {
+        terminal::line(table(rows).trim_end());
+    }
+}
+
+/// A file that others cannot read.
+pub(super) fn created(file: &Path) -> std::io::Result<File> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(file)?;
+    opened.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(opened)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
+use std::net::IpAddr;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
+use clap::Args;
 use http::{HeaderMap, Method, StatusCode};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::history::{ServerArgs, created, print};
-use super::history_rows::{Filter, Row};
+use super::history_rows::{Filter, Row, created, print};
 use super::terminal;
 
 /// Executions of a page: the most that the API gives.
@@ -29,6 +30,23 @@ const PAGE_MAX_BYTES: usize = 16 << 20;
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a long read says how far it is.
 const PROGRESS: Duration = Duration::from_secs(5);
+
+/// The registry of a cluster.
+#[derive(Debug, Args)]
+pub(super) struct ServerArgs {
+    /// The registry of a cluster instead, as https://host:port: runs of the gateways of one ServiceAccount
+    #[arg(long, value_name = "URL", requires_all = ["token_file", "ca_file"])]
+    pub(super) server: Option<String>,
+    /// File with a token of that ServiceAccount for the audience "knack": kubectl create token NAME --audience knack
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(super) token_file: Option<PathBuf>,
+    /// File with the authorities of the registry's certificate: ca.crt of the ConfigMap knack-registry-ca
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(super) ca_file: Option<PathBuf>,
+    /// Connect to this address, whatever the name in the URL has: 127.0.0.1 behind kubectl port-forward
+    #[arg(long, value_name = "IP", requires = "server")]
+    pub(super) address: Option<IpAddr>,
+}
 
 /// A page of the API.
 #[derive(Debug, Deserialize)]

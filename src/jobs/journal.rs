@@ -61,17 +61,13 @@ impl Journal {
     pub fn take(&mut self, line: &[u8]) -> Option<FromRunner> {
         let frame = match self.reader.read(line) {
             Heard::Frame(frame) => frame,
-            Heard::Gap { .. } => {
+            // Of a container that was started again, what the one before did is in another log.
+            Heard::Gap { .. } | Heard::Unproven(FromRunner::Restarted {}) => {
                 self.is_damaged = true;
                 return None;
             }
             Heard::Unproven(FromRunner::Started(started)) => {
                 self.foreign_run.get_or_insert(started.id);
-                return None;
-            }
-            // What the container before this one did is in another log.
-            Heard::Unproven(FromRunner::Restarted {}) => {
-                self.is_damaged = true;
                 return None;
             }
             Heard::Unproven(_) | Heard::Nothing => return None,

@@ -18,12 +18,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 pub use catalogs::search_limit;
-pub use executions::{AdHoc, Identity, NotRun, OnProgress, Progress, REPEAT_HEADER, Runs};
-pub use repeats::{ClaimError, Claims};
+pub use executions::{AdHoc, Identity, NotRun, OnProgress, Progress, Runs};
+pub use repeats::{ClaimError, Claims, REPEAT_HEADER};
 pub use rows::{Row, resolve, visible};
 
-pub(crate) use executions::{Ran, repeat_key};
-pub(crate) use repeats::{InProgress, Repeats};
+pub(crate) use executions::Ran;
+pub(crate) use repeats::{InProgress, Repeats, repeat_key};
 
 use crate::answer::{Answer, Kind, Refusal};
 use crate::catalogs::{Catalog, Catalogs};

@@ -60,11 +60,7 @@ pub fn error_of_problem(problem: Problem) -> ExecutionError {
         )),
         ProblemCode::Unavailable | ProblemCode::TooSlow | ProblemCode::Throttled => match problem.failure {
             Some(failure) => of_failure(*failure, problem.message),
-            None => {
-                // The hub's own readers are told to try again, too: once is enough.
-                let what = problem.message.trim_end_matches("; try again");
-                ExecutionError::Unavailable(Missing::new(what, "try again later"))
-            }
+            None => ExecutionError::Unavailable(later(&problem.message)),
         },
         ProblemCode::Failed | ProblemCode::Unknown => match problem.failure {
             Some(failure) => of_failure(*failure, problem.message),
@@ -84,6 +80,11 @@ fn of_failure(failure: FailureLine, message: String) -> ExecutionError {
         // A failure that only a newer hub has: its text says what it is.
         None => ExecutionError::Internal(message),
     }
+}
+
+/// The hub says to other readers of its problems to try again, too: once is enough.
+fn later(message: &str) -> Missing {
+    Missing::new(message.trim_end_matches("; try again"), "try again later")
 }
 
 #[cfg(test)]

@@ -5,24 +5,20 @@
 //!                                     └▶ silent for too long: lost, and never run again
 //! ```
 
-use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use super::History as _;
 use super::execution::{Execution, Status};
 use super::folder::{FolderHistory, line};
+use super::holders::Holders;
 use super::index::Place;
 use super::inner::now;
 use super::writer::Told;
 use crate::error::StoreError;
 use crate::model::Owner;
-
-/// How long a gateway that runs something may be silent: three times the pause between its claims, and the time that a claim
-/// may take.
-const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// What a claim comes to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,24 +42,6 @@ pub enum NotClaimed {
     /// It was claimed before, and how far it has come cannot be read.
     #[error(transparent)]
     Unreadable(#[from] StoreError),
-}
-
-/// Who runs what was claimed: the request of the gateway, and when it said so last. A start forgets them; what they ran is lost
-/// by then.
-#[derive(Debug, Default)]
-pub(super) struct Holders(HashMap<String, (String, Instant)>);
-
-impl Holders {
-    fn hold(&mut self, execution: &Execution, now: Instant) {
-        self.0.retain(|_, (_, at)| now.duration_since(*at) < SILENCE_MAX);
-        self.0.insert(execution.id.clone(), (execution.request.clone(), now));
-    }
-
-    /// The request that runs it.
-    fn of(&self, id: &str, now: Instant) -> Option<&str> {
-        let (request, at) = self.0.get(id)?;
-        (now.duration_since(*at) < SILENCE_MAX).then_some(request)
-    }
 }
 
 /// What is known of an execution when it is claimed.
@@ -114,7 +92,7 @@ impl FolderHistory {
             return self.withdraw(&mut holders, &execution);
         }
         if execution.status.has_ended() {
-            holders.0.remove(&execution.id);
+            holders.release(&execution.id);
         }
         self.note(execution);
         true
@@ -167,10 +145,7 @@ impl FolderHistory {
 
     /// Whoever has claimed a run says that it was not begun. Should this not come to the disk, the run is lost, and not run again.
     fn withdraw(&self, holders: &mut Holders, execution: &Execution) -> bool {
-        let is_own = holders
-            .0
-            .get(&execution.id)
-            .is_some_and(|(request, _)| *request == execution.request);
+        let is_own = holders.last(&execution.id) == Some(&execution.request);
         let is_pending = self.inner.index().state(&execution.id).map(|(status, _)| status) == Some(Status::Pending);
         if !is_own || !is_pending {
             return false;
@@ -184,7 +159,7 @@ impl FolderHistory {
     }
 
     fn forget(&self, holders: &mut Holders, id: &str) {
-        holders.0.remove(id);
+        holders.release(id);
         self.inner.index().remove(id);
     }
 
@@ -197,6 +172,8 @@ impl FolderHistory {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::history::HistorySettings;
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::fs::{FlockOperation, flock};
 
-use super::claims::Holders;
 use super::execution::Execution;
+use super::holders::Holders;
 use super::index::{Index, Place};
 use super::inner::{Inner, now};
 use super::lines::{FOLDER, Line, WRITER};

@@ -3,6 +3,7 @@
 mod claims;
 mod execution;
 mod folder;
+mod holders;
 mod index;
 mod inner;
 mod lines;

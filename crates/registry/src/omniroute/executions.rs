@@ -21,10 +21,8 @@ use crate::store::Store;
 const LIMIT_DEFAULT: usize = 50;
 /// Executions of a page at most.
 const LIMIT_MAX: usize = 100;
-/// Characters of the id of a session, and of a key of repeats.
+/// Characters of the id of a session.
 const WORD_MAX: usize = 256;
-/// The header that makes a repeat of a request the same run.
-pub const REPEAT_HEADER: &str = "idempotency-key";
 /// Members of a body.
 const MEMBERS: [&str; 7] = ["skillName", "skillId", "id", "tool", "input", "sessionId", "apiKeyId"];
 
@@ -323,16 +321,6 @@ impl Wanted {
         };
         execution.with_input(arguments)
     }
-}
-
-/// The key of repeats of a request, if it has one.
-pub(crate) fn repeat_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refusal> {
-    let Some(key) = headers.get(REPEAT_HEADER) else {
-        return Ok(None);
-    };
-    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= WORD_MAX);
-    let text = format!("a text of 1 to {WORD_MAX} characters");
-    key.map(Some).ok_or_else(|| Refusal::invalid(REPEAT_HEADER, text))
 }
 
 /// What a list is asked for, and its page.

@@ -8,10 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use super::executions::REPEAT_HEADER;
 use super::rows::refused;
 use crate::answer::{Kind, Refusal};
 use crate::history::{Claimed, Execution, History, Status};
+
+/// The header that makes a repeat of a request the same run.
+pub const REPEAT_HEADER: &str = "idempotency-key";
+/// Characters of its value.
+const KEY_MAX: usize = 256;
 
 /// Where the gateways of a cluster claim runs.
 #[async_trait]
@@ -150,6 +154,16 @@ fn known<'a>(execution: Execution) -> Result<Turn<'a>, Refusal> {
 fn in_progress() -> Refusal {
     let text = "This run is in progress; ask for its result when it has ended.";
     Refusal::new(Kind::InProgress, REPEAT_HEADER, text)
+}
+
+/// The key of repeats of a request, if it has one.
+pub(crate) fn repeat_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(key) = headers.get(REPEAT_HEADER) else {
+        return Ok(None);
+    };
+    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
+    let text = format!("a text of 1 to {KEY_MAX} characters");
+    key.map(Some).ok_or_else(|| Refusal::invalid(REPEAT_HEADER, text))
 }
 
 /// Why there is no history.
