@@ -257,25 +257,19 @@ fn mounts(settings: &BuilderSettings) -> Vec<(&'static str, &'static str, bool)>
         ("work", WORK, false),
         ("request", REQUEST_FOLDER, true),
     ];
-    mounts.extend(
-        settings
-            .index_secret
-            .as_ref()
-            .map(|_| ("index", INDEX_CREDENTIALS, true)),
-    );
-    mounts.extend(
-        settings
-            .npm_index_secret
-            .as_ref()
-            .map(|_| ("npm", NPM_CREDENTIALS, true)),
-    );
-    mounts.extend(
-        settings
-            .registry_secret
-            .as_ref()
-            .map(|_| ("registry", REGISTRY_CREDENTIALS, true)),
-    );
+    mounts.extend(secrets(settings).map(|(volume, _, path)| (volume, path, true)));
     mounts
+}
+
+/// The Secrets of a builder: the volume of each, its name, and where it is.
+fn secrets(settings: &BuilderSettings) -> impl Iterator<Item = (&'static str, &String, &'static str)> {
+    let all = [
+        ("index", &settings.index_secret, INDEX_CREDENTIALS),
+        ("npm", &settings.npm_index_secret, NPM_CREDENTIALS),
+        ("registry", &settings.registry_secret, REGISTRY_CREDENTIALS),
+    ];
+    all.into_iter()
+        .filter_map(|(volume, secret, path)| Some((volume, secret.as_ref()?, path)))
 }
 
 fn volumes(settings: &BuilderSettings, key: &str) -> Vec<Volume> {
@@ -308,9 +302,7 @@ fn volumes(settings: &BuilderSettings, key: &str) -> Vec<Volume> {
             ..Volume::default()
         },
     ];
-    volumes.extend(settings.index_secret.iter().map(|name| secret("index", name)));
-    volumes.extend(settings.npm_index_secret.iter().map(|name| secret("npm", name)));
-    volumes.extend(settings.registry_secret.iter().map(|name| secret("registry", name)));
+    volumes.extend(secrets(settings).map(|(volume, name, _)| secret(volume, name)));
     volumes
 }
 

@@ -303,7 +303,7 @@ impl Server {
         let Some(loaded) = &content.skill else {
             return Some(Err(failed(State::Failed, "the content of the skill cannot be read")));
         };
-        let input = Input::of(&stated(&loaded.files, loaded.requirements.as_deref()));
+        let input = Input::of(&stated(&loaded.files, loaded.requirements.as_ref()));
         // Else the status and the content are of two revisions for a moment.
         (input.digest() == wanted.digest).then_some(Ok(input))
     }

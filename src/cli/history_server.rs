@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use clap::Args;
 use http::{HeaderMap, Method, StatusCode};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -141,7 +142,7 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
         // A version is looked for here.
         let name = skill.split_once('@').map_or(skill.as_str(), |(name, _)| name);
         path.push_str("&skillId=");
-        path.push_str(&encoded(name));
+        path.extend(utf8_percent_encode(name, NON_ALPHANUMERIC));
     }
     if let Some(status) = filter.status {
         path.push_str("&status=");
@@ -158,15 +159,6 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
         bail!("--token-file: {said}; kubectl create token NAME --audience knack makes one");
     }
     bail!("--server: {said}")
-}
-
-/// As a value of a query.
-fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(byte).collect()
 }
 
 async fn answer(client: &HubClient, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {

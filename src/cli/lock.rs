@@ -131,7 +131,7 @@ fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::R
     files.remove(LOCK_FILE);
     // It was written just now, or fits no declaration.
     files.remove(NODE_LOCK_FILE);
-    let declared = declare(&files, source.overrides.packages.as_deref());
+    let declared = declare(&files, source.overrides.packages.as_ref());
     let refused: Vec<String> = declared
         .findings
         .iter()

@@ -80,7 +80,7 @@ async fn look(
     builder: &Result<Builder, BuildError>,
     build: bool,
 ) -> ListedPackages {
-    let declared = applied(rules, declare(&source.files, source.overrides.packages.as_deref()));
+    let declared = applied(rules, declare(&source.files, source.overrides.packages.as_ref()));
     let skill = source.id.name.clone();
     let outcome = match builder {
         _ if !declared.wants_environment() && !declared.is_refused() => Ok((State::NotDeclared, None)),

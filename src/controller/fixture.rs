@@ -14,8 +14,13 @@ use http::{Method, StatusCode};
 use knack_vocabulary::LEASE_CONTROLLER;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
+use super::error::ControllerError;
+use super::process::run;
 use super::settings::ControllerSettings;
+use crate::lease::Keeper;
 
 /// The Lease, and how often it was written.
 #[derive(Debug, Default)]
@@ -115,6 +120,17 @@ pub(super) fn start(
         });
     });
     (started.recv().unwrap(), stored)
+}
+
+/// A controller of this API server, and what ends it.
+pub(super) async fn lead(address: SocketAddr) -> (JoinHandle<Result<(), ControllerError>>, CancellationToken) {
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let leases = Keeper::start(config.clone()).unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let leading = run(client, leases, settings(), listener, None, shutdown.clone());
+    (tokio::spawn(leading), shutdown)
 }
 
 /// Those of a controller of all namespaces.

@@ -1,14 +1,8 @@
 //! The leader's Lease while this process is busy.
 
-use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-
-use super::fixture::{settings, start, writes};
-use super::process::run;
-use crate::lease::Keeper;
+use super::fixture::{lead, start, writes};
 
 /// A few renewals of a Lease of 15 s, and less than that.
 const BUSY: Duration = Duration::from_secs(12);
@@ -20,12 +14,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[tokio::test]
 async fn a_leader_renews_its_lease_while_every_thread_of_its_work_is_busy() {
     let (address, stored) = start(|_, _, _| None);
-    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-    let leases = Keeper::start(config.clone()).unwrap();
-    let client = kube::Client::try_from(config).unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let shutdown = CancellationToken::new();
-    let leading = tokio::spawn(run(client, leases, settings(), listener, None, shutdown.clone()));
+    let (leading, shutdown) = lead(address).await;
     let begun = Instant::now();
     while writes(&stored) == 0 {
         assert!(begun.elapsed() < SOON && !leading.is_finished(), "it gets the Lease");

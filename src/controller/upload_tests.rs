@@ -1,7 +1,6 @@
 //! How often an uploaded Skill is read: once, and again when its ConfigMaps change.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,9 @@ use knack_api::SkillOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_vocabulary::LABEL_UPLOAD;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
-use super::fixture::{settings, start};
-use super::process::run;
+use super::fixture::{lead, start};
 use crate::artifact;
-use crate::lease::Keeper;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -158,12 +153,7 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
     let world = Arc::new(Mutex::new(World::new()));
     let asked = Arc::clone(&world);
     let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
-    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-    let leases = Keeper::start(config.clone()).unwrap();
-    let client = kube::Client::try_from(config).unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let shutdown = CancellationToken::new();
-    let leading = tokio::spawn(run(client, leases, settings(), listener, None, shutdown.clone()));
+    let (leading, shutdown) = lead(address).await;
 
     until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
     // One that sees the revision in service, and then as many that have nothing to do.

@@ -63,10 +63,10 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
 /// Why a skill cannot have the packages that it declares now, if the revision that was served last could: that one goes
 /// on. A skill that never could is served, and its code is not run.
 fn packages_refused_now(source: &SkillSource, last: &LastGood) -> Option<String> {
-    let declared = stated(&source.files, source.overrides.packages.as_deref());
+    let declared = stated(&source.files, source.overrides.packages.as_ref());
     let why = declared.findings.iter().find(|finding| finding.is_error())?;
     let before = last.skill(&source.id)?;
-    let was_refused = stated(&before.files, before.requirements.as_deref()).is_refused();
+    let was_refused = stated(&before.files, before.requirements.as_ref()).is_refused();
     (!was_refused).then(|| why.to_string())
 }
 

@@ -375,7 +375,7 @@ fn packages(
 
 /// Names of the packages that a skill declares.
 fn declared_packages(skill: &Skill) -> PackageNames {
-    let declared = declare(&skill.files, skill.requirements.as_deref());
+    let declared = declare(&skill.files, skill.requirements.as_ref());
     if declared.is_declared() {
         names(&declared)
     } else {
@@ -385,7 +385,7 @@ fn declared_packages(skill: &Skill) -> PackageNames {
 
 /// The same, or those of the standard environment, for a skill that declares none.
 fn declared_or_standard(skill: &Skill) -> PackageNames {
-    let declared = declare(&skill.files, skill.requirements.as_deref());
+    let declared = declare(&skill.files, skill.requirements.as_ref());
     if declared.wants_environment() {
         names(&declared)
     } else {
@@ -406,7 +406,7 @@ fn names(declared: &Declaration) -> PackageNames {
 
 /// The same where the runtime gives the standard environment to every skill that declares none.
 fn declared_or_given(skill: &Skill) -> PackageNames {
-    let declared = declare(&skill.files, skill.requirements.as_deref());
+    let declared = declare(&skill.files, skill.requirements.as_ref());
     names(&applied(&Rules::default().with_standard(true), declared))
 }
 

@@ -407,7 +407,7 @@ fn judge(wanted: &InService, content: artifact::Content) -> Content {
         .collect();
     let skill = knack_skill::load(content.to_load(&wanted.skill)).skill.map(Arc::new);
     // Imports of scripts are not looked at: no Python is parsed here.
-    let declares = |skill: &Arc<LoadedSkill>| declared_packages(&stated(&skill.files, skill.requirements.as_deref()));
+    let declares = |skill: &Arc<LoadedSkill>| declared_packages(&stated(&skill.files, skill.requirements.as_ref()));
     let summary = Arc::new(Summary {
         in_service: wanted.clone(),
         packages: skill.as_ref().and_then(declares),

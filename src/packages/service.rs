@@ -67,7 +67,7 @@ impl Packages {
             if known.contains_key(&id) {
                 continue;
             }
-            let declared = applied(&self.rules, declare(&skill.files, skill.requirements.as_deref()));
+            let declared = applied(&self.rules, declare(&skill.files, skill.requirements.as_ref()));
             let wanted = declared.wants_environment().then(|| {
                 let why = format!(
                     "the packages of skill \"{}\" are being installed; try again in a minute",

@@ -7,13 +7,24 @@ use serde_json::json;
 use super::tests::{runtime, scope, skill, told};
 use super::*;
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn a_skill_is_served_with_its_environment_or_not_at_all() {
+/// What a builder says of an environment.
+fn record(state: State) -> EnvironmentRecord {
     let image = InImage {
         image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
         home: "/opt/knack/packages/env-1".to_owned(),
     };
+    EnvironmentRecord {
+        state,
+        message: "said".to_owned(),
+        environment: (state == State::Ready).then_some(image),
+        since: 0,
+        used: 0,
+    }
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn a_skill_is_served_with_its_environment_or_not_at_all() {
     let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
     let own_image = json!({"sandbox": {"image": "r.io/office@sha256:00"}});
     let allowed = json!({"sandbox": {"allowedImages": ["r.io/office"]}});
@@ -122,13 +133,6 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             "PackagesOff",
         ),
     ] {
-        let record = |state| EnvironmentRecord {
-            state,
-            message: "said".to_owned(),
-            environment: (state == State::Ready).then(|| image.clone()),
-            since: 0,
-            used: 0,
-        };
         let records = Records(
             known
                 .map(|state| (key("r.io/default@sha256:00"), record(state)))
@@ -161,17 +165,7 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
     let node = json!({"source": "package-lock.json", "locked": true, "node": ["docx@9.5.1"], "digest": "d1"});
     let open = json!({"source": "requirements.txt; package.json", "python": ["mcp>=1"], "node": ["docx@9.5.1"], "digest": "d1"});
     let demands = json!({"packages": {"constraints": ["docx<2", "six<2"], "requireLock": true}});
-    let environment = InImage {
-        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
-        home: "/opt/knack/packages/env-1".to_owned(),
-    };
-    let record = EnvironmentRecord {
-        state: State::Ready,
-        message: "said".to_owned(),
-        environment: Some(environment),
-        since: 0,
-        used: 0,
-    };
+    let record = record(State::Ready);
     let key = key("d1", true, &Rules::default(), "r.io/default@sha256:00");
     let ready = Records([(key, record)].into());
     let (nothing, none) = (Records::default(), NamespaceLabels::new());
@@ -226,10 +220,6 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
     let standard =
         knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
     let base = "r.io/default@sha256:00";
-    let image = InImage {
-        image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
-        home: "/opt/knack/packages/env-1".to_owned(),
-    };
     let gives = json!({"packages": {"standard": true, "requireLock": true}});
     let declares = json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"});
     let nothing_wanted = json!({"source": "spec.packages.python"});
@@ -300,13 +290,6 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
             ),
         ),
     ] {
-        let record = |state| EnvironmentRecord {
-            state,
-            message: "said".to_owned(),
-            environment: (state == State::Ready).then(|| image.clone()),
-            since: 0,
-            used: 0,
-        };
         let key = key(&standard, true, &Rules::default(), base);
         let records = Records(known.map(|state| (key, record(state))).into_iter().collect());
         let is_own = !declared.is_null();

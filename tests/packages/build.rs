@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use knack::packages::BuildLimits;
 use knack_packages::{Rules, State, declare};
+use knack_skill::model::AskedPackages;
 
 use super::index::{Index, sha256, wheel};
 use super::{World, declared, skill_files};
@@ -314,8 +315,12 @@ async fn the_list_of_a_manifest_is_installed_instead_of_what_the_files_declare()
     let (world, _index) = World::with(vec![good()]).await;
     let builder = world.builder(BuildLimits::default()).await;
     let files = skill_files(&[("requirements.txt", "absent")]);
+    let asked = AskedPackages {
+        python: vec!["good".to_owned()],
+        standard: false,
+    };
     let built = builder
-        .environment(&declare(&files, Some(&["good".to_owned()])), &|_| {})
+        .environment(&declare(&files, Some(&asked)), &|_| {})
         .await
         .unwrap();
     assert_eq!(built.about.packages, [("good".to_owned(), "1.0".to_owned())]);

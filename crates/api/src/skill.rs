@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::model::STANDARD_PACKAGES;
+use knack_skill::model::AskedPackages;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -240,10 +240,12 @@ pub struct SkillPackages {
 }
 
 impl SkillPackages {
-    /// The list, as the judgement of skills takes it; with the word for the standard environment if that is asked for.
-    fn to_requirements(&self) -> Vec<String> {
-        let standard = self.standard.then(|| STANDARD_PACKAGES.to_owned());
-        standard.into_iter().chain(self.python.iter().cloned()).collect()
+    /// As the judgement of skills takes them.
+    fn to_asked(&self) -> AskedPackages {
+        AskedPackages {
+            python: self.python.clone(),
+            standard: self.standard,
+        }
     }
 }
 
@@ -353,7 +355,7 @@ impl SkillOverrides {
                 max_output_bytes: sandbox.max_output_bytes,
                 memory_bytes: sandbox.resources.as_ref().and_then(Resources::memory_bytes),
             }),
-            packages: self.packages.as_ref().map(SkillPackages::to_requirements),
+            packages: self.packages.as_ref().map(SkillPackages::to_asked),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::model::{STANDARD_PACKAGES, SkillFile};
+use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
 
 use crate::finding::{Finding, FindingKind};
@@ -183,7 +183,7 @@ impl Declaration {
 }
 
 /// Reads what a skill declares: in its files, or in a manifest, whose list counts alone. No input panics.
-pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
     let mut declared = stated(files, spec);
     declared.imports = imports_of(files);
     if declared.source == Source::Nothing && !declared.is_refused() {
@@ -193,7 +193,7 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> 
 }
 
 /// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
-pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> Declaration {
+pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
     let front = Front::of(files);
     let mut declared = stated_of_python(files, spec, front.as_ref());
     declared.node = node::declared(files, front.as_ref(), &mut declared.findings);
@@ -202,7 +202,7 @@ pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&[String]>) -> D
 
 fn stated_of_python(
     files: &BTreeMap<String, SkillFile>,
-    spec: Option<&[String]>,
+    spec: Option<&AskedPackages>,
     front: Option<&Front<'_>>,
 ) -> Declaration {
     let mut findings = Vec::new();
@@ -213,8 +213,8 @@ fn stated_of_python(
     });
     let requires_python = requires_python.collect();
     let (source, python) = match spec {
-        Some([word]) if word == STANDARD_PACKAGES => (Source::Standard, Vec::new()),
-        Some(listed) => (Source::Spec, of_spec(listed, &mut findings)),
+        Some(asked) if asked.standard && asked.python.is_empty() => (Source::Standard, Vec::new()),
+        Some(asked) => (Source::Spec, of_spec(asked, &mut findings)),
         None => requirements(files, front, blocks, &mut findings),
     };
     let mut declared = Declaration {
@@ -264,20 +264,16 @@ fn requirements(
 }
 
 /// The list of a manifest.
-fn of_spec(listed: &[String], findings: &mut Vec<Finding>) -> Vec<Requirement> {
+fn of_spec(asked: &AskedPackages, findings: &mut Vec<Finding>) -> Vec<Requirement> {
     let mut read = Vec::new();
-    for (index, text) in listed.iter().enumerate() {
-        if text == STANDARD_PACKAGES {
-            let text = "it has packages of its own, and spec.packages.python lists others".to_owned();
-            findings.push(Finding::new(
-                FindingKind::Metadata,
-                "spec.packages.standard",
-                0,
-                text,
-                ONE_OF_BOTH,
-            ));
-            continue;
-        }
+    if asked.standard {
+        let (field, text) = (
+            "spec.packages.standard",
+            "it has packages of its own, and spec.packages.python lists others",
+        );
+        findings.push(Finding::new(FindingKind::Metadata, field, 0, text, ONE_OF_BOTH));
+    }
+    for (index, text) in asked.python.iter().enumerate() {
         match Requirement::parse(text) {
             Ok(requirement) => read.push(requirement),
             Err((kind, why)) => {

@@ -193,6 +193,14 @@ fn a_script_says_which_python_it_requires() {
     );
 }
 
+/// A list of a manifest.
+fn listed(python: &[&str]) -> AskedPackages {
+    AskedPackages {
+        python: python.iter().map(|line| (*line).to_owned()).collect(),
+        standard: false,
+    }
+}
+
 #[test]
 fn the_list_of_a_manifest_counts_alone_and_a_lock_fixes_it() {
     let lock = format!("six==1.16 --hash=sha256:{}\n", "a".repeat(64));
@@ -201,20 +209,16 @@ fn the_list_of_a_manifest_counts_alone_and_a_lock_fixes_it() {
         ("requirements.txt", "absent"),
         ("requirements.lock", lock.as_str()),
     ];
-    let spec = ["Six>=1".to_owned()];
-    let declared = declare(&files(&list), Some(&spec));
+    let declared = declare(&files(&list), Some(&listed(&["Six>=1"])));
     assert_eq!(
         (&declared.source, declared.names()),
         (&Source::Spec, vec!["six".to_owned()])
     );
     assert!(declared.lock.is_some() && declared.findings.is_empty(), "{declared:?}");
     // An empty list asks for nothing, and says so.
-    let none = declare(&files(&list[..2]), Some(&[]));
+    let none = declare(&files(&list[..2]), Some(&listed(&[])));
     assert!(none.wants_environment() && none.names().is_empty() && none.versions().is_none());
-    let wrong = declare(
-        &files(&[("SKILL.md", "x")]),
-        Some(&["six".to_owned(), "git+https://x/y".to_owned()]),
-    );
+    let wrong = declare(&files(&[("SKILL.md", "x")]), Some(&listed(&["six", "git+https://x/y"])));
     let told: Vec<String> = wrong.findings.iter().map(ToString::to_string).collect();
     assert!(told[0].starts_with("spec.packages.python[1]: "), "{told:?}");
 }
@@ -231,13 +235,16 @@ fn what_is_stated_is_read_without_parsing_python() {
 fn the_standard_environment_can_be_asked_for_and_has_a_lock_of_its_own() {
     let own = hashed(&["six==1"]);
     let asks = "---\nname: x\npackages: {standard: true}\n---\n";
-    let word = [STANDARD_PACKAGES.to_owned()];
-    let both = [STANDARD_PACKAGES.to_owned(), "six".to_owned()];
+    let with_standard = |python: &[&str]| AskedPackages {
+        standard: true,
+        ..listed(python)
+    };
+    let (word, both) = (with_standard(&[]), with_standard(&["six"]));
     for (what, list, spec, source, told) in [
         (
             "manifest",
             &[("SKILL.md", "x")][..],
-            Some(&word[..]),
+            Some(&word),
             Source::Standard,
             None,
         ),

@@ -1,18 +1,9 @@
-use knack_skill::model::SkillFile;
-
 use super::*;
 use crate::declare::stated;
+use crate::fixture::files as skill_files;
 
 fn declared(files: &[(&str, &str)]) -> Declaration {
-    let file = |text: &str| SkillFile {
-        bytes: text.as_bytes().into(),
-        executable: false,
-    };
-    let files = files
-        .iter()
-        .map(|(path, text)| ((*path).to_owned(), file(text)))
-        .collect();
-    let declared = stated(&files, None);
+    let declared = stated(&skill_files(files), None);
     assert!(!declared.is_refused(), "{:?}", declared.findings);
     declared
 }

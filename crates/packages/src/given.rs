@@ -30,6 +30,8 @@ pub fn applied(rules: &Rules, declared: Declaration) -> Declaration {
 
 #[cfg(test)]
 mod tests {
+    use knack_skill::model::AskedPackages;
+
     use super::*;
     use crate::declare::declare;
     use crate::fixture::files;
@@ -43,11 +45,11 @@ mod tests {
             (&[("SKILL.md", "x")][..], None, Source::OfRuntime),
             (&[("SKILL.md", "x"), ("a.py", "import mcp")], None, Source::OfRuntime),
             (&[("SKILL.md", "x"), ("a.py", "import numpy")], None, Source::Inferred),
-            (&[("SKILL.md", "x")], Some(&[][..]), Source::Spec),
+            (&[("SKILL.md", "x")], Some(AskedPackages::default()), Source::Spec),
             (&[("SKILL.md", front)], None, Source::Frontmatter),
             (&[("SKILL.md", "x"), ("requirements.lock", &lock)], None, Source::Lock),
         ] {
-            let declared = declare(&files(list), spec);
+            let declared = declare(&files(list), spec.as_ref());
             let had = applied(&rules, declared.clone());
             assert_eq!(had.source, source, "{list:?}");
             // It may be missing, as before.

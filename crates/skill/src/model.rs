@@ -114,8 +114,8 @@ pub struct Skill {
     pub sandbox: SandboxRequest,
     /// Packages that its runs can import, as far as whoever runs them provides any. A load leaves it empty.
     pub packages: Packages,
-    /// Requirements of Python packages that a manifest sets, as written; they replace every declaration in the files.
-    pub requirements: Option<Vec<String>>,
+    /// Packages that a manifest asks for; they replace every declaration in the files.
+    pub requirements: Option<AskedPackages>,
     /// The upload that it is. A load leaves it empty: no file says of itself that it is a version of another skill.
     pub upload: Option<Upload>,
     /// Names of tools that are not run here, since values of their configuration are missing or do not fit: as a hub says
@@ -132,9 +132,14 @@ pub struct Packages {
     pub node: Vec<String>,
 }
 
-/// Stands in [`Skill::requirements`], alone, for the standard environment of packages: `spec.packages.standard` of a manifest. No
-/// requirement can be written so.
-pub const STANDARD_PACKAGES: &str = "<standard>";
+/// Packages that a manifest asks for, `spec.packages`: in the place of every declaration in the skill's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AskedPackages {
+    /// Requirements of Python packages as pip writes them.
+    pub python: Vec<String>,
+    /// The standard environment, in the place of a list.
+    pub standard: bool,
+}
 
 /// One version of an uploaded skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +155,7 @@ impl Skill {
     pub fn environment_id(&self) -> String {
         self.requirements
             .as_ref()
-            .map_or_else(|| self.digest.clone(), |listed| format!("{} {listed:?}", self.digest))
+            .map_or_else(|| self.digest.clone(), |asked| format!("{} {asked:?}", self.digest))
     }
 }
 

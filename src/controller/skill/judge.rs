@@ -44,7 +44,7 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
         return Err(Verdict::new(State::Stalled, Reason::InvalidSkill, list(errors)));
     };
     // The imports of scripts are not looked at: no Python is parsed here.
-    let declared = stated(&skill.files, skill.requirements.as_deref());
+    let declared = stated(&skill.files, skill.requirements.as_ref());
     let told = declared.findings.iter().map(ToString::to_string);
     let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
     let artifact = artifact::build(id, &skill.files, overrides);

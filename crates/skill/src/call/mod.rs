@@ -48,25 +48,29 @@ pub fn render(spec: &RunSpec, outcome: &Outcome) -> String {
     }
 }
 
+/// The packages of a skill that is not mounted.
+static NONE: Packages = Packages {
+    python: Vec::new(),
+    node: Vec::new(),
+};
+
+/// The name that a mounted skill is called by, and its packages.
+fn of_mount(mount: &Mount) -> (&str, &Packages) {
+    let handle = mount.path.rsplit('/').next().unwrap_or_default();
+    (handle, &mount.skill.packages)
+}
+
 /// What to say of a module that the run lacked.
 fn missing_module(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     if !matches!(outcome.end, End::Exit(code) if code != 0) {
         return None;
     }
-    let handle = |mount: &Mount| mount.path.rsplit('/').next().unwrap_or_default().to_owned();
+    let mounts: Vec<(&str, &Packages)> = spec.mounts.iter().map(of_mount).collect();
     let named = spec.skill.as_ref().map(|id| {
         let mount = spec.mounts.iter().find(|mount| mount.skill.id == *id);
-        let packages = mount.map(|mount| mount.skill.packages.clone()).unwrap_or_default();
-        (mount.map_or_else(|| id.name.clone(), handle), packages)
+        mount.map_or((id.name.as_str(), &NONE), of_mount)
     });
-    let others = spec.mounts.iter();
-    let others: Vec<(String, &Packages)> = others.map(|mount| (handle(mount), &mount.skill.packages)).collect();
-    let others: Vec<(&str, &Packages)> = others
-        .iter()
-        .map(|(name, packages)| (name.as_str(), *packages))
-        .collect();
-    let named = named.as_ref().map(|(name, packages)| (name.as_str(), packages));
-    texts::missing_module(&outcome.stderr, named, &others)
+    texts::missing_module(&outcome.stderr, named, &mounts)
 }
 
 /// Whether an outcome is an error result where the format has a mark for that.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{LoadInput, Loaded, SpecOverrides, load};
-use crate::model::{ActivationMode, Dialect, SandboxRequest, SkillFile, SkillRef};
+use crate::model::{ActivationMode, AskedPackages, Dialect, SandboxRequest, SkillFile, SkillRef};
 use crate::problem::{ProblemKind, Profile, Severity};
 use crate::tools::ToolDeclaration;
 
@@ -134,7 +134,10 @@ fn the_manifest_wins_over_the_frontmatter() {
             timeout_seconds: Some(5),
             ..SandboxRequest::default()
         }),
-        packages: Some(vec!["pillow>=10".to_owned()]),
+        packages: Some(AskedPackages {
+            python: vec!["pillow>=10".to_owned()],
+            standard: false,
+        }),
     };
     let text = b"---\nname: demo\ndescription: d\nmode: off\ntags: [a]\ntimeout_ms: 9000\n---\nB";
     let skill = load_files(&[("SKILL.md", text)], Profile::Load, overrides.clone())
@@ -145,7 +148,7 @@ fn the_manifest_wins_over_the_frontmatter() {
         (Some("1.4.0"), ActivationMode::Always)
     );
     assert_eq!(skill.ids, ["skill_abc"]);
-    assert_eq!(skill.requirements.as_deref(), Some(&["pillow>=10".to_owned()][..]));
+    assert_eq!(skill.requirements, overrides.packages);
     assert_ne!(skill.environment_id(), skill.digest);
     assert_eq!(
         (skill.tags, skill.tools.len(), skill.sandbox.timeout_seconds),

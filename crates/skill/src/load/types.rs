@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::functions::Function;
-use crate::model::{ActivationMode, Input, SandboxRequest, Skill, SkillFile, SkillRef};
+use crate::model::{ActivationMode, AskedPackages, Input, SandboxRequest, Skill, SkillFile, SkillRef};
 use crate::problem::{Problem, Profile};
 use crate::tools::ToolDeclaration;
 
@@ -37,8 +37,8 @@ pub struct SpecOverrides {
     pub ids: Option<Vec<String>>,
     /// Sandbox requests; each member that is set wins.
     pub sandbox: Option<SandboxRequest>,
-    /// Requirements of Python packages; they replace every declaration in the files.
-    pub packages: Option<Vec<String>>,
+    /// Packages; they replace every declaration in the files.
+    pub packages: Option<AskedPackages>,
 }
 
 /// A load's result.
