@@ -10,6 +10,7 @@ use knack_registry::{Execution, read_folder};
 use serde_json::{Value, json};
 
 use super::kept_files::Kept;
+use super::observed::Observed;
 use super::support::{Answer, Running, Start, client, read, start};
 
 const SKILL: &[(&str, &str)] = &[
@@ -31,12 +32,15 @@ struct Cluster {
     first: Running,
     second: Running,
     other: Running,
+    /// Of all of them.
+    observed: Arc<Observed>,
 }
 
 impl Cluster {
     async fn start() -> Self {
         let kept = Kept::keeping(&["history"]).await;
-        let executor: Arc<dyn Executor> = Arc::new(super::runner::executor(1).await);
+        let observed = Observed::new().await;
+        let executor: Arc<dyn Executor> = Arc::clone(&observed) as Arc<dyn Executor>;
         let gateway = async |account: &str, secret: u8| {
             start(Start {
                 skills: SKILL.to_vec(),
@@ -58,6 +62,7 @@ impl Cluster {
             first,
             second,
             other,
+            observed,
         }
     }
 
@@ -192,9 +197,8 @@ async fn a_registry_that_is_killed_lets_nothing_run_twice() {
         .header("content-type", "application/json")
         .body(body.to_string());
     let running = tokio::spawn(request.send());
-    while cluster.kept().len() < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    // The registry has the claim on its disk a moment before the gateway knows that it is its own; killed in between, nothing runs.
+    cluster.observed.running_after(1).await;
     cluster.kept.kill();
     for at in [&cluster.first, &cluster.second] {
         let answer = run(at, ("one", "new"), &tell(0.0)).await;
