@@ -104,7 +104,7 @@ fn all(texts: &[String], output: Output) -> anyhow::Result<()> {
         let more: Listed = serde_json::from_str(text).context(OTHER_VERSION)?;
         listed.requests.extend(more.requests);
     }
-    listed.requests.sort_by(|one, other| one.begun.cmp(&other.begun));
+    listed.requests.sort_by_key(|report| report.begun);
     match output {
         Output::Text if listed.requests.is_empty() => terminal::note("no request so far"),
         Output::Text => terminal::line(list(&listed.requests).trim_end()),

@@ -8,7 +8,7 @@ use knack_gateway::timeline::{Run, Step};
 /// One request: a line for what it is, then its steps in the order of their begins.
 pub(super) fn page(report: &RequestReport) -> String {
     let mut out = format!(
-        "{}  {}  {} ms\n{}\n",
+        "{}  {:.3}  {} ms\n{}\n",
         report.request_id,
         report.begun,
         report.took_ms,
@@ -64,7 +64,7 @@ pub(super) fn list(reports: &[RequestReport]) -> String {
             .count();
         let _ = writeln!(
             out,
-            "{}  {}  {} | skills: {} | {} | {} | {} ms",
+            "{}  {:.3}  {} | skills: {} | {} | {} | {} ms",
             report.request_id,
             report.begun,
             head(report),
@@ -194,7 +194,7 @@ mod tests {
     fn a_request_with_everything() {
         assert_eq!(
             page(&report()),
-            "0199c0de  2026-11-23T16:20:01.5Z  2310 ms
+            "0199c0de  2026-11-23T16:20:01.500Z  2310 ms
 200 chat gpt-x stream
   skills    house-style (always) + 2 listed
   added     214 tokens (estimated)
@@ -253,12 +253,12 @@ mod tests {
         };
         assert_eq!(
             page(&refused),
-            "0199c0de  2026-11-23T16:20:01.5Z  1 ms\n400 chat -\n  skills    none\n  end       The body is not JSON.\n"
+            "0199c0de  2026-11-23T16:20:01.500Z  1 ms\n400 chat -\n  skills    none\n  end       The body is not JSON.\n"
         );
         assert_eq!(
             list(&[report(), refused]),
-            "0199c0de  2026-11-23T16:20:01.5Z  200 chat gpt-x stream | skills: house-style (always) + 2 listed | 3 rounds | 1 run | 2310 ms
-0199c0de  2026-11-23T16:20:01.5Z  400 chat - | skills: none | 0 rounds | 0 runs | 1 ms\n"
+            "0199c0de  2026-11-23T16:20:01.500Z  200 chat gpt-x stream | skills: house-style (always) + 2 listed | 3 rounds | 1 run | 2310 ms
+0199c0de  2026-11-23T16:20:01.500Z  400 chat - | skills: none | 0 rounds | 0 runs | 1 ms\n"
         );
     }
 }

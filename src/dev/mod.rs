@@ -61,7 +61,7 @@ use knack_gateway::provider::Api;
 use knack_gateway::recorder::Recorder;
 use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
 use knack_gateway::uploads::Uploads;
-use knack_gateway::upstream::{Base, Upstreams};
+use knack_gateway::upstream::{Base, BaseUrl, Upstreams};
 use knack_gateway::user_files::{Bounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy, server};
 use knack_memory::MemoryBudget;
@@ -455,16 +455,10 @@ fn bases(args: &DevArgs, runtime: &RuntimeSettings, mock: Option<String>) -> any
         else {
             continue;
         };
-        let parsed: http::Uri = url
-            .parse()
-            .with_context(|| format!("upstream {}: {url:?} is not a URL", api.as_str()))?;
-        if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
-            bail!(
-                "upstream {}: {url:?} is not an http or https URL; write for example {}",
-                api.as_str(),
-                api.default_url()
-            );
-        }
+        let url = BaseUrl::parse(&url).map_err(|error| {
+            let (api, example) = (api.as_str(), api.default_url());
+            anyhow::anyhow!("upstream {api}: {url:?} is {error}; write for example {example}")
+        })?;
         // The operator's own key, from the environment of knack and from nowhere else; it is sent instead of the client's.
         let variable = format!("KNACK_UPSTREAM_{}_KEY", api.as_str().to_uppercase());
         let key = std::env::var(&variable)

@@ -24,7 +24,7 @@ use knack_gateway::reports::Reports;
 use knack_gateway::run_history::RunHistory;
 use knack_gateway::server::{self, BOUNDS, Service, Stopping};
 use knack_gateway::uploads::Uploads;
-use knack_gateway::upstream::{Base, Upstreams};
+use knack_gateway::upstream::{Base, BaseUrl, Upstreams};
 use knack_gateway::user_files::{Bounds as FileBounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
@@ -170,7 +170,7 @@ pub(crate) fn write(folder: &Path, path: &str, text: &str) {
 /// One provider for all APIs.
 fn bases(url: &str, operator_key: Option<&'static str>) -> BTreeMap<Api, Base> {
     let base = || Base {
-        url: url.to_owned(),
+        url: BaseUrl::parse(url).unwrap(),
         key: operator_key.map(http::HeaderValue::from_static),
     };
     [Api::OpenAi, Api::Anthropic, Api::Gemini]

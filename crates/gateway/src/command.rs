@@ -46,7 +46,7 @@ use crate::run_history::RunHistory;
 use crate::server::{self, Stopping};
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
-use crate::upstream::{Base, Upstreams};
+use crate::upstream::{Base, BaseUrl, Upstreams};
 use crate::user_files::{RemoteFiles, UserFiles};
 use crate::{Gateway, HostPolicy};
 
@@ -467,8 +467,8 @@ async fn bases(args: &ServeArgs) -> anyhow::Result<BTreeMap<Api, Base>> {
         if flag.is_none() && key.is_none() {
             continue;
         }
-        let url = flag.clone().unwrap_or_else(|| api.default_url().to_owned());
-        crate::upstream::check_url(&url).map_err(|error| anyhow::anyhow!("--upstream-{}: {error}", api.as_str()))?;
+        let url = BaseUrl::parse(flag.as_deref().unwrap_or(api.default_url()))
+            .map_err(|error| anyhow::anyhow!("--upstream-{}: {error}", api.as_str()))?;
         bases.insert(api, Base { url, key });
     }
     Ok(bases)

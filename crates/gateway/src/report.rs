@@ -1,6 +1,6 @@
 //! What is told of one request afterwards: skills, rounds, calls, runs and their times, and nothing of its content.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::log::RequestLog;
 use super::timeline::{Step, millis};
@@ -16,8 +16,9 @@ const NAMES_MAX: usize = 64;
 pub struct RequestReport {
     /// Of `x-knack-request-id`, the log, the spans and the exemplars.
     pub request_id: String,
-    /// When its head came in: RFC 3339, UTC.
-    pub begun: String,
+    /// When its head came in: RFC 3339, UTC. It becomes text when somebody asks.
+    #[serde(serialize_with = "in_milliseconds")]
+    pub begun: jiff::Timestamp,
     /// Milliseconds from its head to the end of its answer.
     pub took_ms: u64,
     /// `chat`, `messages`, `responses`, `gemini`, or `proxy` for a request that was passed on untouched.
@@ -59,7 +60,7 @@ impl RequestReport {
         }
         Self {
             request_id: log.request_id.clone(),
-            begun: log.begun.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+            begun: log.begun,
             took_ms: millis(log.duration),
             format: log.format.to_owned(),
             model: cut(&log.model),
@@ -79,7 +80,7 @@ impl RequestReport {
 
     /// Memory that it takes: itself and what its texts and lists have allocated, without what the allocator adds.
     pub fn bytes(&self) -> usize {
-        let texts = [&self.request_id, &self.begun, &self.format, &self.model, &self.revision];
+        let texts = [&self.request_id, &self.format, &self.model, &self.revision];
         let texts: usize = texts.into_iter().chain(&self.end).map(String::capacity).sum();
         let lists = [&self.skills, &self.notes];
         let names: usize = lists
@@ -89,6 +90,11 @@ impl RequestReport {
         let steps = self.steps.capacity() * size_of::<Step>() + self.steps.iter().map(Step::allocated).sum::<usize>();
         size_of::<Self>() + texts + names + steps
     }
+}
+
+/// Three digits, as logs have them.
+fn in_milliseconds<S: Serializer>(time: &jiff::Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{time:.3}"))
 }
 
 fn some(names: &[String]) -> Vec<String> {
@@ -116,6 +122,18 @@ mod tests {
         let report = RequestReport::of(&log);
         assert!(report.bytes() < 32 << 10, "{}", report.bytes());
         assert!(report.model.ends_with('…'), "{}", report.model);
+    }
+
+    #[test]
+    fn its_begin_is_written_in_milliseconds() {
+        let log = RequestLog {
+            begun: "2026-11-23T16:20:01.5006Z".parse().unwrap(),
+            ..RequestLog::default()
+        };
+        let text = serde_json::to_string(&RequestReport::of(&log)).unwrap();
+        assert!(text.contains(r#""begun":"2026-11-23T16:20:01.500Z""#), "{text}");
+        let read: RequestReport = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.begun.as_millisecond(), log.begun.as_millisecond());
     }
 
     #[test]

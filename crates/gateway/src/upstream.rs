@@ -33,29 +33,74 @@ pub struct Upstreams {
 /// One provider's base address, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
-    /// Scheme, host and port, and perhaps a path prefix; no trailing slash.
-    pub url: String,
+    /// Where requests go.
+    pub url: BaseUrl,
     /// A key of the operator's own, sent instead of the client's.
     pub key: Option<HeaderValue>,
+}
+
+/// Scheme, host and port of a provider, and perhaps a prefix of all paths. It is parsed once, since a request would spend
+/// more on its host than on all else of its address.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BaseUrl {
+    /// Without the prefix.
+    server: reqwest::Url,
+    /// No slash at its end.
+    prefix: String,
+}
+
+impl std::fmt::Debug for BaseUrl {
+    /// Not its text, which may have a password in it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BaseUrl").finish_non_exhaustive()
+    }
+}
+
+impl BaseUrl {
+    /// Of a configured text. The error does not repeat it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut server: reqwest::Url = text.parse().map_err(|_| "not a URL")?;
+        if !matches!(server.scheme(), "http" | "https") {
+            return Err("not an http or https URL");
+        }
+        if server.query().is_some() || server.fragment().is_some() {
+            return Err("a URL with a query or a fragment, which cannot be before the path of a request");
+        }
+        let prefix = server.path().trim_end_matches('/').to_owned();
+        server.set_path("");
+        Ok(Self { server, prefix })
+    }
+
+    /// The address of a request. A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second
+    /// one.
+    fn join(&self, path_and_query: &str) -> reqwest::Url {
+        let (path, query) = match path_and_query.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (path_and_query, None),
+        };
+        let path = if self.prefix.ends_with("/v1") {
+            path.strip_prefix("/v1").unwrap_or(path)
+        } else {
+            path
+        };
+        let mut url = self.server.clone();
+        if self.prefix.is_empty() {
+            url.set_path(path);
+        } else {
+            url.set_path(&format!("{}{path}", self.prefix));
+        }
+        url.set_query(query);
+        url
+    }
 }
 
 impl Base {
     /// The public address of an API.
     fn public(api: Api) -> Self {
         Self {
-            url: api.default_url().to_owned(),
+            url: BaseUrl::parse(api.default_url()).expect("the table of public addresses has URLs"),
             key: None,
         }
-    }
-}
-
-/// Whether a text is a base URL. The error does not repeat it.
-pub fn check_url(url: &str) -> Result<(), &'static str> {
-    let parsed: http::Uri = url.parse().map_err(|_| "not a URL")?;
-    if matches!(parsed.scheme_str(), Some("http" | "https")) && parsed.host().is_some() {
-        Ok(())
-    } else {
-        Err("not an http or https URL")
     }
 }
 
@@ -126,11 +171,8 @@ impl Upstreams {
         let mut followed = BTreeMap::new();
         for api in Api::ALL.into_iter().filter(|api| !self.fixed.contains(api)) {
             let base = match named.get(api.as_str()) {
-                Some(url) => match check_url(url) {
-                    Ok(()) => Base {
-                        url: url.clone(),
-                        key: None,
-                    },
+                Some(url) => match BaseUrl::parse(url) {
+                    Ok(url) => Base { url, key: None },
                     Err(error) => {
                         refused.push(format!("{}: {error}", api.as_str()));
                         continue;
@@ -174,9 +216,9 @@ impl Upstreams {
 
     /// Host and port of an API's address, for telemetry.
     pub fn server(&self, api: Api) -> Option<(String, u16)> {
-        let uri: http::Uri = self.bases.load().get(&api)?.url.parse().ok()?;
-        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-        Some((uri.host()?.to_owned(), uri.port_u16().unwrap_or(default)))
+        let bases = self.bases.load();
+        let server = &bases.get(&api)?.url.server;
+        Some((server.host_str()?.to_owned(), server.port_or_known_default()?))
     }
 
     /// Starts a request: the client's path and query below the configured base, with the headers given.
@@ -193,13 +235,13 @@ impl Upstreams {
         if let Some(key) = &base.key {
             replace_key(api, &mut headers, key);
         }
-        let path = if restricted {
+        let url = if restricted {
             operator_key::strip(&mut headers);
-            join_path(&base.url, &operator_key::strip_query(path_and_query))
+            base.url.join(&operator_key::strip_query(path_and_query))
         } else {
-            join_path(&base.url, path_and_query)
+            base.url.join(path_and_query)
         };
-        self.client.request(method, path).headers(headers)
+        self.client.request(method, url).headers(headers)
     }
 
     /// A request with a JSON body, to be sent.
@@ -219,17 +261,6 @@ pub fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
             format!("The gateway does not accept the provider's certificate, which {refusal}."),
         )
     })
-}
-
-/// A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second one.
-fn join_path(base: &str, path_and_query: &str) -> String {
-    let base = base.trim_end_matches('/');
-    let path = if base.ends_with("/v1") {
-        path_and_query.strip_prefix("/v1").unwrap_or(path_and_query)
-    } else {
-        path_and_query
-    };
-    format!("{base}{path}")
 }
 
 fn replace_key(api: Api, headers: &mut HeaderMap, key: &HeaderValue) {
@@ -312,11 +343,15 @@ fn connection_options(headers: &HeaderMap) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn url(text: &str) -> BaseUrl {
+        BaseUrl::parse(text).unwrap()
+    }
+
     #[test]
     fn a_key_is_replaced_where_there_is_one_and_only_there() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let base = |key: Option<&'static str>| Base {
-            url: "http://a".to_owned(),
+            url: url("http://a"),
             key: key.map(HeaderValue::from_static),
         };
         let upstreams = Upstreams::new(
@@ -350,9 +385,38 @@ mod tests {
             ),
             ("http://a/v1/", "/chat/completions", "http://a/v1/chat/completions"),
             ("http://a/gw", "/v1/messages", "http://a/gw/v1/messages"),
+            ("https://A:443/gw//", "/v1/x?", "https://a/gw/v1/x?"),
+            (
+                "http://a:81",
+                "/v1beta/models/m:x?key=a%2Fb&alt=sse",
+                "http://a:81/v1beta/models/m:x?key=a%2Fb&alt=sse",
+            ),
+            ("http://a/v1", "/v1/files/%2E%2Fx", "http://a/v1/files/%2E%2Fx"),
+            ("http://name:word@a", "/", "http://name:word@a/"),
         ] {
-            assert_eq!(join_path(base, path), expected);
+            assert_eq!(url(base).join(path).as_str(), expected);
         }
+    }
+
+    #[test]
+    fn what_is_no_base_is_refused_and_not_repeated() {
+        for (text, error) in [
+            ("", "not a URL"),
+            ("api.example", "not a URL"),
+            ("http://", "not a URL"),
+            ("file:///etc", "not an http or https URL"),
+            (
+                "http://a/?api-version=1",
+                "a URL with a query or a fragment, which cannot be before the path of a request",
+            ),
+            (
+                "http://a/#x",
+                "a URL with a query or a fragment, which cannot be before the path of a request",
+            ),
+        ] {
+            assert_eq!(BaseUrl::parse(text), Err(error), "{text}");
+        }
+        assert!(!format!("{:?}", url("http://name:word@a")).contains("word"));
     }
 
     #[test]
@@ -381,7 +445,7 @@ mod tests {
     fn a_runtime_names_addresses_only_where_none_is_configured_and_never_gets_a_key() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let own = Base {
-            url: "http://own".to_owned(),
+            url: url("http://own"),
             key: Some(HeaderValue::from_static("key")),
         };
         let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, own.clone())]), &Roots::default()).unwrap();
@@ -399,7 +463,7 @@ mod tests {
         assert_eq!(refused.len(), 1);
         let bases = upstreams.bases.load_full();
         assert_eq!(bases[&Api::OpenAi], own);
-        assert_eq!(bases[&Api::Anthropic].url, "http://mine/x");
+        assert_eq!(bases[&Api::Anthropic].url, url("http://mine/x"));
         assert_eq!(bases[&Api::Anthropic].key, None);
         assert_eq!(bases[&Api::Gemini], Base::public(Api::Gemini));
         upstreams.follow(&named(&[]));
@@ -409,18 +473,18 @@ mod tests {
     #[test]
     fn telemetry_gets_host_and_port_and_no_more() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        for (url, expected) in [
+        for (text, expected) in [
             ("http://127.0.0.1:4000/v1", Some(("127.0.0.1", 4000))),
             ("https://name:secret@gw.example/x", Some(("gw.example", 443))),
             ("http://[::1]", Some(("[::1]", 80))),
         ] {
             let base = Base {
-                url: url.to_owned(),
+                url: url(text),
                 key: None,
             };
             let upstreams = Upstreams::new(&BTreeMap::from([(Api::OpenAi, base)]), &Roots::default()).unwrap();
             let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
-            assert_eq!(upstreams.server(Api::OpenAi), expected, "{url}");
+            assert_eq!(upstreams.server(Api::OpenAi), expected, "{text}");
         }
     }
 
