@@ -54,7 +54,8 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
     next.run(request).await
 }
 
-/// All other paths: a model call, or another API of the provider.
+/// All other paths: a model call, or another API of the provider. What is not a model call is boxed, so that model calls, which are
+/// most, do not carry its state.
 async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/knack/") {
@@ -67,7 +68,7 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
         );
     }
     if let Some(call) = user_files::route(request.method(), path, request.headers(), gateway.user_files.is_some()) {
-        return user_files::serve(gateway, call, request).await;
+        return Box::pin(user_files::serve(gateway, call, request)).await;
     }
     if let Some(discovery) = &gateway.discovery
         && discovery.takes(request.uri())
@@ -79,7 +80,7 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
     if let Some(uploads) = &gateway.uploads
         && uploads.takes(request.method(), request.uri(), request.headers())
     {
-        return upload_routes::serve(&gateway, &**uploads, request).await;
+        return Box::pin(upload_routes::serve(&gateway, &**uploads, request)).await;
     }
     let model = match route(request.method().as_str(), path) {
         Route::Model(found) if found.kind != Kind::Other => Some(found),

@@ -133,8 +133,9 @@ pub struct Parts {
 }
 
 impl Exchange {
-    /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled.
-    pub async fn start(gateway: Arc<Gateway>, parts: Parts) -> Self {
+    /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It has a place of
+    /// its own, since the body of an answer hands it on with each piece.
+    pub async fn start(gateway: Arc<Gateway>, parts: Parts) -> Box<Self> {
         let Parts {
             drive,
             target,
@@ -149,7 +150,7 @@ impl Exchange {
             container,
         } = parts;
         // From here on a client that leaves is in the log.
-        let mut exchange = Self {
+        let mut exchange = Box::new(Self {
             gateway,
             drive,
             target,
@@ -174,7 +175,7 @@ impl Exchange {
             holding: held.holding,
             sent_bytes: 0,
             container,
-        };
+        });
         exchange.begin(given).await;
         exchange
     }
@@ -432,7 +433,9 @@ impl Exchange {
             return;
         }
         let place = (response_id, self.container.as_deref());
-        self.kept = delivered::keep(&self.gateway, &self.hidden.caller, place, &self.made, &mut self.log).await;
+        // Boxed, so that requests without files do not carry its state.
+        let kept = delivered::keep(&self.gateway, &self.hidden.caller, place, &self.made, &mut self.log);
+        self.kept = Box::pin(kept).await;
     }
 
     async fn finish(&mut self, summary: Summary) {

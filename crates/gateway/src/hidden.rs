@@ -109,6 +109,11 @@ impl Hidden {
         if !self.concerns(gateway, request) {
             return (Expansion::default(), Vec::new());
         }
+        // Boxed, so that requests which it does not concern do not carry its state.
+        Box::pin(self.expand_known(gateway, request)).await
+    }
+
+    async fn expand_known(&mut self, gateway: &Gateway, request: &Request) -> (Expansion, Vec<StagedFile>) {
         let scan = history::scan(request);
         self.chain = Some(scan.chain());
         let hits = if self.injecting && self.is_known(gateway) {

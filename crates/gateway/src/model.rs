@@ -136,7 +136,7 @@ fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Record
 }
 
 /// The answer, from its head on.
-async fn first(mut exchange: Exchange, knack_header: HeaderValue, format: Format) -> Response {
+async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
     match exchange.next().await {
         Some(Piece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
@@ -394,7 +394,7 @@ fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("revision=?"))
 }
 
-fn answer(mut exchange: Exchange, head: ClientHead, knack_header: HeaderValue) -> Response {
+fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue) -> Response {
     let mut headers = if head.upstream_headers {
         exchange.take_headers()
     } else {

@@ -64,6 +64,16 @@ pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, bod
     if route.format == Format::Gemini || memchr::memmem::find(body, b"_knack_").is_none() {
         return Ok(Named::default());
     }
+    // Boxed, so that requests which name nothing do not carry its state.
+    Box::pin(resolve_named(gateway, caller, route, body)).await
+}
+
+async fn resolve_named(
+    gateway: &Gateway,
+    caller: &Caller,
+    route: &ModelRoute,
+    body: &mut Bytes,
+) -> Result<Named, Fault> {
     let (parsed, route) = (body.clone(), route.clone());
     let read = aside(body.len(), move || {
         Request::parse(route, parsed).map(|request| (own_files::read(&request), request))

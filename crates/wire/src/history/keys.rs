@@ -46,6 +46,7 @@ pub type RecordKey = [u8; 32];
 #[derive(Clone)]
 pub struct Caller {
     mac: Hmac<Sha256>,
+    bucket: RecordKey,
 }
 
 impl fmt::Debug for Caller {
@@ -62,13 +63,14 @@ impl Caller {
         key[..secret.0.len()].copy_from_slice(&secret.0);
         let mut mac = <Hmac<Sha256> as Mac>::new(&key.into());
         feed(&mut mac, credential);
-        Self { mac }
+        let bucket = finish(mac.clone(), b"caller", &[]);
+        Self { mac, bucket }
     }
 
     /// The key of the caller itself: a store counts the caller's records under it, and while it holds
     /// none, requests of this caller need no scan.
-    pub fn bucket(&self) -> RecordKey {
-        self.finish(b"caller", &[])
+    pub const fn bucket(&self) -> RecordKey {
+        self.bucket
     }
 
     /// The key of a turn that ended in client calls, or `None` where the ids are too guessable to identify a
@@ -106,13 +108,16 @@ impl Caller {
     }
 
     fn finish(&self, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
-        let mut mac = self.mac.clone();
-        feed(&mut mac, kind);
-        for field in fields {
-            feed(&mut mac, field);
-        }
-        mac.finalize().into_bytes().into()
+        finish(self.mac.clone(), kind, fields)
     }
+}
+
+fn finish(mut mac: Hmac<Sha256>, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
+    feed(&mut mac, kind);
+    for field in fields {
+        feed(&mut mac, field);
+    }
+    mac.finalize().into_bytes().into()
 }
 
 /// Feeds one field with its length before it, so that no two lists of fields look alike.
