@@ -8,7 +8,7 @@ HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 
-.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times \
+.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -117,6 +117,9 @@ bench-peers: build ## Knack's gateway beside LiteLLM's proxy and Portkey's gatew
 
 bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|few|skills|changes|locks)
 	@ONLY=$(ONLY) tools/bench_cluster.sh
+
+sizes: build ## What the programs of a release are made of; writes docs/release.md
+	@python3 tools/sizes.py
 
 times: setup ## How long developers wait: demo of a fresh clone, CI, warm tests, an edit (hours; ONLY="demo ci warm edit" for some)
 	@tools/times.sh $(ONLY)
