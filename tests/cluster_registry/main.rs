@@ -6,6 +6,7 @@
     reason = "a test that cannot go on ends by panicking"
 )]
 
+mod catalogs;
 mod claims;
 mod files;
 mod installation;
