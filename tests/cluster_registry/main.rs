@@ -10,6 +10,7 @@ mod catalogs;
 mod claims;
 mod files;
 mod installation;
+mod litellm;
 mod requests;
 
 use std::time::Duration;
