@@ -177,7 +177,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let (changed, changes) = tokio::sync::watch::channel(0);
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
-    let uploads = uploads(&args, &search, judged, &roots).await?;
+    let uploads = uploads(&args, &search, judged, &roots)?;
     // Who runs is who uploads, also after a restart.
     let secret = uploads
         .as_ref()
@@ -298,7 +298,7 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
 }
 
 /// Uploaded skills, with `--registry`.
-async fn uploads(
+fn uploads(
     args: &DevArgs,
     search: &Search,
     judged: Arc<ReadySkills>,
