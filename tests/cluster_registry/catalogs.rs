@@ -18,14 +18,16 @@ use super::{digest, until_ready};
 const SEARCH: &str = "/api/skills/skillssh?q=word";
 const INSTALL: &str = "/api/skills/skillssh/install";
 
+/// A path that was asked for, and the credential that came with it.
+type Asked = (String, Option<String>);
+
 /// The site of a catalog.
 #[derive(Clone)]
 struct Site {
     url: String,
     /// The SKILL.md of the skill `word`.
     document: Arc<Mutex<String>>,
-    /// Paths that were asked for, each with the credential that came with it.
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
     /// Places of searches for `slow`.
     slow: Arc<Semaphore>,
 }
@@ -50,7 +52,7 @@ impl Site {
             format!("---\nname: word\ndescription: Says a word.\ntags: [plover]\n---\n{text}\n");
     }
 
-    fn asked(&self) -> Vec<(String, Option<String>)> {
+    fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 
