@@ -8,6 +8,7 @@ mod api_call;
 pub mod artifact;
 #[cfg(target_os = "linux")]
 pub mod builds;
+mod catalogs;
 pub mod certificates;
 pub mod cli;
 pub mod controller;

@@ -9,10 +9,12 @@ use anyhow::Context as _;
 use clap::Args;
 use knack_registry::HistorySettings;
 use knack_serving::{Stopping, probes, signals};
+use knack_trust::CaArgs;
 use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::catalogs::CatalogArgs;
 use crate::hub::tls::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
 
@@ -61,6 +63,10 @@ pub struct RegistryArgs {
     #[arg(long, value_name = "MIB", default_value_t = FILES_MIB, requires = "files_dir",
         value_parser = clap::value_parser!(u64).range(128..=1_048_576))]
     files_mib: u64,
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    #[command(flatten)]
+    ca: CaArgs,
     /// Seconds after SIGTERM in which /readyz fails and everything is served on, until load balancers have noticed
     #[arg(
         long,
@@ -76,6 +82,7 @@ pub struct RegistryArgs {
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
+    let catalogs = args.catalog.named(&args.ca.roots()?)?;
     let certificate = Certificate::read(&args.tls_dir).await.with_context(|| {
         format!(
             "--tls-dir {}: mount the Secret {SECRET_REGISTRY_TLS} there, which knack controller --registry creates",
@@ -104,6 +111,7 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
             hours: args.files_hours,
             most_bytes: args.files_mib << 20,
         }),
+        catalogs,
     };
     tracing::info!(listen = %args.listen, "the registry starts");
     let registry = Registry::start(&client, settings)?;

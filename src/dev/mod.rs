@@ -1,7 +1,6 @@
 //! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
 
 mod assemble;
-mod catalogs;
 mod config_args;
 mod config_maps;
 mod discover;
@@ -45,6 +44,7 @@ use knack_skill::catalog::Node;
 use knack_skill::model::{Packages as PackageNames, Skill};
 use tokio::net::TcpListener;
 
+use crate::catalogs::CatalogArgs;
 use crate::cli::terminal::{self, Terminal};
 use crate::packages::{Packages, Uv};
 use knack_execution::environments::Environments;
@@ -119,7 +119,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
     registry: Option<PathBuf>,
     #[command(flatten)]
-    catalogs: catalogs::CatalogArgs,
+    catalogs: CatalogArgs,
     /// Days that the history of executions in the folder of --registry goes back; 0 keeps none, nor what was kept
     #[arg(long, value_name = "DAYS", requires = "registry", default_value_t = HistorySettings::DAYS, value_parser = clap::value_parser!(u32).range(..=3650))]
     history_days: u32,
@@ -177,7 +177,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let (changed, changes) = tokio::sync::watch::channel(0);
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
-    let uploads = uploads(&args, &search, judged, &roots).await?;
+    let uploads = uploads(&args, &search, judged, &roots)?;
     // Who runs is who uploads, also after a restart.
     let secret = uploads
         .as_ref()
@@ -298,14 +298,17 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
 }
 
 /// Uploaded skills, with `--registry`.
-async fn uploads(
+fn uploads(
     args: &DevArgs,
     search: &Search,
     judged: Arc<ReadySkills>,
     roots: &Roots,
 ) -> anyhow::Result<Option<Arc<DevUploads>>> {
-    let Some(folder) = &args.registry else { return Ok(None) };
-    let catalogs = catalogs::catalogs(&args.catalogs, roots).await?;
+    let Some(folder) = &args.registry else {
+        args.catalogs.refuse_without("--registry")?;
+        return Ok(None);
+    };
+    let catalogs = args.catalogs.named_or_default(roots)?;
     let opened = DevUploads::open((folder, args.history_days), search.packages, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use knack_hub_api::{Problem, ProblemCode};
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, Record, Store, StoreError};
 
@@ -41,13 +42,7 @@ impl Asked {
     }
 
     async fn may(&self, verb: &'static str, owner: &Owner, name: Option<&str>) -> Result<bool, StoreError> {
-        let deed = Deed {
-            verb,
-            resource: "skills",
-            namespace: owner.as_str().to_owned(),
-            name: name.map(str::to_owned),
-        };
-        let answer = self.shared.rights.may(&self.caller, &deed).await;
+        let answer = self.shared.rights.may(&self.caller, &deed(verb, owner, name)).await;
         answer.map_err(|problem| StoreError::Unavailable(problem.message))
     }
 
@@ -61,6 +56,22 @@ impl Asked {
             self.caller.name(),
             owner.as_str()
         )))
+    }
+
+    /// Refuses to fetch for a caller that could install nothing: neither a new skill nor a version of one.
+    pub(super) async fn demand_install(&self, owner: &Owner) -> Result<(), Problem> {
+        for verb in ["create", "update"] {
+            if self.shared.rights.may(&self.caller, &deed(verb, owner, None)).await? {
+                return Ok(());
+            }
+        }
+        let text = format!(
+            "ServiceAccount {} may neither create nor update skills.knack.dev in namespace {}, and so install nothing of a catalog; \
+             an administrator can grant it these verbs",
+            self.caller.name(),
+            owner.as_str()
+        );
+        Err(Problem::new(ProblemCode::Forbidden, text))
     }
 
     /// A record that the caller may read. What it may not is not there for it.
@@ -82,6 +93,15 @@ impl Asked {
     /// Where a change is made, and who makes it.
     fn by<'a>(&'a self, owner: &'a Owner) -> (&'a str, &'a str) {
         (owner.as_str(), &self.caller.username)
+    }
+}
+
+fn deed(verb: &'static str, owner: &Owner, name: Option<&str>) -> Deed {
+    Deed {
+        verb,
+        resource: "skills",
+        namespace: owner.as_str().to_owned(),
+        name: name.map(str::to_owned),
     }
 }
 

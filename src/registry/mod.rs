@@ -9,6 +9,7 @@
 //! and the decision in [`sweep`] are functions of values.
 
 mod asked;
+mod catalogs;
 mod cluster;
 mod content;
 mod failure;

@@ -16,8 +16,8 @@ use knack_gateway::user_files::FILES_PATH;
 use knack_hub_api::{Problem, ProblemCode, is_label};
 use knack_memory::MemoryBudget;
 use knack_registry::{
-    Asked, CLAIM_PATH, Call, Denial, Dialect, History as _, OmniRoute, Owner, REPORT_MAX_BYTES, REPORT_PATH, Reader,
-    Registry as Apis, Stamp, deny, route,
+    Asked, CLAIM_PATH, Call, Catalogs, Denial, Dialect, History as _, OmniRoute, Owner, REPORT_MAX_BYTES, REPORT_PATH,
+    Reader, Registry as Apis, Stamp, deny, route,
 };
 use knack_serving::bodies::HeldBody;
 use knack_serving::probes::Probes;
@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::asked::{Asked as AskedStore, Shared};
+use super::catalogs::ClusterCatalogs;
 use super::cluster::Cluster;
 use super::files::{ClusterFiles, FilesOptions};
 use super::history::{ClusterHistory, HistoryOptions};
@@ -75,6 +76,8 @@ pub struct RegistrySettings {
     pub history: Option<HistoryOptions>,
     /// The files of gateways' clients, if they are kept.
     pub files: Option<FilesOptions>,
+    /// The catalogs to install from, if one is named.
+    pub catalogs: Option<Catalogs>,
 }
 
 impl RegistrySettings {
@@ -109,6 +112,7 @@ struct Served {
     metrics: Metrics,
     history: Option<ClusterHistory>,
     files: Option<ClusterFiles>,
+    catalogs: Option<ClusterCatalogs>,
     settings: RegistrySettings,
     lists: usize,
     draining: AtomicBool,
@@ -149,6 +153,8 @@ impl Registry {
             rights: Rights::new(client.clone()),
             downloads: memory.part(memory.total_bytes() / DOWNLOADS_DIVISOR),
         });
+        let catalogs = settings.catalogs.clone();
+        let catalogs = catalogs.map(|catalogs| ClusterCatalogs::new(catalogs, shared.downloads.clone()));
         let files = settings.files.as_ref();
         let files = files.map(|options| ClusterFiles::open(options, shared.downloads.clone()));
         let state = Arc::new(Served {
@@ -160,6 +166,7 @@ impl Registry {
             metrics: Metrics::default(),
             history,
             files: files.transpose()?,
+            catalogs,
             lists: scopes.len(),
             draining: AtomicBool::new(false),
             settings,
@@ -434,14 +441,22 @@ async fn respond(
         headers: parts.headers,
         body: held.bytes.clone(),
     };
-    let store = Arc::new(AskedStore::new(Arc::clone(&state.shared), caller));
-    let apis = Apis::new(store, &state.reader);
+    let store = Arc::new(AskedStore::new(Arc::clone(&state.shared), caller.clone()));
+    let mut apis = Apis::new(Arc::clone(&store) as Arc<_>, &state.reader);
+    let mut fetch = None;
+    if let Some(catalogs) = &state.catalogs {
+        match catalogs.admit(call, &store, (&owner, &caller)).await {
+            Ok(admitted) => fetch = admitted,
+            Err(problem) => return (who, refuse(&problem)),
+        }
+        apis = apis.with_catalogs(catalogs.catalogs.clone());
+    }
     let apis = match &state.history {
         Some(history) => apis.with_history(Arc::clone(&history.kept) as Arc<_>),
         None => apis,
     };
     let response = apis.answer(Some(&owner), asked, &[]).await;
-    drop((held, turn));
+    drop((held, turn, fetch));
     (who, response)
 }
 
@@ -474,6 +489,7 @@ fn denied(call: &Call, problem: &Problem) -> Response<Bytes> {
     let denial = match problem.code {
         ProblemCode::Unauthenticated => Denial::NoCredential,
         ProblemCode::Throttled | ProblemCode::TooManyRequests => Denial::Throttled,
+        ProblemCode::Forbidden => Denial::Forbidden,
         ProblemCode::TooLarge => Denial::TooLarge,
         ProblemCode::Unavailable => Denial::Unavailable,
         _ => Denial::Invalid,

@@ -43,6 +43,8 @@ pub struct Fetcher {
     guard: Guard,
     /// In KiB.
     room: Arc<Semaphore>,
+    /// Bytes of one answer.
+    most_bytes: usize,
     key: Option<Key>,
 }
 
@@ -65,7 +67,11 @@ pub struct Fetched {
 impl Fetcher {
     /// A fetcher that may also reach these networks, for example mirrors inside the company, and trusts these authorities.
     pub fn new(allowed: Vec<Network>, roots: &Roots) -> Result<Self, reqwest::Error> {
-        let guard = Guard::new(allowed);
+        Self::guarded(Guard::new(allowed), roots)
+    }
+
+    /// A fetcher that reaches what a guard lets through, and trusts these authorities.
+    pub fn guarded(guard: Guard, roots: &Roots) -> Result<Self, reqwest::Error> {
         let client = roots
             .http()
             .no_proxy()
@@ -75,14 +81,20 @@ impl Fetcher {
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(GuardedResolver::new(guard.clone()))
             .build()?;
-        let room = Arc::new(Semaphore::new(HELD_MAX_KIB));
-        let key = None;
         Ok(Self {
             client,
             guard,
-            room,
-            key,
+            room: Arc::new(Semaphore::new(HELD_MAX_KIB)),
+            most_bytes: ARCHIVE_MAX_BYTES,
+            key: None,
         })
+    }
+
+    /// The same that takes no answer with more bytes than this.
+    #[must_use]
+    pub fn within(self, most_bytes: usize) -> Self {
+        let most_bytes = most_bytes.min(ARCHIVE_MAX_BYTES);
+        Self { most_bytes, ..self }
     }
 
     /// The same with a key that goes to the site of `url` only, also after redirects.
@@ -102,7 +114,7 @@ impl Fetcher {
         fetched.map_err(of_spec)
     }
 
-    /// What an address gives, at most [`ARCHIVE_MAX_BYTES`]. Where there is no room for it, it waits before its first byte.
+    /// What an address gives, at most [`ARCHIVE_MAX_BYTES`], or what [`Self::within`] says. Where there is no room for it, it waits before its first byte.
     /// Errors name no field: an address may be named by a person, too.
     pub async fn get(&self, url: &str) -> Result<Fetched, SourceError> {
         let mut url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
@@ -117,13 +129,14 @@ impl Fetcher {
                 url = redirect(&url, &response)?;
                 continue;
             }
-            let length = checked(&url, &response)?;
+            let length = checked(&url, &response, self.most_bytes)?;
             let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
             let Ok(held) = Arc::clone(&self.room).acquire_many_owned(room).await else {
                 return Err(failed_transfer(&url, "the transfer failed"));
             };
+            let bytes = body(&url, response, length).await?;
             return Ok(Fetched {
-                bytes: body(&url, response, length).await?.into(),
+                bytes: bytes.ok_or_else(|| too_large(self.most_bytes))?.into(),
                 _room: held,
             });
         }
@@ -223,7 +236,7 @@ fn redirect(url: &Url, response: &reqwest::Response) -> Result<Url, SourceError>
 }
 
 /// How many bytes the body has at most, judged by the head.
-fn checked(url: &Url, response: &reqwest::Response) -> Result<usize, SourceError> {
+fn checked(url: &Url, response: &reqwest::Response, most_bytes: usize) -> Result<usize, SourceError> {
     let (status, host) = (response.status(), shown(url));
     if !status.is_success() {
         let text = format!("{host} answers {status}");
@@ -240,26 +253,26 @@ fn checked(url: &Url, response: &reqwest::Response) -> Result<usize, SourceError
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     match announced {
-        Some(length) if length > ARCHIVE_MAX_BYTES => Err(too_large()),
+        Some(length) if length > most_bytes => Err(too_large(most_bytes)),
         Some(length) => Ok(length),
-        None => Ok(ARCHIVE_MAX_BYTES),
+        None => Ok(most_bytes),
     }
 }
 
-fn too_large() -> SourceError {
-    SourceError::new(Cause::TooLarge, format!("more than {} MiB", ARCHIVE_MAX_BYTES >> 20))
+fn too_large(most_bytes: usize) -> SourceError {
+    SourceError::new(Cause::TooLarge, format!("more than {} MiB", most_bytes >> 20))
 }
 
-/// The body, up to its announced length.
-async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Result<Vec<u8>, SourceError> {
+/// The body, up to its announced length; `None`: there is more of it.
+async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Result<Option<Vec<u8>>, SourceError> {
     let mut bytes = Vec::with_capacity(length);
     while let Some(chunk) = response.chunk().await.map_err(|error| failed(url, &error))? {
         if bytes.len() + chunk.len() > length {
-            return Err(too_large());
+            return Ok(None);
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
 fn verified(source: &ArchiveSource, bytes: &[u8]) -> Result<(), SourceError> {

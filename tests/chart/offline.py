@@ -313,6 +313,29 @@ def the_registry_comes_with_its_rights():
         assert_equal("--registry" in controller["spec"]["template"]["spec"]["containers"][0]["args"], there, "the controller keeps its certificate")
 
 
+def the_registry_reaches_its_catalog():
+    """Arguments, key, authorities and the ports that the NetworkPolicy lets out to are those of the catalog, and there is none unless it is named."""
+    mirror = {"name": "skillssh", "url": "http://mirror.tools.svc:8080/api", "filesUrl": "http://files.example.org/raw",
+              "keySecret": {"name": "catalog", "key": "token"}}
+    for catalog, arguments, ports in (
+            ({}, [], [53, 53, 6443]),
+            ({"name": "skillssh"}, ["--catalog=skillssh"], [53, 53, 6443, 443]),
+            ({"name": "skillsmp", "url": "https://[fd00::1]:6443/api"}, ["--catalog=skillsmp", "--catalog-url=https://[fd00::1]:6443/api"], [53, 53, 6443, 443]),
+            (mirror, ["--catalog=skillssh", "--catalog-url=" + mirror["url"], "--catalog-files-url=" + mirror["filesUrl"]], [53, 53, 6443, 8080, 80])):
+        made = documents(render({"crds": {"enabled": False}, "registry": {"enabled": True, "catalog": catalog}, "networkPolicy": {"egressPorts": [6443]},
+                                 "caBundle": {"configMap": {"name": "corp-ca"}}}))
+        pod = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-registry")["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        assert_equal([one for one in container["args"] if one.startswith("--catalog")], arguments, "arguments")
+        assert_equal("--ca-file=/etc/knack/authorities/ca.crt" in container["args"], bool(catalog), "--ca-file")
+        assert_equal([one["name"] for one in container["volumeMounts"] if one["name"] == "authorities"], ["authorities"] if catalog else [], "mounts")
+        assert_equal([one["configMap"]["name"] for one in pod["volumes"] if one["name"] == "authorities"], ["corp-ca"] if catalog else [], "volumes")
+        key = [one["valueFrom"] for one in container["env"] if one["name"] == "SKILLSMP_API_KEY"]
+        assert_equal(key, [{"secretKeyRef": catalog["keySecret"]}] if "keySecret" in catalog else [], "the key")
+        policy = next(d for d in made if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "knack-registry")
+        assert_equal([one["port"] for one in policy["spec"]["egress"][0]["ports"]], ports, "ports")
+
+
 def namespaced_install_has_no_rights_elsewhere():
     """With watchNamespaces, nothing but callers' identity and the labels of namespaces is read in the whole cluster."""
     made = documents(render({"watchNamespaces": ["team-a"]}))
@@ -372,6 +395,7 @@ def tests(report):
     report.check("the multi-tenant profile serves labelled namespaces only", the_profile_serves_labelled_namespaces_only)
     report.check("restarts come with their right", restarts_come_with_their_right)
     report.check("the registry comes with its rights", the_registry_comes_with_its_rights)
+    report.check("the registry reaches its catalog", the_registry_reaches_its_catalog)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
     report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)

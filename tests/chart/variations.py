@@ -140,6 +140,12 @@ for _key, _value in {"enabled": True, "days": 7, "sizeMib": 512, "existingClaim"
 for _key, _value in {"enabled": True, "hours": 48, "sizeMib": 2048, "existingClaim": "files"}.items():
     VARIATIONS["registry.files." + _key] = {"registry": {"enabled": True, "replicas": 1, "files": {"enabled": True, _key: _value}}}
 
+# Without a catalog there is nothing that these could be of.
+_CATALOG = {"name": "skillssh", "url": "http://mirror.tools.svc:8080/api", "filesUrl": "https://files.example.org/raw",
+            "keySecret.name": {"name": "catalog"}, "keySecret.key": {"name": "catalog", "key": "token"}}
+for _key, _value in _CATALOG.items():
+    VARIATIONS["registry.catalog." + _key] = {"registry": {"enabled": True, "catalog": {"name": "skillssh", _key.split(".")[0]: _value}}}
+
 # Without a repository no value of these has an effect.
 _PACKAGES = {
     "repository": "registry.example.org:5000/team/environments",
@@ -176,6 +182,12 @@ REFUSED = [
     ({"registry": {"enabled": True, "strategy": {"type": "Recreate"}, "files": {"enabled": True, "existingClaim": "files"}}}, "registry.strategy"),
     ({"registry": {"enabled": True, "history": {"enabled": True, "existingClaim": "a"}, "files": {"enabled": True, "existingClaim": "a"}}}, "registry.files.existingClaim"),
     ({"registry": {"enabled": True, "files": {"enabled": True, "hours": 0}}}, "hours"),
+    ({"registry": {"enabled": True, "catalog": {"name": "npm"}}}, "name"),
+    ({"registry": {"enabled": True, "catalog": {"url": "https://mirror.example.org/api"}}}, "registry.catalog.url"),
+    ({"registry": {"enabled": True, "catalog": {"filesUrl": "https://mirror.example.org"}}}, "registry.catalog.filesUrl"),
+    ({"registry": {"enabled": True, "catalog": {"keySecret": {"name": "catalog"}}}}, "registry.catalog.keySecret.name"),
+    ({"registry": {"enabled": True, "catalog": {"name": "skillsmp", "url": "https://user:secret@mirror.example.org/api"}}}, "url"),
+    ({"registry": {"enabled": True, "catalog": {"name": "skillsmp", "url": "mirror.example.org"}}}, "url"),
     ({"packages": {"repository": "registry.example.org/team/environments:latest"}}, "repository"),
     ({"packages": {"index": "https://user:secret@mirror.example.org/simple"}}, "index"),
     ({"packages": {"npmIndex": "https://user:secret@mirror.example.org/npm"}}, "npmIndex"),

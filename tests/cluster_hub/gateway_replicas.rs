@@ -79,18 +79,24 @@ const LINKED: &str = "knack_gateway_kept_linked";
 const RECORDS_FOUND: &str = r#"knack_gateway_kept_reads_total{what="record",outcome="found"}"#;
 
 /// A replica of a gateway that belongs to a tenant.
-struct Replica {
-    process: Process,
-    port: u16,
+pub(crate) struct Replica {
+    pub(crate) process: Process,
+    pub(crate) port: u16,
 }
 
 impl Replica {
     async fn start(world: &World, mock: &MockServer, name: &str, tenant: usize) -> Self {
-        Self::start_at(world, &world.url(), mock, name, tenant).await
+        Self::start_at(world, &world.url(), mock, (name, tenant), &[]).await
     }
 
-    /// A replica that asks a certain replica of the hub.
-    async fn start_at(world: &World, hub: &str, mock: &MockServer, name: &str, tenant: usize) -> Self {
+    /// A replica that asks a certain replica of the hub, with more words.
+    pub(crate) async fn start_at(
+        world: &World,
+        hub: &str,
+        mock: &MockServer,
+        (name, tenant): (&str, usize),
+        more: &[String],
+    ) -> Self {
         let (folder, port) = (world.folder.path(), free_port());
         let token = folder.join(format!("{name}.token"));
         std::fs::write(&token, world.token(&world.tenants[tenant], "default", "knack").await).unwrap();
@@ -105,6 +111,7 @@ impl Replica {
             "--metrics-listen=127.0.0.1:0".to_owned(),
             "--shutdown-pause-seconds=0".to_owned(),
         ];
+        let words = [&words, more].concat();
         let process = Process::start(world.cluster, folder, name, &words);
         listening(port).await;
         until(port, LINKED, 1).await;
@@ -196,7 +203,7 @@ async fn kept(world: &World, hub: &HubClient) -> Result<(KeptKey, Vec<KeptValue>
 }
 
 /// Waits until the hub owns the runtime.
-async fn owned(world: &World, hub: &HubClient) {
+pub(crate) async fn owned(world: &World, hub: &HubClient) {
     let owned = async {
         while kept(world, hub).await.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -307,7 +314,7 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             let mut standby = world.replica("standby", port);
             world.wait_for_hub_at(&url).await;
             standby.assert_runs();
-            Replica::start_at(&world, &url, &mock, "aside", 0).await;
+            Replica::start_at(&world, &url, &mock, ("aside", 0), &[]).await;
         },
     );
 }

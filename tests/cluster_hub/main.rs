@@ -30,6 +30,7 @@ mod outage;
 mod propagation;
 #[path = "../support/released.rs"]
 mod released;
+mod repeats;
 mod requests;
 mod slow_reader;
 mod support;

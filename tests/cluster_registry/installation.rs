@@ -30,6 +30,8 @@ pub(crate) struct Installation {
     port: u16,
     metrics_port: u16,
     authorities: String,
+    /// More words of a registry that is started.
+    pub(crate) words: Vec<String>,
     folder: tempfile::TempDir,
     registry: Option<Child>,
     controller: Child,
@@ -86,6 +88,7 @@ impl Installation {
             port: free_port(),
             metrics_port: free_port(),
             authorities: String::new(),
+            words: Vec::new(),
             folder,
             registry: None,
             controller,
@@ -217,6 +220,7 @@ impl Installation {
                 self.folder.path().join("history").display()
             ))
             .arg(format!("--files-dir={}", self.folder.path().join("files").display()))
+            .args(&self.words)
             .env("KUBECONFIG", self.kubeconfig())
             .stdout(Stdio::null())
             .stderr(log)

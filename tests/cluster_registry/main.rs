@@ -6,9 +6,11 @@
     reason = "a test that cannot go on ends by panicking"
 )]
 
+mod catalogs;
 mod claims;
 mod files;
 mod installation;
+mod litellm;
 mod requests;
 
 use std::time::Duration;

@@ -63,7 +63,7 @@ node_suites() {
   mkdir "$work/node"
   cp node/*.mjs "$work/node"
   ln -s "$home" "$work/node/node_modules"
-  for test in openai anthropic google ai; do
+  for test in openai anthropic google ai openai_files anthropic_files; do
     counted "$home/.bin/node" "$work/node/test_$test.mjs"
   done
 }

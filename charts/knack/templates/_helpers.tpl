@@ -281,3 +281,17 @@ readinessProbe:
   periodSeconds: 2
   timeoutSeconds: 2
 {{- end }}
+
+{{- /* Ports of the catalog that the registry installs skills from, each once, with spaces between; nothing without one. */}}
+{{- define "knack.catalogPorts" -}}
+{{- $ports := list }}
+{{- with .Values.registry.catalog }}
+{{- if .name }}
+{{- range list .url .filesUrl }}
+{{- /* The catalogs' own addresses are https. */}}
+{{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" (urlParse .).host) | default (hasPrefix "http:" . | ternary "80" "443")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $ports | uniq | join " " -}}
+{{- end }}

@@ -30,6 +30,8 @@ pub enum Refusal {
 #[derive(Debug, Clone)]
 pub struct Guard {
     allowed: Arc<[Network]>,
+    /// In lower case, addresses without brackets.
+    hosts: Arc<[String]>,
 }
 
 impl Guard {
@@ -37,7 +39,23 @@ impl Guard {
     pub fn new(allowed: Vec<Network>) -> Self {
         Self {
             allowed: allowed.into(),
+            hosts: Arc::default(),
         }
+    }
+
+    /// The same that also lets through the hosts of these URLs, wherever they are: an administrator named them. What a redirect
+    /// of theirs names is judged like any other.
+    #[must_use]
+    pub fn with_hosts_of<'u>(self, urls: impl IntoIterator<Item = &'u Url>) -> Self {
+        let hosts = urls.into_iter().filter_map(Url::host_str).map(host::bare);
+        Self {
+            hosts: hosts.collect(),
+            ..self
+        }
+    }
+
+    fn names(&self, host: &str) -> bool {
+        !self.hosts.is_empty() && self.hosts.contains(&host::bare(host))
     }
 
     /// What the text of a URL decides. A name of an inside network is refused before it is looked up, so that answers do not
@@ -52,16 +70,16 @@ impl Guard {
         let name = url.host_str().ok_or(Refusal::NoHost)?;
         // Every way to write an IPv4 address is one form by now.
         let public = match host::address(name) {
-            Some(address) => self.admits(address),
-            None => !is_cloud_metadata(name) && (!self.allowed.is_empty() || !is_inside_name(name)),
+            Some(address) => self.admits(name, address),
+            None => !is_cloud_metadata(name) && (!self.allowed.is_empty() || self.names(name) || !is_inside_name(name)),
         };
         if public { Ok(()) } else { Err(Refusal::NotPublic) }
     }
 
-    /// Whether an address may be connected to. Metadata services of clouds are not, whatever is allowed.
-    pub fn admits(&self, address: IpAddr) -> bool {
+    /// Whether an address of a host may be connected to. Metadata services of clouds are not, whatever is allowed.
+    pub fn admits(&self, host: &str, address: IpAddr) -> bool {
         !is_metadata_address(address)
-            && (is_public(address) || self.allowed.iter().any(|network| network.contains(address)))
+            && (is_public(address) || self.names(host) || self.allowed.iter().any(|network| network.contains(address)))
     }
 }
 
@@ -111,6 +129,35 @@ mod tests {
             let parsed = Url::parse(url).unwrap();
             assert_eq!(stock.check(&parsed), by_stock, "{url}");
             assert_eq!(company.check(&parsed), by_company, "{url}, with networks");
+        }
+    }
+
+    #[test]
+    fn a_host_that_an_administrator_names_is_let_through_and_no_other() {
+        let named = [
+            "http://Mirror.tools.svc:8080/api",
+            "http://[fd00::7]:1/",
+            "http://metadata/",
+        ];
+        let named = named.map(|url| Url::parse(url).unwrap());
+        let guard = Guard::new(Vec::new()).with_hosts_of(&named);
+        for (url, expected) in [
+            ("http://mirror.tools.svc/", Ok(())),
+            ("http://mirror.tools.svc:9/other", Ok(())),
+            ("http://[fd00::7]/", Ok(())),
+            ("http://[fd00::8]/", Err(Refusal::NotPublic)),
+            ("http://hub.tools.svc/", Err(Refusal::NotPublic)),
+            ("http://metadata/", Err(Refusal::NotPublic)),
+        ] {
+            assert_eq!(guard.check(&Url::parse(url).unwrap()), expected, "{url}");
+        }
+        let (inside, metadata): (IpAddr, IpAddr) = ("10.0.0.7".parse().unwrap(), "169.254.169.254".parse().unwrap());
+        for (host, address, admitted) in [
+            ("mirror.tools.svc", inside, true),
+            ("mirror.tools.svc", metadata, false),
+            ("mirror.example", inside, false),
+        ] {
+            assert_eq!(guard.admits(host, address), admitted, "{host} {address}");
         }
     }
 }

@@ -47,7 +47,12 @@ pub(crate) fn is_inside_name(host: &str) -> bool {
 
 /// The address that a host is, in brackets or not.
 pub(crate) fn address(host: &str) -> Option<IpAddr> {
-    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+    bare(host).parse().ok()
+}
+
+/// A host as it is compared: in lower case, an address without brackets.
+pub(crate) fn bare(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase()
 }
 
 /// In lower case, without the dot that ends an absolute name.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use knack_skill::tree::MAX_SKILL_MD_BYTES;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,9 @@ impl Catalog {
 
 /// Where the SKILL.md files are that skills.sh names: repositories of GitHub.
 pub const CATALOG_FILES: &str = "https://raw.githubusercontent.com";
+
+/// Bytes that are fetched at once: a SKILL.md at its largest, or a list of a hundred skills with long descriptions.
+pub const CATALOG_FETCH_MAX_BYTES: usize = MAX_SKILL_MD_BYTES;
 
 /// The catalogs of a registry.
 #[derive(Debug, Clone)]

@@ -36,7 +36,7 @@ mod store;
 mod upload;
 
 pub use agent_flow::AgentFlow;
-pub use catalogs::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
+pub use catalogs::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 pub use check::load_stored;
 pub use disk::{Disk, RealDisk};
 pub use draft::Draft;

@@ -293,6 +293,8 @@ pub enum Denial {
     Invalid,
     /// Nobody is known by its credential: 401.
     NoCredential,
+    /// The caller may not do this: 403.
+    Forbidden,
     /// 413.
     TooLarge,
     /// Too many requests: 429.
@@ -306,6 +308,7 @@ pub fn deny(call: &Call, denial: Denial, text: String, retry_after: Option<u64>)
     let (kind, field) = match denial {
         Denial::Invalid => (Kind::Invalid, ""),
         Denial::NoCredential => (Kind::NoCredential, "authorization"),
+        Denial::Forbidden => (Kind::Forbidden, ""),
         Denial::TooLarge => (Kind::TooLarge, ""),
         Denial::Throttled => (Kind::Throttled, ""),
         Denial::Unavailable => (Kind::Unavailable, ""),

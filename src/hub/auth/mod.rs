@@ -10,5 +10,5 @@ mod token;
 pub use access::{Access, Granted};
 pub use caller::{Caller, CallerError};
 pub use rights::Rights;
-pub(crate) use sources::{Pace, Sources};
+pub(crate) use sources::{Pace, Sources, Turn};
 pub use token::Authenticator;

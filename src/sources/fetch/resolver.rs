@@ -28,7 +28,7 @@ impl Resolve for GuardedResolver {
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             // One denied address denies the name: a name that mixes them is made to be tried until it works.
-            if !found.iter().all(|address| guard.admits(address.ip())) {
+            if !found.iter().all(|address| guard.admits(name.as_str(), address.ip())) {
                 return Err(Denied.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)

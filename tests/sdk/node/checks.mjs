@@ -11,6 +11,13 @@ export function noInternals(value) {
   assert.deepEqual(INTERNAL.filter((word) => text.includes(word)), [], text.slice(0, 2000));
 }
 
+/// Everything of a list that comes in pages.
+export async function all(pages) {
+  const items = [];
+  for await (const item of pages) items.push(item);
+  return items;
+}
+
 /// Runs every test, prints one line each, ends with `N passed, N failed`.
 export async function run(label, tests) {
   let failed = 0;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::install::{Installation, Installed};
 use crate::answer::{Kind, Refusal};
-use crate::catalogs::{Catalog, Catalogs, WebError};
+use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
 use crate::query::parameters;
 
 /// Skills of a search where the query does not say.
@@ -18,8 +18,6 @@ const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 100;
 /// Characters of a search.
 const TEXT_MAX: usize = 256;
-/// A found list: a hundred skills with long descriptions.
-const FOUND_MAX_BYTES: usize = 1 << 20;
 
 /// How many skills a search of skills.sh has: 1 to 100; 20 where it says nothing, 0, or no number.
 pub fn search_limit(query: Option<&str>) -> usize {
@@ -79,7 +77,7 @@ pub(super) async fn search(
 
 /// The skills of a found list, at most [`LIMIT_MAX`]. `None`: it is no such list.
 fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
-    if found.len() > FOUND_MAX_BYTES {
+    if found.len() > CATALOG_FETCH_MAX_BYTES {
         return None;
     }
     let mut found: Value = serde_json::from_slice(found).ok()?;
@@ -181,13 +179,15 @@ fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Refusal> {
 }
 
 fn none() -> Refusal {
-    Refusal::new(Kind::NotFound, "", "There is no catalog here to install from.")
+    let text = "There is no catalog here to install from; an administrator can name one (knack registry --catalog, in the chart \
+                registry.catalog.name).";
+    Refusal::new(Kind::NotFound, "", text)
 }
 
 fn unreachable(catalog: Catalog, error: &WebError) -> Refusal {
     tracing::warn!(catalog = catalog.word(), %error, "a catalog of skills did not answer");
     let text = format!(
-        "The catalog {} did not answer as it should; the log of the gateway has the cause.",
+        "The catalog {} did not answer as it should; the log of the registry has the cause.",
         catalog.word()
     );
     Refusal::new(Kind::BadGateway, "", text)
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(
             read(
                 Catalog::SkillsSh,
-                &format!("{{\"skills\": [{}]}}", " ".repeat(FOUND_MAX_BYTES))
+                &format!("{{\"skills\": [{}]}}", " ".repeat(CATALOG_FETCH_MAX_BYTES))
             ),
             None
         );

@@ -24,10 +24,12 @@ fn url_dns(input: &Value) -> Outcome {
     let guard = Guard::new(Vec::new());
     let wrong = || Failure::of_adapter("`resolves_to` is a list of addresses");
     let addresses = input["resolves_to"].as_array().ok_or_else(wrong)?;
+    let url = input["url"].as_str().and_then(|text| Url::parse(text).ok());
+    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
     let mut public = true;
     for address in addresses {
         let address: IpAddr = address.as_str().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
-        public &= guard.admits(address);
+        public &= guard.admits(host, address);
     }
     Ok(json!(match verdict(input)? {
         "allowed" if !public => "blocked",

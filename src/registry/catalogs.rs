@@ -1,0 +1,83 @@
+//! The catalog that skills of a cluster are installed from: who may cause a fetch, and how often.
+//!
+//! What is fetched is checked and kept like an upload: by the rights of whoever asks, in the same bounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_hub_api::{Problem, ProblemCode};
+use knack_memory::{MemoryBudget, MemoryShare};
+use knack_registry::{CATALOG_FETCH_MAX_BYTES, Call, Catalogs, OmniRoute, Owner};
+
+use super::asked::Asked;
+use crate::hub::auth::{Caller, Pace, Sources, Turn};
+
+/// Searches and installs of the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. The catalog counts
+/// them as those of this registry.
+const FETCHES: Pace = Pace {
+    at_once: 4,
+    burst: 30,
+    refill: Duration::from_secs(1),
+};
+/// What a fetched text costs: the bytes, the text, and what is made of it.
+const COPIES: usize = 4;
+/// How long a fetch waits for memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The catalogs of this registry.
+#[derive(Debug)]
+pub(super) struct ClusterCatalogs {
+    pub(super) catalogs: Catalogs,
+    fetches: Arc<Sources>,
+    /// Where what is fetched takes its memory.
+    reading: MemoryBudget,
+}
+
+/// The right to one fetch, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    _turn: Turn,
+    _memory: MemoryShare,
+}
+
+impl ClusterCatalogs {
+    pub(super) fn new(catalogs: Catalogs, reading: MemoryBudget) -> Self {
+        let fetches = Arc::new(Sources::new(FETCHES));
+        Self {
+            catalogs,
+            fetches,
+            reading,
+        }
+    }
+
+    /// The right to what a call fetches; `None`: it is none of a catalog's. Errors: the caller could install nothing, or too
+    /// much is fetched at this time.
+    pub(super) async fn admit(
+        &self,
+        call: &Call,
+        store: &Asked,
+        (owner, caller): (&Owner, &Caller),
+    ) -> Result<Option<Fetch>, Problem> {
+        if !matches!(call, Call::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))) {
+            return Ok(None);
+        }
+        store.demand_install(owner).await?;
+        let turn = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
+        let turn = turn.ok_or_else(|| {
+            let text = format!(
+                "ServiceAccounts of namespace {} ask the catalog too often: {} at once, and one a second, are taken",
+                caller.namespace, FETCHES.at_once
+            );
+            Problem::new(ProblemCode::TooManyRequests, text).retry_after(2)
+        })?;
+        let memory = self.reading.take(COPIES * CATALOG_FETCH_MAX_BYTES, PATIENCE).await;
+        let memory = memory.map_err(|_| {
+            let text = "too much content of skills is being read at this moment; try again";
+            Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+        })?;
+        Ok(Some(Fetch {
+            _turn: turn,
+            _memory: memory,
+        }))
+    }
+}
