@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clap::Args;
@@ -30,9 +30,9 @@ pub(super) struct CatalogArgs {
     /// Address below which the files of skills.sh's repositories are
     #[arg(long, value_name = "URL", default_value = CATALOG_FILES, requires = "registry")]
     catalog_files_url: Url,
-    /// Environment variable with the key of the catalog's API
-    #[arg(long, value_name = "NAME", default_value = "SKILLSMP_API_KEY", requires = "registry")]
-    catalog_key_env: String,
+    /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY for skillsmp, none for skillssh]
+    #[arg(long, value_name = "NAME", requires = "registry")]
+    catalog_key_env: Option<String>,
 }
 
 fn catalog(word: &str) -> Result<Catalog, String> {
@@ -42,13 +42,24 @@ fn catalog(word: &str) -> Result<Catalog, String> {
     })
 }
 
+/// The variable of the key. That of one catalog is no business of the other.
+fn key_variable(args: &CatalogArgs) -> Option<&str> {
+    let named = args.catalog_key_env.as_deref();
+    named.or_else(|| (args.catalog == Catalog::SkillsMp).then_some("SKILLSMP_API_KEY"))
+}
+
 /// The catalogs of the arguments.
 pub(super) async fn catalogs(args: &CatalogArgs, roots: &Roots) -> anyhow::Result<Catalogs> {
     let api = match &args.catalog_url {
         Some(url) => url.clone(),
         None => Url::parse(args.catalog.api())?,
     };
-    let key = std::env::var(&args.catalog_key_env).ok().filter(|key| !key.is_empty());
+    if args.catalog != Catalog::SkillsSh && args.catalog_files_url.as_str().trim_end_matches('/') != CATALOG_FILES {
+        bail!("--catalog-files-url: a skill of SkillsMP is no file of a repository; it goes with --catalog skillssh");
+    }
+    let variable = key_variable(args);
+    let key = variable.and_then(|name| std::env::var(name).ok());
+    let key = key.filter(|key| !key.is_empty());
     // Who names an address on the command line wants it, wherever it is.
     let mut allowed = Vec::new();
     for (flag, url) in [
@@ -62,7 +73,7 @@ pub(super) async fn catalogs(args: &CatalogArgs, roots: &Roots) -> anyhow::Resul
     let mut fetcher = Fetcher::new(allowed, roots)?;
     if let Some(key) = &key {
         let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-            .with_context(|| format!("{} holds characters that no header takes", args.catalog_key_env))?;
+            .with_context(|| format!("{} holds characters that no header takes", variable.unwrap_or_default()))?;
         value.set_sensitive(true);
         fetcher = fetcher.with_key(&api, value);
     }
