@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use knack_egress::{Guard, Network, Refusal};
-use knack_trust::{CertificateRefusal, Roots};
+use knack_trust::{AnswerError, CertificateRefusal, Roots, read_answer};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
@@ -123,7 +123,7 @@ impl Fetcher {
                 return Err(failed_transfer(&url, "the transfer failed"));
             };
             return Ok(Fetched {
-                bytes: body(&url, response, length).await?.into(),
+                bytes: body(&url, response, length).await?,
                 _room: held,
             });
         }
@@ -251,15 +251,11 @@ fn too_large() -> SourceError {
 }
 
 /// The body, up to its announced length.
-async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Result<Vec<u8>, SourceError> {
-    let mut bytes = Vec::with_capacity(length);
-    while let Some(chunk) = response.chunk().await.map_err(|error| failed(url, &error))? {
-        if bytes.len() + chunk.len() > length {
-            return Err(too_large());
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes)
+async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Result<Bytes, SourceError> {
+    read_answer(&mut response, length).await.map_err(|error| match error {
+        AnswerError::TooLarge { .. } => too_large(),
+        AnswerError::Broken(error) => failed(url, &error),
+    })
 }
 
 fn verified(source: &ArchiveSource, bytes: &[u8]) -> Result<(), SourceError> {

@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_telemetry::{TRACEPARENT, TraceContext};
+use knack_trust::{AnswerError, read_answer};
 use knack_vocabulary::HEADER_FOR;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -399,12 +400,10 @@ fn by_status(status: StatusCode) -> Problem {
 }
 
 async fn read_bounded(mut response: reqwest::Response, max_bytes: usize) -> Result<Bytes, HubError> {
-    let mut bytes = bytes::BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(HubError::broken)? {
-        if bytes.len() + chunk.len() > max_bytes {
-            return Err(HubError::Protocol(format!("a body of more than {max_bytes} bytes")));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes.freeze())
+    read_answer(&mut response, max_bytes)
+        .await
+        .map_err(|error| match error {
+            AnswerError::TooLarge { limit } => HubError::Protocol(format!("a body of more than {limit} bytes")),
+            AnswerError::Broken(error) => HubError::broken(error),
+        })
 }
