@@ -48,20 +48,17 @@ pub struct ImportArgs {
 /// Prints a Skill for each skill found, with its files inside or in a ConfigMap beside it, or with the address of its
 /// archive. Nothing is written if one of them is invalid or does not fit.
 pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
-    let found = match import_url::address(&args.source) {
-        Some(url) => {
-            let url = url?;
-            let variable = args.key_env.as_ref();
-            let key = variable.map(|variable| bearer(variable, &url)).transpose()?;
-            Some(import_url::fetch(&url, &args.skill, key, &args.ca.roots()?).await?)
-        }
-        None => {
-            args.typed.refuse(
-                &["--pin", "--skill", "--key-env", "--ca-file", "--ca-pem"],
-                &format!("this would need an http(s) address, not {}", args.source),
-            )?;
-            on_disk(&args.source).await?
-        }
+    let found = if let Some(url) = import_url::address(&args.source) {
+        let url = url?;
+        let variable = args.key_env.as_ref();
+        let key = variable.map(|variable| bearer(variable, &url)).transpose()?;
+        Some(import_url::fetch(&url, &args.skill, key, &args.ca.roots()?).await?)
+    } else {
+        args.typed.refuse(
+            &["--pin", "--skill", "--key-env", "--ca-file", "--ca-pem"],
+            &format!("this would need an http(s) address, not {}", args.source),
+        )?;
+        on_disk(&args.source).await?
     };
     let Some(found) = found else {
         return Ok(ExitCode::FAILURE);
