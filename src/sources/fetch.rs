@@ -43,12 +43,12 @@ pub struct Fetcher {
     guard: Guard,
     /// In KiB.
     room: Arc<Semaphore>,
-    key: Option<Key>,
+    key: Option<SiteKey>,
 }
 
 /// A key for one site.
 #[derive(Debug, Clone)]
-struct Key {
+struct SiteKey {
     /// Scheme, host and port.
     site: String,
     value: HeaderValue,
@@ -89,7 +89,7 @@ impl Fetcher {
     #[must_use]
     pub fn with_key(mut self, url: &Url, value: HeaderValue) -> Self {
         let site = site(url);
-        self.key = Some(Key { site, value });
+        self.key = Some(SiteKey { site, value });
         self
     }
 

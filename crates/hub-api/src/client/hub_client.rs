@@ -58,19 +58,19 @@ pub struct HubClient {
 #[derive(Debug)]
 struct Inner {
     url: String,
-    authorities: Source,
-    token: Source,
+    authorities: TextSource,
+    token: TextSource,
     address: Option<IpAddr>,
     /// The client for the authorities that it was made with.
     current: ArcSwapOption<(String, reqwest::Client)>,
 }
 
-enum Source {
+enum TextSource {
     File(CachedFile),
     Fixed(String),
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for TextSource {
     /// The text may be a token.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-impl Source {
+impl TextSource {
     async fn text(&self) -> Result<String, HubError> {
         match self {
             Self::File(file) => file.text().await.map_err(HubError::Configuration),
@@ -104,12 +104,12 @@ impl HubClient {
             )));
         }
         let authorities = match settings.authorities {
-            Authorities::File(path) => Source::File(CachedFile::new(path)),
-            Authorities::Pem(text) => Source::Fixed(text),
+            Authorities::File(path) => TextSource::File(CachedFile::new(path)),
+            Authorities::Pem(text) => TextSource::Fixed(text),
         };
         let token = match settings.token {
-            Token::File(path) => Source::File(CachedFile::new(path)),
-            Token::Fixed(text) => Source::Fixed(text),
+            Token::File(path) => TextSource::File(CachedFile::new(path)),
+            Token::Fixed(text) => TextSource::Fixed(text),
         };
         Ok(Self {
             inner: Arc::new(Inner {
